@@ -25,3 +25,4 @@ pub mod text;
 pub mod validation;
 pub mod volume;
 pub mod warnings;
+pub mod workload;
