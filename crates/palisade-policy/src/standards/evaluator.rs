@@ -38,7 +38,7 @@ pub struct Revision {
     /// Baseline checks it replaces.
     pub overrides: &'static [&'static str],
     /// The rule: what it forbids, or nothing.
-    pub run: fn(&PodView<'_, '_>, &Options) -> Option<Violation>,
+    pub run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
 }
 
 /// What a check may need to know besides the pod.
@@ -122,7 +122,7 @@ impl Evaluator {
         };
         let minor = usize::from(policy.version.clamp(self.options.newest));
         let rules = editions.get(minor).or_else(|| editions.last()).map_or(&[][..], Vec::as_slice);
-        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(pod, &self.options)).collect() }
+        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(pod, self.options)).collect() }
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_8(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_8(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let bad = containers_where(pod, |container| {
         container.security_context().is_none_or(|context| context.allow_privilege_escalation != Some(false))
     });
@@ -49,6 +49,6 @@ fn since_v1_8(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason: "allowPrivilegeEscalation != false", detail, findings })
 }
 
-fn since_v1_25(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_8(pod, options) }
 }

@@ -33,7 +33,7 @@ fn is_bad_annotation(value: &str) -> bool {
     !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
 }
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let of_pod = pod
         .security_context()
         .and_then(|context| context.app_armor_profile.as_ref())

@@ -28,7 +28,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let added = added_outside(pod, ALLOWED, "one of the capabilities of the baseline list");
     if added.containers.is_empty() {
         return None;

@@ -20,7 +20,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_22(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_22(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let keeping = containers_where(pod, |container| {
         container
             .security_context()
@@ -69,7 +69,7 @@ fn since_v1_22(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
     })
 }
 
-fn since_v1_25(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_22(pod, options) }
 }
 

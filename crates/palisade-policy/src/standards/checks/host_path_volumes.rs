@@ -14,7 +14,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let bad: Vec<_> = pod
         .spec()
         .volumes

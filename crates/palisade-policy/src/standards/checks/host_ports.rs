@@ -12,7 +12,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let mut names: Vec<&str> = Vec::new();
     let mut ports = Vec::new();
     let mut findings = Vec::new();

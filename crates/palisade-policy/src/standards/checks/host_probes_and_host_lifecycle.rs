@@ -14,7 +14,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 34, overrides: &[], run: since_v1_34 }],
 };
 
-fn since_v1_34(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let mut names: Vec<&str> = Vec::new();
     let mut hosts: Vec<&str> = Vec::new();
     let mut findings = Vec::new();

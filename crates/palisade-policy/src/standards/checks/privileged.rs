@@ -15,7 +15,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let bad = containers_where(pod, |container| {
         container.security_context().is_some_and(|context| context.privileged == Some(true))
     });

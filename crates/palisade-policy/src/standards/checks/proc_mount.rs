@@ -18,11 +18,11 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     unmasked(pod, CHECK.id)
 }
 
-fn since_v1_35(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().has_user_namespace() { None } else { since_v1_0(pod, options) }
 }
 

@@ -13,6 +13,6 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 35, overrides: &["procMount"], run: since_v1_35 }],
 };
 
-fn since_v1_35(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_35(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     proc_mount::unmasked(pod, CHECK.id)
 }

@@ -25,7 +25,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &["hostPathVolumes"], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let is_allowed = |volume: &Volume<'_>| {
         ALLOWED.iter().any(|&source| volume.has(source))
             || (options.knows_image_volumes && volume.has(VolumeSource::Image))

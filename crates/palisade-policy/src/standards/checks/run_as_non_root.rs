@@ -22,7 +22,7 @@ pub(super) static CHECK: Check = Check {
 
 const ALLOWED: &str = "true, for the pod or for every container";
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let of_pod = pod.security_context().and_then(|context| context.run_as_non_root);
     let own = |container: &palisade_model::pod_view::ContainerRef<'_, '_>| {
         container.security_context().and_then(|context| context.run_as_non_root)
@@ -85,6 +85,6 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason: "runAsNonRoot != true", detail, findings })
 }
 
-fn since_v1_35(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().has_user_namespace() { None } else { since_v1_0(pod, options) }
 }

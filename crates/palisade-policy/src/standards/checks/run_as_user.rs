@@ -18,7 +18,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_23(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_23(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let pod_is_root = pod.security_context().is_some_and(|context| context.run_as_user == Some(0));
     let bad = containers_where(pod, |container| {
         container.security_context().is_some_and(|context| context.run_as_user == Some(0))
@@ -47,6 +47,6 @@ fn since_v1_23(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason: "runAsUser=0", detail, findings })
 }
 
-fn since_v1_35(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().has_user_namespace() { None } else { since_v1_23(pod, options) }
 }

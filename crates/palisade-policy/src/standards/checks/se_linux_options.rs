@@ -17,11 +17,11 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     evaluate(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-fn since_v1_31(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_31(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     evaluate(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }
 

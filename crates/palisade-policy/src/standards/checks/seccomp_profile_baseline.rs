@@ -30,7 +30,7 @@ pub(super) static CHECK: Check = Check {
 
 pub(super) const ALLOWED: &str = "RuntimeDefault or Localhost";
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let is_bad = |value: &str| {
         !(value == "runtime/default" || value == "docker/default" || value.starts_with("localhost/"))
     };
@@ -67,11 +67,11 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings })
 }
 
-fn since_v1_19(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     explicitly_bad(pod, options, CHECK.id)
 }
 
-pub(super) fn is_allowed(profile: &ProfileField<'_>, options: &Options) -> bool {
+pub(super) fn is_allowed(profile: &ProfileField<'_>, options: Options) -> bool {
     match profile.kind.as_str() {
         kind::RUNTIME_DEFAULT | kind::LOCALHOST => true,
         kind::CONFIG_MAP => options.config_map_profiles,
@@ -90,7 +90,7 @@ pub(super) fn of_pod<'p, 'a>(pod: &PodView<'p, 'a>) -> Option<&'p ProfileField<'
 /// Profiles that are set, and set to what is not allowed.
 pub(super) fn explicitly_bad(
     pod: &PodView<'_, '_>,
-    options: &Options,
+    options: Options,
     check: &'static str,
 ) -> Option<Violation> {
     let pod_profile = of_pod(pod).filter(|profile| !is_allowed(profile, options));

@@ -26,7 +26,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_19(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let pod_profile = of_pod(pod);
     let pod_is_good = pod_profile.is_some_and(|profile| is_allowed(profile, options));
     let silent =
@@ -69,7 +69,7 @@ fn since_v1_19(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings })
 }
 
-fn since_v1_25(pod: &PodView<'_, '_>, options: &Options) -> Option<Violation> {
+fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_19(pod, options) }
 }
 

@@ -15,7 +15,7 @@ pub(super) static CHECK: Check = Check {
     revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: &Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let of_pod = pod
         .security_context()
         .and_then(|context| context.windows_options.as_ref())
