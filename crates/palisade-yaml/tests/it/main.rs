@@ -1,0 +1,5 @@
+//! Black-box tests of palisade-yaml.
+
+mod deserialize;
+mod lookup;
+mod reader;
