@@ -6,6 +6,7 @@
 use palisade_model::{
     change::Change,
     compat::Compat,
+    lower::absorb,
     pod::Pod,
     pod_view::PodView,
     prepare::{Subject, prepare_for_create, prepare_for_update},
@@ -52,8 +53,11 @@ pub fn review_create<'a>(
         changes.extend(synced.changes);
         told.extend(synced.warnings);
     }
+    let problems = validate_create(&subject.view(&pod), compat);
+    if compat.is_designs() {
+        absorb(&mut pod);
+    }
     let view = subject.view(&pod);
-    let problems = validate_create(&view, compat);
     if problems.is_empty() {
         told.extend(warnings(&view, compat));
     }
