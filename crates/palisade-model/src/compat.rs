@@ -88,6 +88,35 @@ impl fmt::Display for ApiServer {
     }
 }
 
+/// Which kubelet runs the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kubelet {
+    /// The designs: fields before annotations, container before pod, ConfigMap profiles behind their gate.
+    Designs,
+    /// Exactly what upstream's release does.
+    Kubernetes(KubernetesVersion),
+}
+
+impl Kubelet {
+    /// The release whose general behaviour applies: the designs stand on the newest one.
+    #[must_use]
+    pub const fn minor(self) -> u16 {
+        match self {
+            Self::Designs => NEWEST_MINOR,
+            Self::Kubernetes(version) => version.minor,
+        }
+    }
+}
+
+impl fmt::Display for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Designs => f.write_str("the designs"),
+            Self::Kubernetes(version) => version.fmt(f),
+        }
+    }
+}
+
 /// Switches of the designs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
@@ -120,7 +149,7 @@ pub struct Compat {
     /// The API server.
     pub api: ApiServer,
     /// The kubelet on the node.
-    pub kubelet: KubernetesVersion,
+    pub kubelet: Kubelet,
     /// Feature gates.
     pub gates: FeatureGates,
     /// The kubelet's `--seccomp-default`.
@@ -134,12 +163,12 @@ impl Default for Compat {
 }
 
 impl Compat {
-    /// The designs, with the newest kubelet.
+    /// The designs, API server and kubelet alike.
     #[must_use]
     pub fn designs() -> Self {
         Self {
             api: ApiServer::Designs,
-            kubelet: KubernetesVersion::minor(NEWEST_MINOR),
+            kubelet: Kubelet::Designs,
             gates: FeatureGates::default(),
             seccomp_default: false,
         }
@@ -150,7 +179,7 @@ impl Compat {
     pub fn kubernetes(minor: u16) -> Self {
         Self {
             api: ApiServer::Kubernetes(minor),
-            kubelet: KubernetesVersion::minor(minor),
+            kubelet: Kubelet::Kubernetes(KubernetesVersion::minor(minor)),
             ..Self::designs()
         }
     }

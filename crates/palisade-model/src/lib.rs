@@ -10,8 +10,11 @@
 
 pub mod change;
 pub mod compat;
+pub mod effective;
 pub mod field_path;
+pub mod lower;
 pub mod metadata;
+pub mod node;
 pub mod pod;
 pub mod pod_view;
 pub mod prepare;

@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn finds_the_template_of_every_kind() {
         for entry in WORKLOADS {
-            let mut text = r#"{"metadata":{"name":"t"},"spec":{"hostPID":true,"containers":[{"name":"c"}]}}"#.to_owned();
+            let mut text =
+                r#"{"metadata":{"name":"t"},"spec":{"hostPID":true,"containers":[{"name":"c"}]}}"#.to_owned();
             for field in entry.path.iter().rev() {
                 text = format!(r#"{{"other":[1,{{"spec":2}}],"{field}":{text}}}"#);
             }

@@ -111,7 +111,7 @@ impl<'a> ProfileField<'a> {
             kind::RUNTIME_DEFAULT => Some(ProfileRef::RuntimeDefault),
             kind::LOCALHOST => self.localhost_profile.clone().map(ProfileRef::Localhost),
             kind::CONFIG_MAP => {
-                let (name, key) = self.config_map_profile.as_deref()?.split_once('/')?;
+                let (name, key) = seccomp::config_map_reference(self.config_map_profile.as_deref()?)?;
                 Some(ProfileRef::ConfigMap { name: name.to_owned().into(), key: key.to_owned().into() })
             }
             _ => None,

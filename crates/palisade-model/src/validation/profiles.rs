@@ -34,7 +34,8 @@ pub(super) fn validate_seccomp(
         kind::UNCONFINED | kind::RUNTIME_DEFAULT => {}
         kind::LOCALHOST => match &profile.localhost_profile {
             None => {
-                problems.push(Problem::required(localhost_at(), "must be set when seccomp type is Localhost"));
+                problems
+                    .push(Problem::required(localhost_at(), "must be set when seccomp type is Localhost"));
             }
             Some(file) => validate_local_path(file, &localhost_at(), None, problems),
         },

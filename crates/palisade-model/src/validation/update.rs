@@ -157,12 +157,14 @@ fn may_change(path: &str, new: Option<&Value>, old: Option<&Value>) -> bool {
 }
 
 fn compare(new: Option<&Value>, old: Option<&Value>, path: &str, changes: &mut Vec<String>) {
-    // An absent field, a null and an empty object or list are one and the same to Go's decoder.
+    // To Go's decoder an absent field is the same as a null, as an empty list and as an empty map. An empty struct is
+    // not: a pointer to nothing differs from no pointer. The pod's own context is always there by default.
+    let is_map = matches!(path, "spec.securityContext" | "spec.nodeSelector" | "spec.overhead");
     let present = |value: Option<&Value>| {
         value.is_some_and(|value| match value {
             Value::Null => false,
             Value::Array(items) => !items.is_empty(),
-            Value::Object(fields) => !fields.is_empty(),
+            Value::Object(fields) => !fields.is_empty() || !is_map,
             _ => true,
         })
     };

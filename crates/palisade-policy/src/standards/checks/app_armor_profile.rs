@@ -33,7 +33,7 @@ fn is_bad_annotation(value: &str) -> bool {
     !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
 }
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let of_pod = pod
         .security_context()
         .and_then(|context| context.app_armor_profile.as_ref())
@@ -110,6 +110,11 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         });
     }
 
+    let reason = message::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
+    // Releases without the field knew annotations alone, and told them without saying who set them.
+    if options.newest < 30 {
+        return Some(Violation { check: CHECK.id, reason, detail: values.join(", "), findings });
+    }
     let mut setters = Vec::with_capacity(3);
     if of_pod.is_some() {
         setters.push("pod".to_owned());
@@ -125,6 +130,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         setters.join(" and "),
         message::quoted(&values)
     );
-    let reason = message::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
     Some(Violation { check: CHECK.id, reason, detail, findings })
 }

@@ -17,15 +17,15 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
-    evaluate(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t"])
 }
 
-fn since_v1_31(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
-    evaluate(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+fn since_v1_31(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
 }
 
-fn evaluate(pod: &PodView<'_, '_>, types: &[&str]) -> Option<Violation> {
+fn evaluate(pod: &PodView<'_, '_>, options: Options, types: &[&str]) -> Option<Violation> {
     let mut found = Found { types: Vec::new(), user: false, role: false, findings: Vec::new() };
     let of_pod = pod.security_context().and_then(|context| context.se_linux_options.as_ref());
     let pod_offends = of_pod.is_some_and(|options| {
@@ -49,10 +49,12 @@ fn evaluate(pod: &PodView<'_, '_>, types: &[&str]) -> Option<Violation> {
     if !types.is_empty() {
         data.push(format!("{} {}", message::plural("type", "types", types.len()), message::quoted(&types)));
     }
-    if found.user {
+    // v1.24 and before told users and roles only together with a type.
+    let tells_all = options.newest >= 25 || !types.is_empty();
+    if found.user && tells_all {
         data.push("user may not be set".to_owned());
     }
-    if found.role {
+    if found.role && tells_all {
         data.push("role may not be set".to_owned());
     }
     let detail = format!(

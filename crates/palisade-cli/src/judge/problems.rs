@@ -1,0 +1,82 @@
+//! What an API server would refuse, as diagnostics.
+
+use palisade_model::{
+    field_path::{FieldPath, Step},
+    pod_view::PodView,
+    problem::Problem,
+};
+
+use super::Context;
+use crate::diagnostic::{Code, Diagnostic};
+
+pub(super) fn report(
+    context: &Context<'_, '_>,
+    view: &PodView<'_, '_>,
+    problems: &[Problem],
+    findings: &mut Vec<Diagnostic>,
+) {
+    let mut told: Vec<String> = Vec::new();
+    for problem in problems {
+        let text = problem.to_string();
+        // Upstream says some things twice.
+        if !told.contains(&text) {
+            findings.push(diagnostic(context, view, problem));
+            told.push(text);
+        }
+    }
+    if view.spec().containers.is_empty() {
+        let at = view.path(&["spec", "containers"]);
+        findings.push(diagnostic(context, view, &Problem::required(at, "")));
+    }
+}
+
+fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Problem) -> Diagnostic {
+    let place = context.object.place(&problem.at, Some(view));
+    let label = match &place.missing {
+        Some(missing) => format!("no {missing} here"),
+        None if problem.detail.is_empty() => problem.kind.text().to_owned(),
+        None => problem.detail.clone(),
+    };
+    let code = code(&problem.at, &problem.detail);
+    let mut diagnostic = Diagnostic::error(Code::of(code), context.file, problem.to_string())
+        .at(context.source.label(place.span, label))
+        .because(format!("an API server of {} refuses this {}", context.settings.compat.api, context.workload.kind));
+    if let Some(annotation) = place.annotation {
+        diagnostic = diagnostic.because(format!("it copies the annotation {annotation} into the field"));
+    }
+    diagnostic.path = Some(problem.at.to_string());
+    diagnostic.container = container_of(&problem.at, view);
+    diagnostic.help = help(code);
+    diagnostic
+}
+
+fn help(code: &str) -> Option<String> {
+    (code == "profile/conflict").then(|| "remove the annotation: the field is what counts".to_owned())
+}
+
+fn code(at: &FieldPath, detail: &str) -> &'static str {
+    let has = |name: &str| at.steps().iter().any(|step| matches!(step, Step::Field(field) if field == name));
+    let last = match at.steps().last() {
+        Some(Step::Field(field)) => &**field,
+        _ => "",
+    };
+    if detail.ends_with("in annotation and field must match") {
+        "profile/conflict"
+    } else if has("annotations") {
+        "profile/annotation"
+    } else if detail.ends_with("for a windows pod") || detail.ends_with("for a linux pod") {
+        "api/invalid"
+    } else if has("seccompProfile") {
+        if last == "type" { "profile/seccomp-type" } else { "profile/seccomp-file" }
+    } else if has("appArmorProfile") {
+        if last == "type" { "profile/apparmor-type" } else { "profile/apparmor-name" }
+    } else {
+        "api/invalid"
+    }
+}
+
+fn container_of(at: &FieldPath, view: &PodView<'_, '_>) -> Option<String> {
+    view.containers()
+        .find(|container| container.path(view).contains(at))
+        .map(|container| container.name().to_owned())
+}
