@@ -5,8 +5,10 @@
 //! [`crate::node`].
 
 pub mod apparmor;
+pub mod document;
 
 pub mod seccomp;
+mod syscalls;
 
 use std::fmt;
 
