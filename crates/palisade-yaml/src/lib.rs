@@ -43,6 +43,7 @@
 mod de;
 mod decode;
 mod document;
+mod edit;
 mod error;
 mod limits;
 mod locate;
@@ -57,6 +58,7 @@ mod template;
 pub use de::DeserializeError;
 pub use decode::{DecodeError, decode};
 pub use document::{Collection, Comment, Document, Kind, Node, NodeId, Scalar, ScalarStyle, Tag};
+pub use edit::{EditError, Editor, TextEdit, Value, WhenEmpty};
 pub use error::{DuplicateKey, Error, ErrorKind};
 pub use limits::Limits;
 pub use node_ref::{Entry, NodeRef, View};

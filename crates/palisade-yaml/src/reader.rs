@@ -337,7 +337,7 @@ impl<'s> Reader<'s, '_> {
                 let indicator = self.cursor.at();
                 Ok(Place { indicator, empty: indicator })
             }
-            Shape::BlockMapping | Shape::FlowMapping | Shape::FlowPair if children % 2 == 0 => {
+            Shape::BlockMapping | Shape::FlowMapping | Shape::FlowPair if children.is_multiple_of(2) => {
                 self.cursor.trivia();
                 if frame.shape == Shape::FlowMapping && children > 0 && self.cursor.eat(b',') {
                     self.cursor.trivia();
