@@ -89,6 +89,9 @@ pub struct CheckArgs {
     /// Release whose API server would take the manifests: v1.19 to v1.37, or `designs` [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
+    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
     /// Namespace of objects that name none
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
@@ -138,6 +141,9 @@ pub struct ExplainArgs {
     /// API server that takes the manifest: v1.19 to v1.37, or `designs` [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub apiserver: Option<ApiVersion>,
+    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
     /// Only containers of this name
     #[arg(long, short, value_name = "NAME")]
     pub container: Option<String>,
@@ -235,6 +241,43 @@ impl std::str::FromStr for ApiVersion {
             Ok(Self(Compat::kubernetes(version.minor)))
         } else {
             Err(format!("only v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are known, and `designs`"))
+        }
+    }
+}
+
+/// A switch of the designs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeatureGate {
+    /// Seccomp profiles from ConfigMaps.
+    SeccompConfigMaps(bool),
+    /// AppArmor at all.
+    AppArmor(bool),
+}
+
+impl FeatureGate {
+    /// Flips the switches.
+    #[must_use]
+    pub fn apply(gates: &[Self], mut compat: Compat) -> Compat {
+        for gate in gates {
+            match *gate {
+                Self::SeccompConfigMaps(on) => compat.gates.seccomp_config_maps = on,
+                Self::AppArmor(on) => compat.gates.app_armor = on,
+            }
+        }
+        compat
+    }
+}
+
+impl std::str::FromStr for FeatureGate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or("write it as SeccompConfigMaps=true")?;
+        let on = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
+        match name {
+            "SeccompConfigMaps" => Ok(Self::SeccompConfigMaps(on)),
+            "AppArmor" => Ok(Self::AppArmor(on)),
+            _ => Err("gates are SeccompConfigMaps and AppArmor".to_owned()),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use palisade_model::field_path::FieldPath;
 use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{LineIndex, Span};
 
@@ -90,6 +91,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The same as edits with paths from the object's root, if a machine can make them.
     pub fix: Option<Vec<Edit>>,
+    /// The annotation it is about, with its path from the object's root.
+    pub annotation: Option<FieldPath>,
     /// Which object of the file it is about.
     pub object: Option<ObjectId>,
 }
@@ -109,6 +112,7 @@ impl Diagnostic {
             because: Vec::new(),
             help: None,
             fix: None,
+            annotation: None,
             object: None,
         }
     }

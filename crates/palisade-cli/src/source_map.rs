@@ -159,8 +159,8 @@ fn named_entry(value: NodeRef<'_>) -> Option<Span> {
     Some(if scalar { Span::new(key.start, span.end) } else { key })
 }
 
-/// The annotation that an API server would copy into this field.
-fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
+/// The annotation that says the same as this field, if the pod has it.
+pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
     let steps = path.steps();
     let field = |name: &str| {
         steps.iter().any(|step| matches!(step, field_path::Step::Field(field) if field == name))

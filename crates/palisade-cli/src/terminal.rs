@@ -48,6 +48,11 @@ impl Terminal {
         Exit::Incomplete
     }
 
+    /// Lines for the person, on stderr.
+    pub fn say_text(&self, text: &str) {
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+
     /// One line for the person, on stderr. That nobody listens is no reason to stop.
     pub fn say(&self, line: impl AsRef<str>) {
         let mut err = io::stderr().lock();

@@ -14,6 +14,7 @@ use jiff::civil::Date;
 use palisade_model::{
     compat::Compat,
     field_path::FieldPath,
+    lower::absorb,
     pod::Pod,
     prepare::prepare_for_create,
     sync::sync,
@@ -361,6 +362,11 @@ impl Walk<'_, '_> {
         let view = subject.view(&pod);
         problems::report(&context, &view, &validate_create(&view, compat), findings);
         annotations::ports(&context, &view, findings);
+        // The proposal's defaults count as settings of each container, as they do in admission.
+        if compat.is_designs() {
+            absorb(&mut pod);
+        }
+        let view = subject.view(&pod);
         let outcome = self.settings.evaluator.evaluate(self.settings.policy, &view);
         standards::report(&context, &view, &outcome, findings);
 

@@ -7,7 +7,10 @@ use palisade_model::{
 };
 
 use super::Context;
-use crate::diagnostic::{Code, Diagnostic};
+use crate::{
+    diagnostic::{Code, Diagnostic},
+    source_map::annotation_behind,
+};
 
 pub(super) fn report(
     context: &Context<'_, '_>,
@@ -46,12 +49,15 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
     }
     diagnostic.path = Some(problem.at.to_string());
     diagnostic.container = container_of(&problem.at, view);
-    diagnostic.help = help(code);
+    if code == "profile/conflict" {
+        let key = annotation_behind(&problem.at, view);
+        diagnostic.annotation = key.map(|key| view.annotation_path(&key));
+        diagnostic.help = Some(match &diagnostic.annotation {
+            Some(annotation) => format!("decide which of the two is right: this field, or {annotation}"),
+            None => "decide which of the two is right".to_owned(),
+        });
+    }
     diagnostic
-}
-
-fn help(code: &str) -> Option<String> {
-    (code == "profile/conflict").then(|| "remove the annotation: the field is what counts".to_owned())
 }
 
 fn code(at: &FieldPath, detail: &str) -> &'static str {

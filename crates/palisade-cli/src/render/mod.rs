@@ -235,7 +235,6 @@ impl Assembly {
 /// All outputs of a command under way.
 #[derive(Debug)]
 pub struct Sinks {
-    renderers: Vec<Renderer>,
     open: Vec<(Assembly, Option<BufWriter<File>>)>,
     /// Everything counted so far.
     pub totals: Totals,
@@ -244,9 +243,9 @@ pub struct Sinks {
 
 impl Sinks {
     /// Opens the files. Only one format can go to stdout.
-    pub fn open(renderers: Vec<Renderer>, stdout: &mut dyn Write) -> io::Result<Self> {
+    pub fn open(renderers: &[Renderer], stdout: &mut dyn Write) -> io::Result<Self> {
         let mut open = Vec::with_capacity(renderers.len());
-        for renderer in &renderers {
+        for renderer in renderers {
             let mut file = match &renderer.output.file {
                 Some(path) => Some(File::create(path).map(BufWriter::new).map_err(|error| {
                     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -259,13 +258,7 @@ impl Sinks {
             };
             open.push((assembly, file));
         }
-        Ok(Self { renderers, open, totals: Totals::default(), trouble: None })
-    }
-
-    /// What makes the parts, for workers to share.
-    #[must_use]
-    pub fn renderers(&self) -> Vec<Renderer> {
-        self.renderers.clone()
+        Ok(Self { open, totals: Totals::default(), trouble: None })
     }
 
     /// Adds a file. Trouble is kept for the end: the exit status and the other outputs still count.
@@ -282,6 +275,13 @@ impl Sinks {
         }
     }
 
+    /// Writes something else to stdout.
+    pub fn write(&mut self, text: &str, stdout: &mut dyn Write) {
+        if let Err(error) = stdout.write_all(text.as_bytes()) {
+            self.trouble.get_or_insert(error);
+        }
+    }
+
     /// Ends all outputs.
     pub fn finish(mut self, stdout: &mut dyn Write) -> io::Result<Totals> {
         for (assembly, file) in self.open {
@@ -292,6 +292,9 @@ impl Sinks {
             if let Err(error) = result {
                 self.trouble.get_or_insert(error);
             }
+        }
+        if let Err(error) = stdout.flush() {
+            self.trouble.get_or_insert(error);
         }
         self.trouble.map_or(Ok(self.totals), Err)
     }
