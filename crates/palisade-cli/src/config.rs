@@ -185,7 +185,11 @@ impl Config {
         self.ignore
             .iter()
             .filter(|entry| entry.paths.is_empty() || self.matches(&entry.paths, path))
-            .map(|entry| Terms { codes: entry.codes.clone(), reason: entry.reason.clone(), until: entry.until })
+            .map(|entry| Terms {
+                codes: entry.codes.clone(),
+                reason: entry.reason.clone(),
+                until: entry.until,
+            })
             .collect()
     }
 
@@ -225,7 +229,8 @@ fn parts_match(parts: &[&str], names: &[std::borrow::Cow<'_, str>]) -> bool {
     match (parts.split_first(), names.split_first()) {
         (None, None) => true,
         (Some((&"**", rest)), _) => {
-            parts_match(rest, names) || names.split_first().is_some_and(|(_, below)| parts_match(parts, below))
+            parts_match(rest, names)
+                || names.split_first().is_some_and(|(_, below)| parts_match(parts, below))
         }
         (Some((part, rest)), Some((name, below))) => {
             name_matches(part.as_bytes(), name.as_bytes()) && parts_match(rest, below)

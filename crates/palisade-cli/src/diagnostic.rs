@@ -240,8 +240,7 @@ impl Excerpt {
         let from = floor_char_boundary(line, start.saturating_sub(AROUND));
         let shown_end = end.min(start + LONG_LINE - 2 * AROUND);
         let to = floor_char_boundary(line, (shown_end + AROUND).min(line.len()));
-        let (before, after) =
-            (if from > 0 { "… " } else { "" }, if to < line.len() { " …" } else { "" });
+        let (before, after) = (if from > 0 { "… " } else { "" }, if to < line.len() { " …" } else { "" });
         let text = format!("{before}{}{after}", line.get(from..to).unwrap_or_default());
         let shift = |at: usize| floor_char_boundary(&text, (at + before.len()).saturating_sub(from));
         Self { start: shift(start), end: shift(floor_char_boundary(line, shown_end)), text }

@@ -92,7 +92,8 @@ impl Progress {
             }
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.set_length(total as u64);
-            if let Ok(style) = ProgressStyle::with_template("checking {bar:30} {pos}/{len} files, {eta} left") {
+            if let Ok(style) = ProgressStyle::with_template("checking {bar:30} {pos}/{len} files, {eta} left")
+            {
                 bar.set_style(style);
             }
         }

@@ -53,7 +53,8 @@ pub fn fix_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[Te
             break;
         }
         let applied = apply(source, &changes);
-        let Some((mut new, mut report)) = improved(applied.text, &current.report, file, settings, accepted) else {
+        let Some((mut new, mut report)) = improved(applied.text, &current.report, file, settings, accepted)
+        else {
             current.refused.extend(applied.refused);
             if current.refused.is_empty() {
                 current.refused.push("the edits would not make it better".to_owned());

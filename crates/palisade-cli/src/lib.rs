@@ -14,6 +14,7 @@ pub mod engine;
 pub mod fix;
 pub mod input;
 pub mod judge;
+pub mod manifest;
 pub mod render;
 pub mod replace;
 pub mod source_map;
@@ -76,7 +77,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(command: Command, terminal: &mut Terminal) -> Exit {
     match command {
         Command::Check(args) => commands::check::run(args, terminal),
-        Command::Explain(_) | Command::Migrate(_) | Command::Profile { .. } => Exit::Incomplete,
+        Command::Explain(args) => commands::explain::run(&args, terminal),
+        Command::Migrate(args) => commands::migrate::run(&args, terminal),
+        Command::Profile { command } => commands::profile::run(&command, terminal),
         Command::Completions { shell } => commands::completions::run(shell, terminal),
         Command::Man { page } => commands::man::run(page.as_deref(), terminal),
         Command::Version => commands::version::run(terminal),

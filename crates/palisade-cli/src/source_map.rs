@@ -107,7 +107,8 @@ impl<'d> ObjectSource<'d> {
             }
         }
         let prefix = 2 * self.id.items.len();
-        let rest = path.steps().iter().skip(missing.depth.saturating_sub(prefix)).cloned().collect::<Vec<_>>();
+        let rest =
+            path.steps().iter().skip(missing.depth.saturating_sub(prefix)).cloned().collect::<Vec<_>>();
         Place {
             span: parent_span(&missing.ancestor),
             missing: Some(FieldPath::from(rest).to_string()),
@@ -162,18 +163,20 @@ fn named_entry(value: NodeRef<'_>) -> Option<Span> {
 /// The annotation that says the same as this field, if the pod has it.
 pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
     let steps = path.steps();
-    let field = |name: &str| {
-        steps.iter().any(|step| matches!(step, field_path::Step::Field(field) if field == name))
-    };
+    let field =
+        |name: &str| steps.iter().any(|step| matches!(step, field_path::Step::Field(field) if field == name));
     let (is_seccomp, is_app_armor) = (field("seccompProfile"), field("appArmorProfile"));
     if !is_seccomp && !is_app_armor {
         return None;
     }
-    let container = [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral].into_iter().find_map(|kind| {
-        let list = steps.iter().position(|step| matches!(step, field_path::Step::Field(f) if f == kind.field()))?;
-        let Some(field_path::Step::Index(index)) = steps.get(list + 1) else { return None };
-        pod.containers().find(|container| container.kind == kind && container.index == *index)
-    });
+    let container =
+        [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral].into_iter().find_map(|kind| {
+            let list = steps
+                .iter()
+                .position(|step| matches!(step, field_path::Step::Field(f) if f == kind.field()))?;
+            let Some(field_path::Step::Index(index)) = steps.get(list + 1) else { return None };
+            pod.containers().find(|container| container.kind == kind && container.index == *index)
+        });
     let key = match container {
         Some(container) if is_seccomp => seccomp::container_annotation(container.name()),
         Some(container) => apparmor::annotation(container.name()),

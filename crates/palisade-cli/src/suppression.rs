@@ -51,7 +51,8 @@ impl Terms {
                 if name == "reason" {
                     value.trim().clone_into(&mut terms.reason);
                 } else {
-                    let date = value.parse().map_err(|_| format!("`{value}` is no date such as 2027-01-31"))?;
+                    let date =
+                        value.parse().map_err(|_| format!("`{value}` is no date such as 2027-01-31"))?;
                     terms.until = Some(date);
                 }
                 rest = after;
@@ -152,7 +153,10 @@ impl Suppressions {
                 let problem = Diagnostic::error(
                     Code::of("suppression/no-reason"),
                     file,
-                    format!("the exception for {} gives no reason, and does not hold", terms.codes.join(", ")),
+                    format!(
+                        "the exception for {} gives no reason, and does not hold",
+                        terms.codes.join(", ")
+                    ),
                 );
                 self.problems.push(
                     problem
@@ -261,7 +265,12 @@ mod tests {
         for (text, codes, reason, until) in [
             ("pss/a reason=\"node exporter\"", &["pss/a"][..], "node exporter", None),
             ("pss/a,pss/b reason='x' until=2027-01-31", &["pss/a", "pss/b"], "x", Some("2027-01-31")),
-            ("pss/a, pss/b until=2027-01-31 reason=bare words", &["pss/a", "pss/b"], "bare words", Some("2027-01-31")),
+            (
+                "pss/a, pss/b until=2027-01-31 reason=bare words",
+                &["pss/a", "pss/b"],
+                "bare words",
+                Some("2027-01-31"),
+            ),
             ("pss/*; reason=it is old; until=2027-01-31", &["pss/*"], "it is old", Some("2027-01-31")),
             ("pss/a reason=bare words until=2027-01-31", &["pss/a"], "bare words", Some("2027-01-31")),
             ("pss/a", &["pss/a"], "", None),

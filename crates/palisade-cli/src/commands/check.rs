@@ -21,21 +21,25 @@ use crate::{
 
 /// Runs the command.
 pub fn run(args: CheckArgs, terminal: &mut Terminal) -> Exit {
-    let config = match if args.no_config { Ok(Config::default()) } else { Config::find(args.config.as_deref()) } {
-        Ok(config) => config,
-        Err(error) => return complain(&error, terminal),
-    };
+    let config =
+        match if args.no_config { Ok(Config::default()) } else { Config::find(args.config.as_deref()) } {
+            Ok(config) => config,
+            Err(error) => return complain(&error, terminal),
+        };
     let settings = settings(&args, &config);
     let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
-        terminal.say("error: only one format can go to stdout; give the others a file, as in `-o sarif=FILE`");
+        terminal
+            .say("error: only one format can go to stdout; give the others a file, as in `-o sarif=FILE`");
         return Exit::Input;
     }
     let mode = Mode::of(&args);
     if mode.needs_stdout() {
         if args.output.iter().any(|output| output.file.is_none()) {
-            terminal.say("error: stdout is taken by the changed text; give the output a file, as in `-o json=FILE`");
+            terminal.say(
+                "error: stdout is taken by the changed text; give the output a file, as in `-o json=FILE`",
+            );
             return Exit::Input;
         }
         outputs.retain(|output| output.file.is_some());
@@ -206,7 +210,9 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
                 replace(path, &bytes, fixed.as_bytes()).map_err(|error| error.to_string())
             };
             match written {
-                Ok(()) => answer.said.push(format!("fixed {file}: {} gone, {left} left", self::count(count, "finding"))),
+                Ok(()) => answer
+                    .said
+                    .push(format!("fixed {file}: {} gone, {left} left", self::count(count, "finding"))),
                 Err(reason) => {
                     answer.said.push(format!("error: cannot fix {file}: {reason}"));
                     answer.report = judge_text(&file, &text, settings, &accepted);
@@ -262,7 +268,10 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         line.push_str(&more.join(", "));
     }
     if totals.fixable > 0 && mode == Mode::Report {
-        line.push_str(&format!("\n{} of the findings can be fixed with --fix; see what would change with --diff", totals.fixable));
+        line.push_str(&format!(
+            "\n{} of the findings can be fixed with --fix; see what would change with --diff",
+            totals.fixable
+        ));
     }
     line
 }

@@ -2,5 +2,8 @@
 
 pub mod check;
 pub mod completions;
+pub mod explain;
 pub mod man;
+pub mod migrate;
+pub mod profile;
 pub mod version;

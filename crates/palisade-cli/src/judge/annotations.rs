@@ -51,7 +51,12 @@ fn dead(context: &Context<'_, '_>, summary: String) -> Diagnostic {
     Diagnostic::warning(Code::of("annotation/dead"), context.file, summary)
 }
 
-fn seccomp_annotation(context: &Context<'_, '_>, view: &PodView<'_, '_>, key: &str, value: &str) -> Option<Diagnostic> {
+fn seccomp_annotation(
+    context: &Context<'_, '_>,
+    view: &PodView<'_, '_>,
+    key: &str,
+    value: &str,
+) -> Option<Diagnostic> {
     let api = context.settings.compat.api;
     let name = key.strip_prefix(seccomp::CONTAINER_ANNOTATION_PREFIX);
     let container = name.and_then(|name| view.container(name));
@@ -69,7 +74,8 @@ fn seccomp_annotation(context: &Context<'_, '_>, view: &PodView<'_, '_>, key: &s
         None => "the pod".to_owned(),
     };
     if context.settings.compat.seccomp_sync() == SyncDirection::None {
-        let mut finding = dead(context, format!("the seccomp annotation \"{value}\" of {who} does nothing on {api}"));
+        let mut finding =
+            dead(context, format!("the seccomp annotation \"{value}\" of {who} does nothing on {api}"));
         let really = match (field, of_pod) {
             (Some(field), _) => format!("the field decides: {}", field.kind),
             (None, Some(of_pod)) => format!("{who} runs with the pod's profile: {}", of_pod.kind),
@@ -91,7 +97,9 @@ fn seccomp_annotation(context: &Context<'_, '_>, view: &PodView<'_, '_>, key: &s
         context.file,
         format!("the seccomp annotation of {who} is deprecated since v1.19"),
     )
-    .because(format!("{api} still copies it into the field when the pod is created; v1.27 and later ignore it"))
+    .because(format!(
+        "{api} still copies it into the field when the pod is created; v1.27 and later ignore it"
+    ))
     .help(MIGRATE);
     Some(Diagnostic { container: name.map(str::to_owned), ..finding })
 }
@@ -113,9 +121,14 @@ fn app_armor_annotation(
             .help("remove it"));
     }
     if value.is_empty() && !compat.is_designs() {
-        return own(dead(context, format!("the empty AppArmor annotation of container \"{name}\" does nothing"))
-            .because("an empty value names no profile: the container runs with the pod's profile or the runtime's own")
-            .help("remove it"));
+        return own(dead(
+            context,
+            format!("the empty AppArmor annotation of container \"{name}\" does nothing"),
+        )
+        .because(
+            "an empty value names no profile: the container runs with the pod's profile or the runtime's own",
+        )
+        .help("remove it"));
     }
     let field = container.security_context().and_then(|context| context.app_armor_profile.as_ref());
     if !compat.has_app_armor_fields() || field.is_some() || apparmor::from_annotation(value).is_none() {
@@ -151,7 +164,8 @@ fn misplaced(context: &Context<'_, '_>, node: NodeRef<'_>, findings: &mut Vec<Di
 /// What an API server warns of besides annotations: ports that are defined twice.
 pub(super) fn ports(context: &Context<'_, '_>, view: &PodView<'_, '_>, findings: &mut Vec<Diagnostic>) {
     for warning in warnings(view, &context.settings.compat) {
-        let Some((path, text)) = warning.split_once(": ").filter(|(_, text)| text.contains("port definition with"))
+        let Some((path, text)) =
+            warning.split_once(": ").filter(|(_, text)| text.contains("port definition with"))
         else {
             continue;
         };
@@ -159,7 +173,9 @@ pub(super) fn ports(context: &Context<'_, '_>, view: &PodView<'_, '_>, findings:
             let list = container.path(view).field("ports");
             (0..container.container.ports.len()).map(move |port| (list.clone().index(port), container.name()))
         });
-        let Some((at, container)) = ports.into_iter().find(|(at, _)| at.to_string() == path) else { continue };
+        let Some((at, container)) = ports.into_iter().find(|(at, _)| at.to_string() == path) else {
+            continue;
+        };
         let span = context.object.place(&at, None).span;
         let mut finding = Diagnostic::warning(Code::of("api/ports"), context.file, warning.clone())
             .at(context.source.label(span, text.split(" with ").next().unwrap_or_default()))

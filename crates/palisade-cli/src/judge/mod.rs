@@ -19,13 +19,14 @@ use palisade_model::{
     prepare::prepare_for_create,
     sync::sync,
     validation::validate_create,
-    workload::{WorkloadKind, read_template, workload_kind},
+    workload::{WorkloadKind, read_template},
 };
 use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
-use palisade_yaml::{Document, ErrorKind, Limits, NodeRef};
+use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
+    manifest::{Object, objects},
     source_map::{ObjectSource, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
@@ -117,14 +118,7 @@ impl FileReport {
     /// Nothing found yet.
     #[must_use]
     pub const fn new(file: Arc<str>) -> Self {
-        Self {
-            file,
-            verdicts: Vec::new(),
-            diagnostics: Vec::new(),
-            skipped: 0,
-            errors: 0,
-            suppressed: 0,
-        }
+        Self { file, verdicts: Vec::new(), diagnostics: Vec::new(), skipped: 0, errors: 0, suppressed: 0 }
     }
 
     /// A file of which nothing could be judged.
@@ -194,8 +188,11 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
                 .help("remove one of them"),
             );
         }
-        let mut walk = Walk { file, source: &source, settings, suppressions: &mut suppressions, report: &mut report };
-        walk.object(document, document.root(), &mut Vec::new(), None);
+        let mut walk =
+            Walk { file, source: &source, settings, suppressions: &mut suppressions, report: &mut report };
+        for object in objects(document) {
+            walk.object(&object);
+        }
     }
     if !settings.severities.is_empty() {
         report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
@@ -214,7 +211,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     report
 }
 
-fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
+pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
     let span = palisade_yaml::looks_like_template(source.text())?;
     Some(
         Diagnostic::error(Code::of("input/template"), file, format!("{file} is a template, not a manifest"))
@@ -223,7 +220,7 @@ fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> 
     )
 }
 
-fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
+pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
     let code = match error.kind {
         ErrorKind::AliasBomb => "yaml/alias-bomb",
         ErrorKind::CyclicAlias => "yaml/cyclic-alias",
@@ -250,47 +247,16 @@ struct Walk<'w, 's> {
     report: &'w mut FileReport,
 }
 
-/// What an item of a typed list (`PodList`) is, where it does not say so itself.
-#[derive(Clone, Copy)]
-struct Implied<'i> {
-    api_version: &'i str,
-    kind: &'i str,
-}
-
 impl Walk<'_, '_> {
-    fn object<'d>(
-        &mut self,
-        document: &'d Document<'d>,
-        node: NodeRef<'d>,
-        items: &mut Vec<usize>,
-        implied: Option<Implied<'_>>,
-    ) {
-        let text = |field: &str| node.get(field).and_then(NodeRef::as_str);
-        let (api_version, kind) = match (text("apiVersion"), text("kind"), implied) {
-            (Some(api_version), Some(kind), _) => (api_version, kind),
-            (_, _, Some(implied)) => (implied.api_version, implied.kind),
-            (api_version, kind, None) => (api_version.unwrap_or_default(), kind.unwrap_or_default()),
-        };
-        if let Some(item_kind) = kind.strip_suffix("List")
-            && let Some(list) = node.get("items").map(NodeRef::target).filter(|list| list.is_sequence())
-        {
-            let implied = (!item_kind.is_empty()).then_some(Implied { api_version, kind: item_kind });
-            for (index, item) in list.items().enumerate() {
-                items.push(index);
-                self.object(document, item.target(), items, implied);
-                items.pop();
-            }
-            return;
-        }
-        let object = ObjectSource::new(document, items.clone());
-        let Some(workload) = workload_kind(api_version, kind) else {
-            self.skip(&object, api_version, kind);
+    fn object(&mut self, object: &Object<'_>) {
+        let Some(workload) = object.workload else {
+            self.skip(&object.source, object.api_version, object.kind);
             return;
         };
         let before = self.report.diagnostics.len();
-        self.workload(node, &object, workload);
+        self.workload(object, workload);
         for finding in self.report.diagnostics.iter_mut().skip(before) {
-            finding.object = Some(object.id().clone());
+            finding.object = Some(object.source.id().clone());
         }
     }
 
@@ -312,8 +278,9 @@ impl Walk<'_, '_> {
         self.report.errors += 1;
     }
 
-    fn workload<'d>(&mut self, node: NodeRef<'d>, object: &ObjectSource<'d>, workload: &'static WorkloadKind) {
-        let pod: Option<Pod<'d>> = match read_template(node, workload.path) {
+    fn workload(&mut self, manifest: &Object<'_>, workload: &'static WorkloadKind) {
+        let (node, object) = (manifest.node, &manifest.source);
+        let pod: Option<Pod<'_>> = match read_template(node, workload.path) {
             Ok(pod) => pod,
             Err(error) => {
                 let finding = Diagnostic::error(Code::of("api/type"), self.file, error.to_string())
@@ -338,21 +305,12 @@ impl Walk<'_, '_> {
             return;
         };
 
-        let metadata = node.get("metadata");
-        let field = |name: &str| {
-            metadata.and_then(|metadata| metadata.get(name)).and_then(NodeRef::as_str).map(str::to_owned)
-        };
         self.read_suppressions(object, workload);
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
-        let context = Context {
-            file: self.file,
-            source: self.source,
-            settings: self.settings,
-            object,
-            workload,
-        };
+        let context =
+            Context { file: self.file, source: self.source, settings: self.settings, object, workload };
         let findings = &mut self.report.diagnostics;
         annotations::report(&context, node, &subject.view(&pod), findings);
         prepare_for_create(&mut pod, subject, compat);
@@ -374,8 +332,11 @@ impl Walk<'_, '_> {
             id: object.id().clone(),
             group: workload.group.to_owned(),
             kind: workload.kind.to_owned(),
-            namespace: field("namespace").or_else(|| self.settings.namespace.clone()),
-            name: field("name").or_else(|| field("generateName")),
+            namespace: manifest
+                .metadata("namespace")
+                .map(str::to_owned)
+                .or_else(|| self.settings.namespace.clone()),
+            name: manifest.name().map(str::to_owned),
             allowed: outcome.allowed(),
             message: if outcome.allowed() { String::new() } else { outcome.details() },
         });

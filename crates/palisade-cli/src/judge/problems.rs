@@ -43,7 +43,10 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
     let code = code(&problem.at, &problem.detail);
     let mut diagnostic = Diagnostic::error(Code::of(code), context.file, problem.to_string())
         .at(context.source.label(place.span, label))
-        .because(format!("an API server of {} refuses this {}", context.settings.compat.api, context.workload.kind));
+        .because(format!(
+            "an API server of {} refuses this {}",
+            context.settings.compat.api, context.workload.kind
+        ));
     if let Some(annotation) = place.annotation {
         diagnostic = diagnostic.because(format!("it copies the annotation {annotation} into the field"));
     }

@@ -23,7 +23,12 @@ pub(super) fn report(
     }
 }
 
-fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, check: &str, finding: &Finding) -> Diagnostic {
+fn diagnostic(
+    context: &Context<'_, '_>,
+    view: &PodView<'_, '_>,
+    check: &str,
+    finding: &Finding,
+) -> Diagnostic {
     let settings = context.settings;
     let place = context.object.place(&finding.path, Some(view));
     let rule = checks::check(check);
@@ -45,7 +50,8 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, check: &str, fi
         ));
     }
     if let Some(annotation) = place.annotation {
-        diagnostic = diagnostic.because(format!("an API server copies the annotation {annotation} into the field"));
+        diagnostic =
+            diagnostic.because(format!("an API server copies the annotation {annotation} into the field"));
     }
     diagnostic.path = Some(finding.path.to_string());
     diagnostic.container.clone_from(&finding.container);

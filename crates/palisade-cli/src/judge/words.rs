@@ -19,7 +19,8 @@ pub(super) fn value(value: &Value) -> String {
 
 fn is_plain(text: &str) -> bool {
     let first_is_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
-    first_is_letter && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'))
+    first_is_letter
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'))
 }
 
 /// The path from the container or pod on, and what it is a part of: `securityContext.privileged`, `containers[0]`.

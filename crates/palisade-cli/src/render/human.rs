@@ -55,9 +55,10 @@ fn draw(diagnostic: &Diagnostic, style: Style, text: &mut String) {
     push_clean(&diagnostic.summary, text);
     let _ = writeln!(text, "{bold:#}");
 
-    let last_line = diagnostic.at.as_ref().map_or(0, |label| {
-        label.related.as_ref().map_or(label.line, |related| related.line.max(label.line))
-    });
+    let last_line = diagnostic
+        .at
+        .as_ref()
+        .map_or(0, |label| label.related.as_ref().map_or(label.line, |related| related.line.max(label.line)));
     let gutter = if last_line == 0 { 1 } else { last_line.to_string().len() };
     let _ = write!(text, "{:gutter$}{frame}-->{frame:#} ", "");
     push_clean(&diagnostic.file, text);
@@ -113,7 +114,13 @@ fn excerpt(label: &Label, mark: char, color: Ansi, gutter: usize, style: Style, 
     }
     text.push('\n');
     let marks: String = std::iter::repeat_n(mark, marked.width().max(1)).collect();
-    let _ = write!(text, "{:gutter$} {frame}|{frame:#} {:indent$}{color}{marks}", "", "", indent = before.width());
+    let _ = write!(
+        text,
+        "{:gutter$} {frame}|{frame:#} {:indent$}{color}{marks}",
+        "",
+        "",
+        indent = before.width()
+    );
     if !label.text.is_empty() {
         text.push(' ');
         push_clean(&label.text, text);
@@ -148,6 +155,9 @@ mod tests {
 
     #[test]
     fn nothing_untrusted_reaches_the_terminal() {
-        assert_eq!(clean("a\tb\u{1b}[31m\u{202e}c\r\u{9b}x\n"), "a    b\u{fffd}[31m\u{fffd}c\u{fffd}\u{fffd}x\\n");
+        assert_eq!(
+            clean("a\tb\u{1b}[31m\u{202e}c\r\u{9b}x\n"),
+            "a    b\u{fffd}[31m\u{fffd}c\u{fffd}\u{fffd}x\\n"
+        );
     }
 }

@@ -27,9 +27,8 @@ impl Suites {
     pub(super) fn push(&mut self, report: &FileReport, policy: LevelVersion) {
         let mut suite = TestSuite::new(&*report.file);
         for verdict in &report.verdicts {
-            let of_object = |d: &&Diagnostic| {
-                d.severity == Severity::Error && d.object.as_ref() == Some(&verdict.id)
-            };
+            let of_object =
+                |d: &&Diagnostic| d.severity == Severity::Error && d.object.as_ref() == Some(&verdict.id);
             let findings: Vec<_> = report.diagnostics.iter().filter(of_object).cloned().collect();
             let mut status = TestCaseStatus::success();
             if !findings.is_empty() {

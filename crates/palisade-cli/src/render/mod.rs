@@ -154,7 +154,9 @@ impl Renderer {
         let mut fragment = Fragment::default();
         match self.output.format {
             Format::Human => human::diagnostics(&report.diagnostics, self.style, &mut fragment.findings),
-            Format::Json => json::fragment(report, self.policy, &mut fragment.verdicts, &mut fragment.findings),
+            Format::Json => {
+                json::fragment(report, self.policy, &mut fragment.verdicts, &mut fragment.findings)
+            }
             Format::Sarif => sarif::fragment(report, &mut fragment.findings),
             Format::Github => github::fragment(report, &mut fragment.findings),
             Format::Name => {
@@ -246,12 +248,13 @@ impl Sinks {
     pub fn open(renderers: &[Renderer], stdout: &mut dyn Write) -> io::Result<Self> {
         let mut open = Vec::with_capacity(renderers.len());
         for renderer in renderers {
-            let mut file = match &renderer.output.file {
-                Some(path) => Some(File::create(path).map(BufWriter::new).map_err(|error| {
-                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-                })?),
-                None => None,
-            };
+            let mut file =
+                match &renderer.output.file {
+                    Some(path) => Some(File::create(path).map(BufWriter::new).map_err(|error| {
+                        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                    })?),
+                    None => None,
+                };
             let assembly = match &mut file {
                 Some(file) => Assembly::begin(renderer, file)?,
                 None => Assembly::begin(renderer, stdout)?,
