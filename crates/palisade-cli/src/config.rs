@@ -299,7 +299,7 @@ mod tests {
             .skip_while(|line| *line != "//! ```toml")
             .skip(1)
             .take_while(|line| *line != "//! ```")
-            .map(|line| format!("{}\n", line.trim_start_matches("//!")))
+            .flat_map(|line| [line.trim_start_matches("//!"), "\n"])
             .collect();
         let config: Config = toml::from_str(&example).unwrap();
         assert_eq!(config.ignore.len(), 1);

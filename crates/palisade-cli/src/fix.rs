@@ -188,7 +188,7 @@ fn edited(parsed: &Parsed<'_>, changes: &[Change<'_>]) -> Result<String, EditErr
 fn steps<'p>(object: &ObjectId, path: &'p FieldPath) -> Vec<Step<'p>> {
     let items = object.items.iter().flat_map(|&item| [Step::Key("items"), Step::Index(item)]);
     let path = path.steps().iter().map(|step| match step {
-        field_path::Step::Field(name) => Step::Key(&**name),
+        field_path::Step::Field(name) => Step::Key(name),
         field_path::Step::Key(key) => Step::Key(key.as_str()),
         field_path::Step::Index(index) => Step::Index(*index),
     });

@@ -5,6 +5,11 @@
 //! [`diagnostic::Diagnostic`]s. Every command is one file in [`commands`], every output format one in [`render`].
 //!
 //! Exit status: 0 clean, 1 findings, 2 usage or unreadable input, 3 could not complete.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is the crate that touches the world; only the pure ones may not"
+)]
 
 pub mod args;
 pub mod commands;
@@ -76,7 +81,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(command: Command, terminal: &mut Terminal) -> Exit {
     match command {
-        Command::Check(args) => commands::check::run(args, terminal),
+        Command::Check(args) => commands::check::run(&args, terminal),
         Command::Explain(args) => commands::explain::run(&args, terminal),
         Command::Migrate(args) => commands::migrate::run(&args, terminal),
         Command::Profile { command } => commands::profile::run(&command, terminal),

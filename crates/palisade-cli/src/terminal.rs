@@ -43,6 +43,7 @@ impl Terminal {
     }
 
     /// The end of a command whose output has nowhere to go.
+    #[must_use]
     pub fn cannot_write(&self, error: &io::Error) -> Exit {
         self.say(format!("error: cannot write the output: {error}"));
         Exit::Incomplete

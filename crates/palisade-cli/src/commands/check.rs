@@ -20,13 +20,13 @@ use crate::{
 };
 
 /// Runs the command.
-pub fn run(args: CheckArgs, terminal: &mut Terminal) -> Exit {
+pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Exit {
     let config =
         match if args.no_config { Ok(Config::default()) } else { Config::find(args.config.as_deref()) } {
             Ok(config) => config,
             Err(error) => return complain(&error, terminal),
         };
-    let settings = settings(&args, &config);
+    let settings = settings(args, &config);
     let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
@@ -34,7 +34,7 @@ pub fn run(args: CheckArgs, terminal: &mut Terminal) -> Exit {
             .say("error: only one format can go to stdout; give the others a file, as in `-o sarif=FILE`");
         return Exit::Input;
     }
-    let mode = Mode::of(&args);
+    let mode = Mode::of(args);
     if mode.needs_stdout() {
         if args.output.iter().any(|output| output.file.is_none()) {
             terminal.say(
@@ -46,7 +46,7 @@ pub fn run(args: CheckArgs, terminal: &mut Terminal) -> Exit {
     } else if outputs.is_empty() {
         outputs.push(Output::HUMAN);
     }
-    check(&args, &config, &settings, outputs, terminal)
+    check(args, &config, &settings, outputs, terminal)
 }
 
 fn complain(error: &ConfigError, terminal: &Terminal) -> Exit {
@@ -250,28 +250,26 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         totals.allowed,
         totals.denied
     );
-    let mut more = Vec::new();
+    let mut details = Vec::new();
     if totals.error_findings > 0 {
-        more.push(count(totals.error_findings, "error"));
+        details.push(count(totals.error_findings, "error"));
     }
     if totals.warning_findings > 0 {
-        more.push(count(totals.warning_findings, "warning"));
+        details.push(count(totals.warning_findings, "warning"));
     }
     if totals.suppressed > 0 {
-        more.push(format!("{} accepted", totals.suppressed));
+        details.push(format!("{} accepted", totals.suppressed));
     }
     if totals.skipped > 0 {
-        more.push(format!("{} without a pod skipped", count(totals.skipped, "object")));
+        details.push(format!("{} without a pod skipped", count(totals.skipped, "object")));
     }
-    if !more.is_empty() {
+    if !details.is_empty() {
         line.push_str("; ");
-        line.push_str(&more.join(", "));
+        line.push_str(&details.join(", "));
     }
     if totals.fixable > 0 && mode == Mode::Report {
-        line.push_str(&format!(
-            "\n{} of the findings can be fixed with --fix; see what would change with --diff",
-            totals.fixable
-        ));
+        let fixable = count(totals.fixable, "finding");
+        line.push_str(&["\n", &fixable, " can be fixed with --fix; --diff shows what would change"].concat());
     }
     line
 }

@@ -40,12 +40,12 @@ use crate::{
 struct Container {
     name: String,
     kind: ContainerKind,
-    rows: Vec<Line>,
+    rows: Vec<Setting>,
     notes: Vec<String>,
 }
 
 /// One field of a container.
-struct Line {
+struct Setting {
     field: &'static str,
     value: String,
     json: Value,
@@ -206,7 +206,7 @@ struct Context<'c, 's, 'p, 'a> {
 
 impl Context<'_, '_, '_, '_> {
     fn container(&self, effective: &EffectiveContext<'_>) -> Container {
-        let mut rows: Vec<Line> = effective
+        let mut rows: Vec<Setting> = effective
             .rows()
             .into_iter()
             .map(|row| self.line(row.field, row.value, row.json, &row.source))
@@ -234,9 +234,17 @@ impl Context<'_, '_, '_, '_> {
         }
     }
 
-    fn line(&self, field: &'static str, value: String, json: Value, source: &From) -> Line {
+    fn line(&self, field: &'static str, value: String, json: Value, source: &From) -> Setting {
         let Some(path) = source.path() else {
-            return Line { field, value, json, from: source.to_string(), path: None, line: None, set: false };
+            return Setting {
+                field,
+                value,
+                json,
+                from: source.to_string(),
+                path: None,
+                line: None,
+                set: false,
+            };
         };
         // A field that is only there because of an annotation is explained by the annotation.
         let annotation = self
@@ -253,7 +261,7 @@ impl Context<'_, '_, '_, '_> {
         if annotation.is_some() {
             from.push_str(", copied by the API server");
         }
-        Line { field, value, json, from, path: Some(shown.to_string()), line, set: true }
+        Setting { field, value, json, from, path: Some(shown.to_string()), line, set: true }
     }
 }
 

@@ -171,7 +171,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
         return Err(Box::new(problems.remove(0)));
     }
     let objects: Vec<Object<'_>> = parsed.documents.iter().flat_map(objects).collect();
-    let mut moves = Vec::new();
+    let mut planned = Vec::new();
     for object in &objects {
         let Some(workload) = object.workload else { continue };
         match read_template(object.node, workload.path) {
@@ -181,7 +181,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
                 plan.annotations(&workload.subject().view(&pod));
                 plan.proposal(&workload.subject().view(&pod));
                 for edits in plan.edits {
-                    moves.push((object.source.id(), edits));
+                    planned.push((object.source.id(), edits));
                 }
             }
             Ok(None) => {}
@@ -192,7 +192,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
         }
     }
     let changes: Vec<Change<'_>> =
-        moves.iter().map(|(object, edits)| Change { object, edits: edits.clone() }).collect();
+        planned.iter().map(|(object, edits)| Change { object, edits: edits.clone() }).collect();
     let applied = apply(&text, &changes);
     for reason in &applied.refused {
         problems.push(Diagnostic::error(

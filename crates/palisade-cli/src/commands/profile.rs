@@ -185,19 +185,19 @@ fn finding(lint: Lint, document: Option<&Document<'_>>, file: &Arc<str>, source:
         document::Severity::Warning => Diagnostic::warning(code, file, lint.message)
             .because("the runtime takes it, but not as it was meant"),
     };
-    finding.at = document.and_then(|document| place(document, &lint.at)).map(|span| source.label(span, ""));
+    finding.at = document.map(|document| source.label(place(document, &lint.at), ""));
     let path = lint.at.to_string();
     finding.path = (!path.is_empty()).then_some(path);
     finding.help = lint.help;
     finding
 }
 
-fn place(document: &Document<'_>, path: &FieldPath) -> Option<Span> {
+fn place(document: &Document<'_>, path: &FieldPath) -> Span {
     let steps: Vec<Step<'_>> = path
         .steps()
         .iter()
         .map(|step| match step {
-            field_path::Step::Field(name) => Step::Key(&**name),
+            field_path::Step::Field(name) => Step::Key(name),
             field_path::Step::Key(key) => Step::Key(key.as_str()),
             field_path::Step::Index(index) => Step::Index(*index),
         })
@@ -208,10 +208,10 @@ fn place(document: &Document<'_>, path: &FieldPath) -> Option<Span> {
     };
     let span = found.span();
     if found.value.as_scalar().is_some() {
-        return Some(span);
+        return span;
     }
     // A mapping or list is shown by its key, or by its opening bracket.
-    Some(found.key.unwrap_or_else(|| Span::new(span.start, (span.start + 1).min(span.end))))
+    found.key.unwrap_or_else(|| Span::new(span.start, (span.start + 1).min(span.end)))
 }
 
 fn not_json(error: &serde_json::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {

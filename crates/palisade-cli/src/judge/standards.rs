@@ -34,10 +34,9 @@ fn diagnostic(
     let rule = checks::check(check);
     let level = rule.map_or(settings.policy.level, |rule| rule.level);
     let text = match (&place.missing, finding.value.is_some()) {
-        // A value that is not in the file comes from a default: what is wrong stands elsewhere.
-        (Some(_), true) => format!("{level} allows {}", finding.allowed),
         (Some(missing), false) => format!("no {missing} here; {level} asks for {}", finding.allowed),
-        (None, _) => format!("{level} allows {}", finding.allowed),
+        // A value that is not in the file comes from a default: what is wrong stands nearby.
+        _ => format!("{level} allows {}", finding.allowed),
     };
     let mut diagnostic = Diagnostic::error(Code::standard(check), context.file, finding.summary.clone())
         .at(context.source.label(place.span, text));

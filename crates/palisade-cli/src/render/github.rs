@@ -2,6 +2,8 @@
 //!
 //! <https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>
 
+use std::fmt::Write as _;
+
 use crate::judge::FileReport;
 
 pub(super) fn fragment(report: &FileReport, text: &mut String) {
@@ -20,9 +22,9 @@ pub(super) fn fragment(report: &FileReport, text: &mut String) {
         text.push_str(" file=");
         property(&diagnostic.file, text);
         if let Some(label) = &diagnostic.at {
-            text.push_str(&format!(",line={},col={}", label.line, label.column));
+            let _ = write!(text, ",line={},col={}", label.line, label.column);
             if label.end_line == label.line && label.end_column > label.column {
-                text.push_str(&format!(",endColumn={}", label.end_column));
+                let _ = write!(text, ",endColumn={}", label.end_column);
             }
         }
         text.push_str(",title=");

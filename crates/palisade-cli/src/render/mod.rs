@@ -155,7 +155,7 @@ impl Renderer {
         match self.output.format {
             Format::Human => human::diagnostics(&report.diagnostics, self.style, &mut fragment.findings),
             Format::Json => {
-                json::fragment(report, self.policy, &mut fragment.verdicts, &mut fragment.findings)
+                json::fragment(report, self.policy, &mut fragment.verdicts, &mut fragment.findings);
             }
             Format::Sarif => sarif::fragment(report, &mut fragment.findings),
             Format::Github => github::fragment(report, &mut fragment.findings),

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use palisade_model::compat::Compat;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Explained, Line};
+use super::{Explained, Setting};
 
 const TITLE: Style = Style::new().bold();
 const HEAD: Style = AnsiColor::BrightBlue.on_default().bold();
@@ -28,12 +28,12 @@ pub(super) fn draw(object: &Explained, compat: &Compat, color: bool, text: &mut 
     );
     for container in &object.containers {
         let _ = writeln!(text, "\n{title}{} {}{title:#}", container.kind.noun(), container.name);
-        let rows: Vec<&Line> = container
+        let rows: Vec<&Setting> = container
             .rows
             .iter()
             .filter(|row| object.windows || row.set || !row.field.starts_with("windows"))
             .collect();
-        let width = |of: fn(&Line) -> &str, least: usize| {
+        let width = |of: fn(&Setting) -> &str, least: usize| {
             rows.iter()
                 .map(|row| of(row).width())
                 .filter(|width| *width <= WIDEST_VALUE)
