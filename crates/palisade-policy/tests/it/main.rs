@@ -1,1 +1,15 @@
 //! Black-box tests of the policies.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod namespaces;
+mod profiles;
+mod registry;
+mod remedies;
+mod wording;
+
+use palisade_model::pod::Pod;
+
+/// A pod from JSON.
+fn pod(json: &str) -> Pod<'_> {
+    serde_json::from_str(json).unwrap()
+}
