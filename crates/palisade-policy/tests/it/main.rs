@@ -1,5 +1,6 @@
 //! Black-box tests of the policies.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
 mod namespaces;
 mod profiles;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::pod;
 
-#[allow(clippy::needless_pass_by_value, reason = "reads better at the place of use")]
 fn policy(spec: Value) -> ProfilePolicy {
     serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
 }
@@ -123,7 +122,6 @@ fn selectors_pick_namespaces() {
     assert!(policy(json!({})).selects(&labels));
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "reads better at the place of use")]
 fn psp(annotations: &Value, spec: Value) -> ProfileStrategies {
     ProfileStrategies::read(&json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}))
         .unwrap()
