@@ -4,4 +4,5 @@
 //! [`profiles`] by the profiles an administrator allows. Pure, as the model is.
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod profiles;
 pub mod standards;
