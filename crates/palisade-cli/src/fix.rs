@@ -171,8 +171,8 @@ fn edited(parsed: &Parsed<'_>, changes: &[Change<'_>]) -> Result<String, EditErr
         for edit in &change.edits {
             let steps = steps(change.object, edit.path());
             let result = match edit {
-                Edit::Set(_, value) => editor.set(document, &steps, value.clone()),
-                Edit::Append(_, value) => editor.append(document, &steps, value.clone()),
+                Edit::Set(_, value) => editor.set(document, &steps, written(value)),
+                Edit::Append(_, value) => editor.append(document, &steps, written(value)),
                 Edit::Remove(_) => editor.remove(document, &steps, WhenEmpty::Prune),
             };
             match result {
@@ -183,6 +183,18 @@ fn edited(parsed: &Parsed<'_>, changes: &[Change<'_>]) -> Result<String, EditErr
         }
     }
     editor.finish()
+}
+
+/// The value in the order people write it: the type of a profile comes first.
+fn written(value: &serde_json::Value) -> palisade_yaml::Value {
+    match value {
+        serde_json::Value::Object(fields) => {
+            let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| *key == "type");
+            let fields = first.into_iter().chain(rest).map(|(key, value)| (key.clone(), written(value)));
+            palisade_yaml::Value::Map(fields.collect())
+        }
+        other => other.clone().into(),
+    }
 }
 
 fn steps<'p>(object: &ObjectId, path: &'p FieldPath) -> Vec<Step<'p>> {

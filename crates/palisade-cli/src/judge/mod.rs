@@ -16,6 +16,7 @@ use palisade_model::{
     field_path::FieldPath,
     lower::absorb,
     pod::Pod,
+    pod_view::PodView,
     prepare::prepare_for_create,
     sync::sync,
     validation::validate_create,
@@ -27,7 +28,7 @@ use palisade_yaml::{ErrorKind, Limits};
 use crate::{
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
     manifest::{Object, objects},
-    source_map::{ObjectSource, Source},
+    source_map::{ObjectSource, Place, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
 
@@ -309,13 +310,12 @@ impl Walk<'_, '_> {
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
-        let context =
-            Context { file: self.file, source: self.source, settings: self.settings, object, workload };
+        let mut context = Context { file: self.file, source: self.source, settings: self.settings, object, workload, filled: Vec::new() };
         let findings = &mut self.report.diagnostics;
         annotations::report(&context, node, &subject.view(&pod), findings);
         prepare_for_create(&mut pod, subject, compat);
         if workload.path.is_empty() {
-            sync(&mut pod, compat);
+            context.filled = sync(&mut pod, compat).changes.into_iter().map(|change| change.at).collect();
         }
         let view = subject.view(&pod);
         problems::report(&context, &view, &validate_create(&view, compat), findings);
@@ -363,6 +363,16 @@ struct Context<'c, 's> {
     settings: &'c Settings,
     object: &'c ObjectSource<'c>,
     workload: &'static WorkloadKind,
+    /// What the API server copied between annotations and fields.
+    filled: Vec<FieldPath>,
+}
+
+impl Context<'_, '_> {
+    /// Where a field is in the file; one that the API server filled in is where its annotation is.
+    fn place(&self, path: &FieldPath, view: &PodView<'_, '_>) -> Place {
+        let filled = self.filled.iter().any(|filled| filled.contains(path));
+        self.object.place(path, filled.then_some(view))
+    }
 }
 
 /// `apps/Deployment` as kubectl names it: `deployment.apps`.

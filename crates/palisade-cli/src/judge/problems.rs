@@ -34,7 +34,7 @@ pub(super) fn report(
 }
 
 fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Problem) -> Diagnostic {
-    let place = context.object.place(&problem.at, Some(view));
+    let place = context.place(&problem.at, view);
     let label = match &place.missing {
         Some(missing) => format!("no {missing} here"),
         None if problem.detail.is_empty() => problem.kind.text().to_owned(),
@@ -59,6 +59,12 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
             Some(annotation) => format!("decide which of the two is right: this field, or {annotation}"),
             None => "decide which of the two is right".to_owned(),
         });
+    }
+    if code == "profile/seccomp-type" && problem.value.as_deref() == Some("\"ConfigMap\"") {
+        diagnostic.help = Some(
+            "no release of Kubernetes has profiles from ConfigMaps; Palisade does: check with --kubernetes-version designs --feature-gates SeccompConfigMaps=true"
+                .to_owned(),
+        );
     }
     diagnostic
 }

@@ -4,7 +4,7 @@ use palisade_model::pod_view::PodView;
 use palisade_policy::standards::{
     checks,
     evaluator::Outcome,
-    finding::{Finding, Remedy},
+    finding::{Edit, Finding, Remedy},
 };
 
 use super::{Context, words};
@@ -30,7 +30,7 @@ fn diagnostic(
     finding: &Finding,
 ) -> Diagnostic {
     let settings = context.settings;
-    let place = context.object.place(&finding.path, Some(view));
+    let place = context.place(&finding.path, view);
     let rule = checks::check(check);
     let level = rule.map_or(settings.policy.level, |rule| rule.level);
     let text = match (&place.missing, finding.value.is_some()) {
@@ -56,13 +56,30 @@ fn diagnostic(
     diagnostic.container.clone_from(&finding.container);
     match &finding.remedy {
         Remedy::Edits(edits) => {
-            let exists = |path: &_| context.object.find(path).is_some();
-            diagnostic.help = Some(words::edits(edits, finding.container.as_deref(), exists));
-            diagnostic.fix = Some(edits.clone());
+            let mut edits = edits.clone();
+            clear_union(context, &mut edits);
+            let words = words::Words { object: context.object, view, value: finding.value.as_deref() };
+            diagnostic.help = Some(words.edits(&edits));
+            diagnostic.fix = Some(edits);
         }
         Remedy::Manual(reason) => diagnostic.help = Some(format!("a person must decide: {reason}")),
     }
     diagnostic
+}
+
+/// A profile of another type must not keep the reference to a ConfigMap, which a release does not even see.
+fn clear_union(context: &Context<'_, '_>, edits: &mut Vec<Edit>) {
+    let stale: Vec<Edit> = edits
+        .iter()
+        .filter_map(|edit| match edit {
+            Edit::Set(path, _) if path.to_string().ends_with("seccompProfile.type") => path.parent(),
+            _ => None,
+        })
+        .map(|profile| profile.field("configMapProfile"))
+        .filter(|path| context.object.find(path).is_some())
+        .map(Edit::Remove)
+        .collect();
+    edits.extend(stale);
 }
 
 fn capitalised(word: &str) -> String {

@@ -1,8 +1,13 @@
 //! Edits and values in words.
 
-use palisade_model::field_path::{FieldPath, Step};
+use palisade_model::{
+    field_path::{FieldPath, Step},
+    pod_view::PodView,
+};
 use palisade_policy::standards::finding::Edit;
 use serde_json::Value;
+
+use crate::source_map::ObjectSource;
 
 /// A value as a person would write it into YAML on one line.
 pub(super) fn value(value: &Value) -> String {
@@ -10,7 +15,8 @@ pub(super) fn value(value: &Value) -> String {
         Value::String(text) if is_plain(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(self::value).collect::<Vec<_>>().join(", ")),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(key, item)| format!("{key}: {}", self::value(item)));
+            let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| *key == "type");
+            let fields = first.into_iter().chain(rest).map(|(key, item)| format!("{key}: {}", self::value(item)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
         }
         other => other.to_string(),
@@ -23,78 +29,74 @@ fn is_plain(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'))
 }
 
-/// The path from the container or pod on, and what it is a part of: `securityContext.privileged`, `containers[0]`.
-fn split(path: &FieldPath) -> (String, Option<usize>) {
-    let steps = path.steps();
-    let is_list = |step: &Step| {
-        matches!(step, Step::Field(field)
-            if matches!(&**field, "containers" | "initContainers" | "ephemeralContainers"))
-    };
-    if let Some(list) = steps.iter().position(is_list)
-        && matches!(steps.get(list + 1), Some(Step::Index(_)))
-        && steps.len() > list + 2
-    {
-        let rest = steps.iter().skip(list + 2).cloned().collect::<Vec<_>>();
-        return (FieldPath::from(rest).to_string(), Some(list));
-    }
-    (path.to_string(), None)
+/// Knows how the user calls things.
+pub(super) struct Words<'w, 'd, 'p, 'a> {
+    pub(super) object: &'w ObjectSource<'d>,
+    pub(super) view: &'w PodView<'p, 'a>,
+    /// The offending value.
+    pub(super) value: Option<&'w str>,
 }
 
-/// What to do, in words; `container` is the name of the one the edits are about.
-pub(super) fn edits(edits: &[Edit], container: Option<&str>, exists: impl Fn(&FieldPath) -> bool) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for edit in edits {
-        let (path, in_container) = split(edit.path());
-        let place = match (in_container, container) {
-            (Some(_), Some(name)) => format!(" in container \"{name}\""),
-            (Some(_), None) => format!(" at `{}`", edit.path()),
-            _ => String::new(),
-        };
-        let part = match edit {
+impl Words<'_, '_, '_, '_> {
+    /// What to do, in words.
+    pub(super) fn edits(&self, edits: &[Edit]) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        for edit in edits {
+            let part = self.edit(edit);
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        parts.join(", ")
+    }
+
+    fn edit(&self, edit: &Edit) -> String {
+        let (path, place) = self.split(edit.path());
+        if let (Edit::Remove(_), Some(Step::Key(key))) = (edit, edit.path().steps().last()) {
+            return format!("remove the annotation `{key}`");
+        }
+        match edit {
             Edit::Set(at, new) => {
-                let verb = if exists(at) { "set" } else { "add" };
+                let verb = if self.object.find(at).is_some() { "set" } else { "add" };
                 format!("{verb} `{path}: {}`{place}", value(new))
             }
             Edit::Append(_, new) => format!("add `{}` to `{path}`{place}", value(new)),
-            Edit::Remove(_) => format!("remove `{path}`{place}"),
-        };
-        if !parts.contains(&part) {
-            parts.push(part);
+            Edit::Remove(at) => match (at.steps().last(), self.value, at.parent()) {
+                (Some(Step::Index(_)), Some(item), Some(list)) => {
+                    format!("remove `{item}` from `{}`{place}", self.split(&list).0)
+                }
+                _ => format!("remove `{path}`{place}"),
+            },
         }
     }
-    parts.join(", ")
+
+    /// The path from the container on and which container that is, or the whole path.
+    fn split(&self, path: &FieldPath) -> (String, String) {
+        for container in self.view.containers() {
+            let base = container.path(self.view);
+            if base.contains(path) && base.steps().len() < path.steps().len() {
+                let rest = path.steps().iter().skip(base.steps().len()).cloned().collect::<Vec<_>>();
+                let place = format!(" in {} \"{}\"", container.kind.noun(), container.name());
+                return (FieldPath::from(rest).to_string(), place);
+            }
+        }
+        (path.to_string(), String::new())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use palisade_model::field_path::FieldPath;
-    use palisade_policy::standards::finding::Edit;
     use serde_json::json;
 
     #[test]
-    fn edits_read_like_advice() {
-        let container = FieldPath::of(&["spec", "template", "spec", "containers"]).index(1);
-        let drop = container.clone().fields(&["securityContext", "capabilities", "drop"]);
-        let profile = FieldPath::of(&["spec", "securityContext", "seccompProfile"]);
-        for (edit, exists, expected) in [
-            (
-                Edit::Set(drop.clone(), json!(["ALL"])),
-                false,
-                "add `securityContext.capabilities.drop: [ALL]` in container \"web\"",
-            ),
-            (
-                Edit::Append(drop, json!("ALL")),
-                true,
-                "add `ALL` to `securityContext.capabilities.drop` in container \"web\"",
-            ),
-            (
-                Edit::Set(profile.clone(), json!({"type": "Localhost", "localhostProfile": "a b.json"})),
-                true,
-                "set `spec.securityContext.seccompProfile: {localhostProfile: \"a b.json\", type: Localhost}`",
-            ),
-            (Edit::Remove(profile), true, "remove `spec.securityContext.seccompProfile`"),
+    fn values_read_like_yaml_on_one_line() {
+        for (value, expected) in [
+            (json!(["ALL"]), "[ALL]"),
+            (json!({"localhostProfile": "a b.json", "type": "Localhost"}), "{type: Localhost, localhostProfile: \"a b.json\"}"),
+            (json!(true), "true"),
+            (json!("runtime/default"), "runtime/default"),
         ] {
-            assert_eq!(super::edits(&[edit], Some("web"), |_| exists), expected);
+            assert_eq!(super::value(&value), expected);
         }
     }
 }
