@@ -167,9 +167,8 @@ impl Config {
             .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         let mut config: Self = toml::from_str(&text)
             .map_err(|source| ConfigError::Invalid { path: path.clone(), source: Box::new(source) })?;
-        let absolute = std::path::absolute(&path).unwrap_or(path);
-        config.folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
-        // Outputs stay where the user is, except those the file names.
+        config.folder =
+            path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
         Ok(config)
     }
 
@@ -194,7 +193,16 @@ impl Config {
     }
 
     fn matches(&self, patterns: &[String], path: &Path) -> bool {
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        // The folder is canonical, a link inside it keeps its own name.
+        let absolute = match (
+            path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }),
+            path.file_name(),
+        ) {
+            (Some(parent), Some(name)) => {
+                parent.canonicalize().map(|parent| parent.join(name)).unwrap_or_else(|_| path.to_owned())
+            }
+            _ => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        };
         let relative = absolute.strip_prefix(&self.folder).unwrap_or(&absolute);
         patterns.iter().any(|pattern| glob_matches(pattern, relative))
     }
@@ -202,7 +210,16 @@ impl Config {
 
 fn closest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    here.ancestors().map(|folder| folder.join(FILE_NAME)).find(|path| path.is_file())
+    // Told as the user would: relative to where they are.
+    let mut up = PathBuf::new();
+    for _ in here.ancestors() {
+        let path = up.join(FILE_NAME);
+        if path.is_file() {
+            return Some(path);
+        }
+        up.push("..");
+    }
+    None
 }
 
 /// Whether a pattern names a path or one of its parents: `*` and `?` stay within a name, `**` spans folders, and a

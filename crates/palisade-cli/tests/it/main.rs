@@ -1,1 +1,14 @@
-//! Black-box tests of the binary.
+//! Black-box tests of the binary: what a person types, reads and finds on disk.
+
+mod bad_input;
+mod command_line;
+mod configuration;
+mod explain;
+mod fix;
+mod fixtures;
+mod formats;
+mod human;
+mod migrate;
+mod profile;
+mod support;
+mod suppressions;
