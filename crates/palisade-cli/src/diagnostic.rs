@@ -95,6 +95,8 @@ pub struct Diagnostic {
     pub annotation: Option<FieldPath>,
     /// Which object of the file it is about.
     pub object: Option<ObjectId>,
+    /// What that object is called, if the file has several.
+    pub subject: Option<String>,
 }
 
 impl Diagnostic {
@@ -114,6 +116,7 @@ impl Diagnostic {
             fix: None,
             annotation: None,
             object: None,
+            subject: None,
         }
     }
 

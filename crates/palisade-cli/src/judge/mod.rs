@@ -195,6 +195,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
             walk.object(&object);
         }
     }
+    name_subjects(&mut report);
     if !settings.severities.is_empty() {
         report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
             Some(Some(severity)) => {
@@ -210,6 +211,17 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     }
     report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     report
+}
+
+/// In a file of several objects a place alone does not say which of them is meant.
+fn name_subjects(report: &mut FileReport) {
+    if report.verdicts.len() < 2 {
+        return;
+    }
+    for finding in &mut report.diagnostics {
+        let verdict = report.verdicts.iter().find(|verdict| Some(&verdict.id) == finding.object.as_ref());
+        finding.subject = verdict.map(Verdict::title);
+    }
 }
 
 pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {

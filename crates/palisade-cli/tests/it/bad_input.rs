@@ -77,24 +77,24 @@ fn they_read_like_this() {
         .file("4.yaml", "spec:\n  hostPID: {{ .Values.pid }}\n");
     insta::assert_snapshot!(project.run(&["check", "."]), @r#"
     error[yaml/syntax]: expected a value here
-     --> ./1.yaml:3:1
+     --> 1.yaml:3:1
       |
     2 |   containers: [
       |               - the bracket that is open here
-    3 | 
+    3 |
       | ^
 
-    error[input/binary]: cannot read ./2.yaml: this is a binary file: byte 0 is NUL
-     --> ./2.yaml
+    error[input/binary]: cannot read 2.yaml: this is a binary file: byte 0 is NUL
+     --> 2.yaml
 
     error[yaml/cyclic-alias]: `*a` is inside the value it stands for
-     --> ./3.yaml:1:8
+     --> 3.yaml:1:8
       |
     1 | a: &a [*a]
       |        ^^
 
-    error[input/template]: ./4.yaml is a template, not a manifest
-     --> ./4.yaml:2:12
+    error[input/template]: 4.yaml is a template, not a manifest
+     --> 4.yaml:2:12
       |
     2 |   hostPID: {{ .Values.pid }}
       |            ^^^^^^^^^^^^^^^^^ filled in by a template engine such as Helm
@@ -121,7 +121,7 @@ fn duplicate_keys_are_judged_by_the_last_as_kubernetes_does() {
     let run = Project::with(&text).run(&["check", "--level=baseline", "."]);
     insta::assert_snapshot!(run, @r#"
     error[yaml/duplicate-key]: the key "privileged" is set twice in the same mapping
-      --> ./pod.yaml:11:9
+      --> pod.yaml:11:9
        |
     10 |         privileged: true
        |         ---------- first set here
@@ -157,21 +157,21 @@ fn unknown_kinds_are_skipped_unless_strict() {
     let run = Project::with(text).run(&["check", ".", "--strict", "-q"]);
     insta::assert_snapshot!(run, @r#"
     error[input/unknown-kind]: Service of v1 holds no pod that could be judged
-     --> ./pod.yaml:2:7
+     --> pod.yaml:2:7
       |
     2 | kind: Service
       |       ^^^^^^^
       = because: --strict takes nothing that cannot be judged
 
     error[input/unknown-kind]: this is no Kubernetes object: it has no apiVersion and no kind
-     --> ./pod.yaml:5:1
+     --> pod.yaml:5:1
       |
     5 | just: data
       | ^^^^^^^^^^
       = because: --strict takes nothing that cannot be judged
 
     error[input/unknown-kind]: Gadget of example.com/v1 holds no pod that could be judged
-     --> ./pod.yaml:8:7
+     --> pod.yaml:8:7
       |
     8 | kind: Gadget
       |       ^^^^^^
@@ -196,7 +196,7 @@ fn unreadable_files_and_folders() {
         expected.push("input/unreadable");
     }
     assert_eq!(run.codes(), expected, "{run}");
-    assert!(run.stdout.contains("cannot read ./dangling.yaml: there is no such file or folder"), "{run}");
+    assert!(run.stdout.contains("cannot read dangling.yaml: there is no such file or folder"), "{run}");
     assert_eq!(run.status, 1, "the rest is judged: {run}");
     assert_eq!(project.run(&["check", "no-such-file.yaml"]).status, 2);
 }

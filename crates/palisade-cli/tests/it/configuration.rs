@@ -32,7 +32,7 @@ fn excludes_and_accepts_by_path() {
         .iter()
         .map(|finding| finding["file"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(files, ["./app/pod.yaml"]);
+    assert_eq!(files, ["app/pod.yaml"]);
     assert_eq!(run.json()["summary"]["objects"], 2);
 }
 

@@ -105,7 +105,7 @@ fn every_container_and_every_field_with_its_source() {
       |
     7 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
       |                                               ^^^^^^^^^^^^^^^ does nothing
-      = because: Kubernetes ignores seccomp annotations since v1.27; the pod runs Unconfined, unless the kubelet has --seccomp-default
+      = because: Kubernetes ignores seccomp annotations since v1.27; containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default
       = help: `palisade migrate` turns it into the field
 
     warning[annotation/deprecated]: the AppArmor annotation of container "web" is deprecated since v1.30
@@ -113,7 +113,7 @@ fn every_container_and_every_field_with_its_source() {
       |
     8 |     container.apparmor.security.beta.kubernetes.io/web: localhost/web
       |                                                         ^^^^^^^^^^^^^ deprecated
-      = because: v1.37 still copies it into the field when the pod is created
+      = because: it is still copied into the field when a pod is created on v1.37
       = help: `palisade migrate` turns it into the field
 
     exit status: 0

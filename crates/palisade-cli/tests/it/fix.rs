@@ -79,18 +79,18 @@ fn adds_in_the_style_of_the_file() {
 fn says_what_was_fixed_and_what_was_left() {
     let project = Project::with(&PRIVILEGED.replace("spec:\n", "spec:\n  hostPID: true\n"));
     insta::assert_snapshot!(project.run(&["check", "--fix", "--level=baseline", "."]), @r#"
-error[pss/hostNamespaces]: pod sets hostPID
- --> ./pod.yaml:7:12
-  |
-7 |   hostPID: true
-  |            ^^^^ baseline allows false, or no value
-  = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-  = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+    error[pss/hostNamespaces]: pod sets hostPID
+     --> pod.yaml:7:12
+      |
+    7 |   hostPID: true
+      |            ^^^^ baseline allows false, or no value
+      = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
+      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
 
-fixed ./pod.yaml: 1 finding gone, 1 left
-1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
-exit status: 1
-"#);
+    fixed pod.yaml: 1 finding gone, 1 left
+    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
+    exit status: 1
+    "#);
     insta::assert_snapshot!(project.read("pod.yaml"), @r#"
     apiVersion: v1
     kind: Pod

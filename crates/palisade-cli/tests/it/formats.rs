@@ -44,15 +44,15 @@ fn json_says_what_upstream_says() {
     let run = project().run(&["check", ".", "--level=baseline", "--policy-version=v1.30", "-o", "json"]);
     insta::assert_snapshot!(run, @r#"
     {"objects":[
-    {"file":"./a/good.yaml","document":0,"kind":"Pod","namespace":null,"name":"good","allowed":true,"level":"baseline","version":"v1.30","message":""},
-    {"file":"./b/bad.yaml","document":0,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"},
-    {"file":"./c/list.yaml","document":1,"kind":"Pod","namespace":null,"name":"x","allowed":true,"level":"baseline","version":"v1.30","message":""},
-    {"file":"./c/list.yaml","document":1,"kind":"Pod","namespace":null,"name":"y-","allowed":false,"level":"baseline","version":"v1.30","message":"host namespaces (hostPID=true)"},
-    {"file":"./c/list.yaml","document":2,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"}],
+    {"file":"a/good.yaml","document":0,"kind":"Pod","namespace":null,"name":"good","allowed":true,"level":"baseline","version":"v1.30","message":""},
+    {"file":"b/bad.yaml","document":0,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"},
+    {"file":"c/list.yaml","document":1,"kind":"Pod","namespace":null,"name":"x","allowed":true,"level":"baseline","version":"v1.30","message":""},
+    {"file":"c/list.yaml","document":1,"kind":"Pod","namespace":null,"name":"y-","allowed":false,"level":"baseline","version":"v1.30","message":"host namespaces (hostPID=true)"},
+    {"file":"c/list.yaml","document":2,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"}],
     "findings":[
-    {"code":"pss/privileged","severity":"error","file":"./b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]},
-    {"code":"pss/hostNamespaces","severity":"error","file":"./c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"a person must decide: the workload may rely on the node's namespace; leave it only if it does not","fix":null},
-    {"code":"pss/privileged","severity":"error","file":"./c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]}],
+    {"code":"pss/privileged","severity":"error","file":"b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]},
+    {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"a person must decide: the workload may rely on the node's namespace; leave it only if it does not","fix":null},
+    {"code":"pss/privileged","severity":"error","file":"c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]}],
     "summary":{"objects":5,"allowed":2,"denied":3,"skipped":1,"errors":0}}
     5 objects in 3 files judged at baseline:v1.30: 2 allowed, 3 denied; 3 errors, 1 object without a pod skipped
     2 findings can be fixed with --fix; --diff shows what would change
@@ -128,6 +128,7 @@ fn junit_has_a_case_for_every_object() {
        |
     27 |         privileged: true
        |                     ^^^^ baseline allows false, or no value
+       = in: Pod shop/bad
        = because: Pod Security Standards v1.37, Baseline, &quot;Privileged Containers&quot;: a privileged container is root on the node
        = help: set `securityContext.privileged: false` in container &quot;web&quot;
 
@@ -139,7 +140,7 @@ fn junit_has_a_case_for_every_object() {
        |
     29 | x: [
        |    - the bracket that is open here
-    30 | 
+    30 |
        | ^
 
     </error>

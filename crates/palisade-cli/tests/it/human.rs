@@ -364,7 +364,7 @@ fn dead_annotations_say_what_really_happens() {
       |
     6 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
       |                                               ^^^^^^^^^^^^^^^ does nothing
-      = because: Kubernetes ignores seccomp annotations since v1.27; the pod runs Unconfined, unless the kubelet has --seccomp-default
+      = because: Kubernetes ignores seccomp annotations since v1.27; containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default
       = help: `palisade migrate` turns it into the field
 
     warning[annotation/dead]: a seccomp annotation for container "gone", which does not exist
@@ -379,7 +379,7 @@ fn dead_annotations_say_what_really_happens() {
       |
     8 |     container.apparmor.security.beta.kubernetes.io/web: localhost/web
       |                                                         ^^^^^^^^^^^^^ deprecated
-      = because: v1.37 still copies it into the field when the pod is created
+      = because: it is still copied into the field when a pod is created on v1.37
       = help: `palisade migrate` turns it into the field
 
     exit status: 0
@@ -394,7 +394,7 @@ fn the_same_annotations_still_work_on_an_old_release() {
       |
     6 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
       |                                               ^^^^^^^^^^^^^^^ deprecated
-      = because: v1.24 still copies it into the field when the pod is created; v1.27 and later ignore it
+      = because: it is still copied into the field when a pod is created on v1.24; v1.27 and later ignore it
       = help: `palisade migrate` turns it into the field
 
     warning[annotation/dead]: a seccomp annotation for container "gone", which does not exist
@@ -427,7 +427,7 @@ spec:
       |
     6 |     container.apparmor.security.beta.kubernetes.io/web: unconfined
       |                                                         ^^^^^^^^^^ deprecated
-      = because: v1.37 still copies it into the field when the pod is created
+      = because: it is still copied into the field when a pod is created on v1.37
       = help: `palisade migrate` turns it into the field
 
     error[pss/appArmorProfile]: container "web" asks for the AppArmor profile type "Unconfined"
@@ -540,6 +540,7 @@ items:
       |
     8 |     hostIPC: true
       |              ^^^^ baseline allows false, or no value
+      = in: Pod a
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
       = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
 
@@ -548,6 +549,7 @@ items:
       |
     8 |     hostIPC: true
       |              ^^^^ baseline allows false, or no value
+      = in: Pod b
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
       = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
 
@@ -556,6 +558,7 @@ items:
        |
     15 |     hostPID: true
        |              ^^^^ baseline allows false, or no value
+       = in: Pod b
        = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
        = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
 

@@ -10,5 +10,6 @@ mod formats;
 mod human;
 mod migrate;
 mod profile;
+mod property;
 mod support;
 mod suppressions;

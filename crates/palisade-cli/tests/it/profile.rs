@@ -66,12 +66,12 @@ fn lint_reads_config_maps() {
     project.file("cm.yaml", format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  note: text\n  p.json: |\n    {profile}\n"));
     insta::assert_snapshot!(project.run(&["profile", "lint", "cm.yaml"]), @r#"
     warning[profile/unknown-syscall]: there is no system call wrote: runtimes ignore it
-     --> cm.yaml:6:3
-      |
-    6 |   p.json: |
-      |   ^^^^^^ in line 5 of the profile
-      = because: the runtime takes it, but not as it was meant
-      = help: did you mean write?
+      --> cm.yaml:11:28
+       |
+    11 |         {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALLOW"}
+       |                            ^^^^^^^
+       = because: the runtime takes it, but not as it was meant
+       = help: did you mean write?
 
     exit status: 0
     "#);
