@@ -199,7 +199,7 @@ impl Config {
             path.file_name(),
         ) {
             (Some(parent), Some(name)) => {
-                parent.canonicalize().map(|parent| parent.join(name)).unwrap_or_else(|_| path.to_owned())
+                parent.canonicalize().map_or_else(|_| path.to_owned(), |parent| parent.join(name))
             }
             _ => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         };

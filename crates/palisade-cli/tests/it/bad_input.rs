@@ -1,6 +1,6 @@
 //! Input that cannot be judged: one clear diagnostic with a place, exit status 2, never a panic.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt};
 
 use crate::support::{GOOD, PRIVILEGED, Project};
 
@@ -9,7 +9,7 @@ fn alias_bomb() -> String {
     for level in 1..12 {
         let before = format!("*a{}", level - 1);
         let list = vec![before; 9].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{list}]\n"));
+        let _ = writeln!(text, "a{level}: &a{level} [{list}]");
     }
     text
 }
@@ -187,7 +187,7 @@ fn unreadable_files_and_folders() {
     project.file("a.yaml", GOOD).file("locked/b.yaml", GOOD);
     std::os::unix::fs::symlink("nowhere", project.path("dangling.yaml")).unwrap();
     std::os::unix::fs::symlink(".", project.path("loop")).unwrap();
-    fs::set_permissions(project.path("a.yaml"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(project.path("a.yaml"), fs::Permissions::from_mode(0o000)).unwrap();
     // For root nothing is locked.
     let locked = fs::read(project.path("a.yaml")).is_err();
     let run = project.run(&["check", "."]);

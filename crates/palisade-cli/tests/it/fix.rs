@@ -1,6 +1,9 @@
 //! `check --fix`: only what is needed, atomically, and proven.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use crate::support::{GOOD, PRIVILEGED, Project};
 
@@ -155,7 +158,6 @@ fn a_clean_file_is_not_written() {
     let before = fs::metadata(project.path("pod.yaml")).unwrap();
     let run = project.run(&["check", "--fix", "."]);
     assert_eq!(run.status, 0, "{run}");
-    use std::os::unix::fs::MetadataExt;
     assert_eq!(fs::metadata(project.path("pod.yaml")).unwrap().ino(), before.ino());
 }
 
