@@ -310,7 +310,14 @@ impl Walk<'_, '_> {
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
-        let mut context = Context { file: self.file, source: self.source, settings: self.settings, object, workload, filled: Vec::new() };
+        let mut context = Context {
+            file: self.file,
+            source: self.source,
+            settings: self.settings,
+            object,
+            workload,
+            filled: Vec::new(),
+        };
         let findings = &mut self.report.diagnostics;
         annotations::report(&context, node, &subject.view(&pod), findings);
         prepare_for_create(&mut pod, subject, compat);

@@ -16,7 +16,8 @@ pub(super) fn value(value: &Value) -> String {
         Value::Array(items) => format!("[{}]", items.iter().map(self::value).collect::<Vec<_>>().join(", ")),
         Value::Object(fields) => {
             let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| *key == "type");
-            let fields = first.into_iter().chain(rest).map(|(key, item)| format!("{key}: {}", self::value(item)));
+            let fields =
+                first.into_iter().chain(rest).map(|(key, item)| format!("{key}: {}", self::value(item)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
         }
         other => other.to_string(),
@@ -92,7 +93,10 @@ mod tests {
     fn values_read_like_yaml_on_one_line() {
         for (value, expected) in [
             (json!(["ALL"]), "[ALL]"),
-            (json!({"localhostProfile": "a b.json", "type": "Localhost"}), "{type: Localhost, localhostProfile: \"a b.json\"}"),
+            (
+                json!({"localhostProfile": "a b.json", "type": "Localhost"}),
+                "{type: Localhost, localhostProfile: \"a b.json\"}",
+            ),
             (json!(true), "true"),
             (json!("runtime/default"), "runtime/default"),
         ] {
