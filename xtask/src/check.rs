@@ -34,7 +34,7 @@ pub(crate) fn run_check() -> Result<(), Failure> {
         "fail",
     ]))?;
     run(&mut cargo(&["test", "--doc", "--workspace", "--quiet"]))?;
-    run(&mut cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    run(cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     generate::run_generate(generate::Mode::Check)?;
     conformance::run(&root().join("tests/data/recordings"))?;
     fixtures::run(&shared_fixtures())?;

@@ -135,13 +135,14 @@ fn compare(expected: &Answer, given: &Answer) -> Vec<(&'static str, String, Stri
         causes
             .iter()
             .map(|cause| format!("\n        {} | {} | {}", cause.field, cause.message, cause.reason))
-            .collect::<String>()
+            .collect::<Vec<_>>()
+            .concat()
     };
     check("causes", causes(expected), causes(given));
     let warnings = |answer: &Answer| {
         let mut warnings = answer.warnings.clone();
         warnings.sort();
-        warnings.iter().map(|warning| format!("\n        {warning}")).collect::<String>()
+        warnings.iter().map(|warning| format!("\n        {warning}")).collect::<Vec<_>>().concat()
     };
     check("warnings", warnings(expected), warnings(given));
     let show = |value: &Option<Value>| value.as_ref().map(Value::to_string).unwrap_or_default();

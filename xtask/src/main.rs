@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod conformance;
+mod demo;
 mod fixtures;
 mod fuzz;
 mod generate;
@@ -19,6 +20,7 @@ use std::{
 };
 
 const USAGE: &str = "usage: cargo xtask CHORE
+  demo                             check and explain the bundled example manifests
   check                            the one gate: format, lints, tests, documentation, conformance, fuzzing
   conformance [--recordings DIR]   replay what real servers answered
   bench                            measure, print a table, write BENCHMARKS.md
@@ -48,6 +50,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     };
     match arguments.first().map(String::as_str) {
         Some("check") => check::run_check(),
+        Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
         Some("gen") => generate::run_generate(generate::Mode::Write),

@@ -18,7 +18,22 @@ const TOOLS: &[(&str, &str)] = &[("cargo-nextest", "cargo-nextest"), ("cargo-den
 
 /// Installs what is missing; without the right to, says what is missing.
 pub(crate) fn run_setup() -> Result<(), Failure> {
-    let missing: Vec<_> = PACKAGES.iter().filter(|(program, _, _)| !exists(program)).collect();
+    install(PACKAGES)?;
+    for (program, package) in TOOLS {
+        if !exists(program) {
+            run(Command::new("cargo").args(["install", "--locked", package]))?;
+        }
+    }
+    Ok(())
+}
+
+/// Installs the C compiler that some crates need to build.
+pub(crate) fn need_compiler() -> Result<(), Failure> {
+    install(PACKAGES.get(..1).unwrap_or_default())
+}
+
+fn install(packages: &[(&str, &str, &str)]) -> Result<(), Failure> {
+    let missing: Vec<_> = packages.iter().filter(|(program, _, _)| !exists(program)).collect();
     if !missing.is_empty() {
         if !is_root() || !exists("apt-get") {
             let list: Vec<_> =
@@ -31,11 +46,6 @@ pub(crate) fn run_setup() -> Result<(), Failure> {
             .args(["install", "-y", "-qq", "--no-install-recommends"])
             .args(packages)
             .env("DEBIAN_FRONTEND", "noninteractive"))?;
-    }
-    for (program, package) in TOOLS {
-        if !exists(program) {
-            run(Command::new("cargo").args(["install", "--locked", package]))?;
-        }
     }
     Ok(())
 }
