@@ -167,8 +167,7 @@ impl Config {
             .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         let mut config: Self = toml::from_str(&text)
             .map_err(|source| ConfigError::Invalid { path: path.clone(), source: Box::new(source) })?;
-        config.folder =
-            path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
+        config.folder = absolute(&path).parent().map(Path::to_owned).unwrap_or_default();
         Ok(config)
     }
 
@@ -193,19 +192,25 @@ impl Config {
     }
 
     fn matches(&self, patterns: &[String], path: &Path) -> bool {
-        // The folder is canonical, a link inside it keeps its own name.
-        let absolute = match (
-            path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }),
-            path.file_name(),
-        ) {
-            (Some(parent), Some(name)) => {
-                parent.canonicalize().map_or_else(|_| path.to_owned(), |parent| parent.join(name))
-            }
-            _ => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
-        };
+        let absolute = absolute(path);
         let relative = absolute.strip_prefix(&self.folder).unwrap_or(&absolute);
         patterns.iter().any(|pattern| glob_matches(pattern, relative))
     }
+}
+
+/// The path from the root, by its words alone: nothing is asked of the disk, because this is done for every file.
+fn absolute(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
+        match component {
+            std::path::Component::ParentDir => {
+                plain.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 fn closest() -> Option<PathBuf> {

@@ -1,11 +1,5 @@
 //! Black-box tests of the binary: what a person types, reads and finds on disk.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "tests may fail"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail as well")]
 
 mod bad_input;
 mod command_line;
