@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_place_over_several_lines_is_shown_by_its_first() {
         let source = "a: |\r\n  b\r\n";
-        let label = Label::new(&LineIndex::new(source), source, Span::new(3, 10), "");
+        let label = Label::new(&LineIndex::new(source), source, Span::new(3, 9), "");
         assert_eq!(label.excerpt, Excerpt { text: "a: |".into(), start: 3, end: 4 });
         assert_eq!((label.end_line, label.end_column), (2, 4));
     }

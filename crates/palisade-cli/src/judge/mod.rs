@@ -8,7 +8,7 @@ mod problems;
 mod standards;
 mod words;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use jiff::civil::Date;
 use palisade_model::{
@@ -218,9 +218,11 @@ fn name_subjects(report: &mut FileReport) {
     if report.verdicts.len() < 2 {
         return;
     }
+    // A list may hold a whole cluster.
+    let titles: HashMap<&ObjectId, String> =
+        report.verdicts.iter().map(|verdict| (&verdict.id, verdict.title())).collect();
     for finding in &mut report.diagnostics {
-        let verdict = report.verdicts.iter().find(|verdict| Some(&verdict.id) == finding.object.as_ref());
-        finding.subject = verdict.map(Verdict::title);
+        finding.subject = finding.object.as_ref().and_then(|object| titles.get(object).cloned());
     }
 }
 
