@@ -1,6 +1,6 @@
 //! `palisade check`: what is wrong with these manifests?
 
-use std::{borrow::Cow, error::Error as _, path::Path};
+use std::{borrow::Cow, collections::HashSet, error::Error as _, path::Path};
 
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
@@ -81,7 +81,10 @@ fn check(
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
     };
-    let found = discover(&args.input.paths, excluded);
+    let mut found = discover(&args.input.paths, excluded);
+    if mode == Mode::Fix || mode == Mode::FixStdin {
+        once(&mut found.inputs);
+    }
     if found.inputs.is_empty() && found.problems.is_empty() {
         terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
         return Exit::Input;
@@ -131,6 +134,15 @@ fn check(
         terminal.say(summary(&totals, settings.policy, mode));
     }
     if incomplete { Exit::Incomplete } else { exit(&totals) }
+}
+
+/// A file that several links lead to is fixed once.
+fn once(inputs: &mut Vec<Input>) {
+    let mut seen = HashSet::new();
+    inputs.retain(|input| match input {
+        Input::File(path) => path.canonicalize().map_or(true, |target| seen.insert(target)),
+        Input::Stdin => true,
+    });
 }
 
 /// What to do about findings.

@@ -22,7 +22,11 @@ use palisade_model::{
     validation::validate_create,
     workload::{WorkloadKind, read_template},
 };
-use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
+use palisade_policy::standards::{
+    checks,
+    evaluator::{Evaluator, rules},
+    level::LevelVersion,
+};
 use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
@@ -64,6 +68,16 @@ impl Settings {
             severities: Vec::new(),
             today,
         }
+    }
+
+    /// Whether a finding of this code is possible: a rule of the standards must be one of the level and edition.
+    fn in_force(&self, code: &str) -> bool {
+        let Some(check) = code.strip_prefix("pss/").filter(|check| !check.ends_with('*')) else {
+            return true;
+        };
+        let edition = self.policy.version.clamp(self.evaluator.newest());
+        // A misspelt rule is never in force, and should be noticed.
+        checks::check(check).is_none() || rules(self.policy.level, edition).any(|(rule, _)| rule.id == check)
     }
 }
 
@@ -207,7 +221,9 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
         });
     }
     if !suppressions.is_empty() {
-        report.suppressed = suppressions.apply(&mut report.diagnostics, settings.today, file, &source);
+        let in_force = |code: &str| settings.in_force(code);
+        report.suppressed =
+            suppressions.apply(&mut report.diagnostics, settings.today, in_force, file, &source);
     }
     report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     report

@@ -23,6 +23,8 @@ fn mistakes_in_usage_are_status_2() {
         &["check", ".", "--jobs", "0"],
         &["check", ".", "--feature-gates", "X=true"],
         &["man", "nothing"],
+        &["explain", ".", "--kubelet", "v1.17"],
+        &["explain", ".", "--kubelet", "new"],
     ] {
         let run = project.run(arguments);
         assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{arguments:?}: {run}");

@@ -177,6 +177,16 @@ fn mode_and_links_stay() {
 }
 
 #[test]
+fn a_file_that_several_links_lead_to_is_fixed_once() {
+    let project = Project::with(PRIVILEGED);
+    for number in 0..20 {
+        std::os::unix::fs::symlink("pod.yaml", project.path(&format!("{number}.yaml"))).unwrap();
+    }
+    let run = project.run(&["check", "--fix", "--level=baseline", "."]);
+    assert_eq!(run.status, 0, "{run}");
+}
+
+#[test]
 fn accepted_findings_are_not_fixed() {
     let text = PRIVILEGED
         .replace("privileged: true", "privileged: true # palisade:ignore pss/privileged reason=\"needed\"");

@@ -130,3 +130,17 @@ fn a_template_accepts_for_itself_and_not_for_its_neighbour() {
     assert_eq!(run.codes(), ["pss/hostNamespaces"], "{run}");
     assert!(run.stdout.contains("pod.yaml:15:"), "{run}");
 }
+
+#[test]
+fn an_exception_for_a_rule_of_another_level_is_not_unused() {
+    let text = PRIVILEGED.replace(
+        "        privileged: true",
+        "        # palisade:ignore pss/allowPrivilegeEscalation,pss/capabilities_restricted reason=\"x\"\n        privileged: false",
+    );
+    assert_eq!(check(&text).codes(), [""; 0], "baseline does not have these rules");
+    let run = Project::with(&text).run(&["check", "pod.yaml"]);
+    assert!(run.codes().contains(&"suppression/unused".to_owned()), "restricted has, at another line: {run}");
+    let misspelt = PRIVILEGED
+        .replace("privileged: true", "privileged: false # palisade:ignore pss/priviledged reason=x");
+    assert_eq!(check(&misspelt).codes(), ["suppression/unused"]);
+}
