@@ -137,15 +137,16 @@ impl<'p, 'a> PodView<'p, 'a> {
     /// Every container: init, then app, then ephemeral ones, each in the order of its list.
     pub fn containers(&self) -> impl Iterator<Item = ContainerRef<'p, 'a>> + use<'p, 'a> {
         let spec = &self.pod.spec;
-        [
-            (ContainerKind::Init, &spec.init_containers),
-            (ContainerKind::App, &spec.containers),
-            (ContainerKind::Ephemeral, &spec.ephemeral_containers),
-        ]
-        .into_iter()
-        .flat_map(|(kind, list)| {
-            list.iter().enumerate().map(move |(index, container)| ContainerRef { kind, index, container })
-        })
+        let list = |kind, containers: &'p [Container<'a>]| {
+            containers.iter().enumerate().map(move |(index, container)| ContainerRef {
+                kind,
+                index,
+                container,
+            })
+        };
+        list(ContainerKind::Init, &spec.init_containers)
+            .chain(list(ContainerKind::App, &spec.containers))
+            .chain(list(ContainerKind::Ephemeral, &spec.ephemeral_containers))
     }
 
     /// The container of that name, if there is one.

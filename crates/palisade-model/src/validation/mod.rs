@@ -12,7 +12,10 @@ mod profiles;
 mod security_contexts;
 mod update;
 
-pub use update::{immutable_spec_changes, validate_ephemeral_containers_update, validate_update};
+pub use update::{
+    immutable_spec_changes, validate_ephemeral_containers_update, validate_ephemeral_security_contexts,
+    validate_update, validate_update_security_contexts,
+};
 
 use crate::{
     compat::Compat,
@@ -21,14 +24,29 @@ use crate::{
     problem::Problem,
 };
 
+/// How much of a pod is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything this crate knows of.
+    Whole,
+    /// Profiles and security contexts alone: for an API server that validates the rest of a pod itself.
+    SecurityContexts,
+}
+
 /// Every problem of a new pod, or of a template on create and update, in upstream's order. The pod must have
 /// been prepared and, unless it is a template, synced.
 #[must_use]
 pub fn validate_create(view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
+    validate_create_in(Scope::Whole, view, compat)
+}
+
+/// The same for a part of the pod.
+#[must_use]
+pub fn validate_create_in(scope: Scope, view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
     let mut problems = Vec::new();
     annotations::validate(view, compat, &mut problems);
-    validate_spec(view, compat, &mut problems);
-    if !view.spec().ephemeral_containers.is_empty() {
+    validate_spec(scope, view, compat, &mut problems);
+    if scope == Scope::Whole && !view.spec().ephemeral_containers.is_empty() {
         let at = view.path(&["spec", ContainerKind::Ephemeral.field()]);
         problems.push(if view.is_pod() {
             Problem::forbidden(at, "cannot be set on create")
@@ -41,7 +59,7 @@ pub fn validate_create(view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> 
     problems
 }
 
-fn validate_spec(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
     for kind in [ContainerKind::App, ContainerKind::Init, ContainerKind::Ephemeral] {
         for container in view.containers().filter(|container| container.kind == kind) {
             let Some(context) = container.security_context() else { continue };
@@ -59,7 +77,7 @@ fn validate_spec(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Pro
                 }
             }
         }
-        if kind == ContainerKind::App {
+        if scope == Scope::Whole && kind == ContainerKind::App {
             pod_level::validate_host_ports(view, problems);
         }
     }
@@ -67,7 +85,9 @@ fn validate_spec(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Pro
         let path = view.path(&["spec", "securityContext"]);
         security_contexts::validate_pod(context, &path, view.spec(), compat, problems);
     }
-    pod_level::validate_host_users(view, problems);
+    if scope == Scope::Whole {
+        pod_level::validate_host_users(view, problems);
+    }
     pod_level::validate_windows_host_process(view, compat, problems);
     operating_system::validate(view, compat, problems);
 }

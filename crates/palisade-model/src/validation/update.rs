@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{annotations, validate_spec};
+use super::{Scope, annotations, validate_spec};
 use crate::{
     compat::Compat, field_path::FieldPath, pod::Pod, pod_view::PodView, problem::Problem, profile::apparmor,
     quote::Quoted,
@@ -20,15 +20,7 @@ pub fn validate_update(
     spec_changes: &[String],
     compat: &Compat,
 ) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let view = PodView::of_pod(new);
-    app_armor_annotation_updates(new, old, &mut problems);
-    // Up to v1.33 the format of annotations is checked twice on update, and every problem told twice.
-    if compat.api_minor() < 34 {
-        annotations::validate(&view, compat, &mut problems);
-    }
-    annotations::validate(&view, compat, &mut problems);
-    validate_spec(&view, compat, &mut problems);
+    let mut problems = update_problems(Scope::Whole, new, old, compat);
 
     for (field, new_count, old_count) in [
         ("containers", new.spec.containers.len(), old.spec.containers.len()),
@@ -47,6 +39,33 @@ pub fn validate_update(
     problems
 }
 
+/// Every problem of the profiles and security contexts of a pod's new version.
+#[must_use]
+pub fn validate_update_security_contexts(new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+    update_problems(Scope::SecurityContexts, new, old, compat)
+}
+
+/// Every problem of the profiles and security contexts after a write to the `ephemeralcontainers` subresource.
+#[must_use]
+pub fn validate_ephemeral_security_contexts(new: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    validate_spec(Scope::SecurityContexts, &PodView::of_pod(new), compat, &mut problems);
+    problems
+}
+
+fn update_problems(scope: Scope, new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let view = PodView::of_pod(new);
+    app_armor_annotation_updates(new, old, &mut problems);
+    // Up to v1.33 the format of annotations is checked twice on update, and every problem told twice.
+    if compat.api_minor() < 34 {
+        annotations::validate(&view, compat, &mut problems);
+    }
+    annotations::validate(&view, compat, &mut problems);
+    validate_spec(scope, &view, compat, &mut problems);
+    problems
+}
+
 /// Every problem of a write to the `ephemeralcontainers` subresource. Everything but the ephemeral containers
 /// of `new` must have been reset to the stored pod.
 #[must_use]
@@ -56,7 +75,7 @@ pub fn validate_ephemeral_containers_update(new: &Pod<'_>, old: &Pod<'_>, compat
         let detail = "static pods do not support ephemeral containers";
         return vec![Problem::forbidden(FieldPath::root(), detail)];
     }
-    validate_spec(&PodView::of_pod(new), compat, &mut problems);
+    validate_spec(Scope::Whole, &PodView::of_pod(new), compat, &mut problems);
     let at = FieldPath::of(&["spec", "ephemeralContainers"]);
     for container in &old.spec.ephemeral_containers {
         let kept = new.spec.ephemeral_containers.iter().find(|candidate| candidate.name == container.name);
