@@ -1,7 +1,7 @@
 //! How findings are told: one file for each format.
 //!
 //! A file's part of the output is made by the worker that judged it ([`Renderer::fragment`], no state, any order);
-//! the parts are put together in the order of the files ([`Renderer::push`], [`Renderer::finish`]).
+//! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
 
 mod github;
 pub mod human;
