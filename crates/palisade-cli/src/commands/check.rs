@@ -111,19 +111,18 @@ fn check(
     let progress = Progress::new(!args.quiet);
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
-        sinks.push(&answer.report, &fragments, &mut terminal.out);
-        if let Some(text) = &answer.stdout {
-            sinks.write(text, &mut terminal.out);
+        let silent =
+            answer.report.diagnostics.is_empty() && answer.said.is_empty() && answer.stdout.is_none();
+        if silent {
+            sinks.push(&answer.report, &fragments, &mut terminal.out);
+            return;
         }
-        if mode.needs_stdout() && mode != Mode::Diff {
-            let style = human::Style { color: terminal.err_color, width: None };
-            let mut left = String::new();
-            human::diagnostics(&answer.report.diagnostics, style, &mut left);
-            terminal.say_text(&left);
-        }
-        for line in answer.said.iter().filter(|line| !args.quiet || line.starts_with("error")) {
-            terminal.say(line);
-        }
+        progress.around(|| {
+            tell(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
+            if progress.is_watched() {
+                sinks.flush(&mut terminal.out);
+            }
+        });
         incomplete |= answer.incomplete;
     });
     let totals = match sinks.finish(&mut terminal.out) {
@@ -134,6 +133,30 @@ fn check(
         terminal.say(summary(&totals, settings.policy, mode));
     }
     if incomplete { Exit::Incomplete } else { exit(&totals) }
+}
+
+/// Everything there is to say about a file, each part where it belongs.
+fn tell(
+    answer: &Answer,
+    fragments: &[Fragment],
+    mode: Mode,
+    quiet: bool,
+    sinks: &mut Sinks,
+    terminal: &mut Terminal,
+) {
+    sinks.push(&answer.report, fragments, &mut terminal.out);
+    if let Some(text) = &answer.stdout {
+        sinks.write(text, &mut terminal.out);
+    }
+    if mode == Mode::FixStdin {
+        let style = human::Style { color: terminal.err_color, width: None };
+        let mut left = String::new();
+        human::diagnostics(&answer.report.diagnostics, style, &mut left);
+        terminal.say_text(&left);
+    }
+    for line in answer.said.iter().filter(|line| !quiet || line.starts_with("error")) {
+        terminal.say(line);
+    }
 }
 
 /// A file that several links lead to is fixed once.

@@ -285,6 +285,13 @@ impl Sinks {
         }
     }
 
+    /// Brings what was written so far before the eyes.
+    pub fn flush(&mut self, stdout: &mut dyn Write) {
+        if let Err(error) = stdout.flush() {
+            self.trouble.get_or_insert(error);
+        }
+    }
+
     /// Ends all outputs.
     pub fn finish(mut self, stdout: &mut dyn Write) -> io::Result<Totals> {
         for (assembly, file) in self.open {
