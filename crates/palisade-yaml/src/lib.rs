@@ -40,18 +40,20 @@
 //! | refuse duplicate keys | [`Document::duplicate_keys`] |
 //! | line and column of an offset | [`LineIndex`] |
 
+mod builder;
 mod de;
 mod decode;
 mod document;
 mod edit;
 mod error;
+mod grammar;
 mod limits;
-mod locate;
-mod message;
+mod lines;
 mod node_ref;
 mod path;
 mod reader;
 mod scalar;
+mod scanner;
 mod span;
 mod template;
 

@@ -33,7 +33,7 @@ use self::{
 use crate::{
     Document, Limits, Parsed, Span,
     document::{Kind, NodeId},
-    locate::line_end,
+    lines::line_end,
     parse,
     path::{DisplayPath, Step},
 };

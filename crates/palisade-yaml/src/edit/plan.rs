@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Document, NodeRef, ScalarStyle, Span,
     document::{Kind, Node, NodeId},
-    locate::{line_end, line_start},
+    lines::{line_end, line_start},
 };
 
 /// What to do about values that are used in several places.

@@ -210,7 +210,7 @@ e: [x, # inside
 f: \"a
   # text\"
   # indented
-g: &x#y 1
+g: &x 1
 --- # marker
 # last";
     let parsed = parse(source, &Limits::default());
@@ -269,14 +269,14 @@ fn errors_say_what_and_where() {
     }
     insta::assert_snapshot!(out, @r#"
     "a: b: c\n" Syntax 1:5 a value cannot begin here: check the indentation, or quote a text that contains `: `
-    "a:\n\tb: 1\n" Syntax 2:2 a tab cannot be used for indentation
+    "a:\n\tb: 1\n" Syntax 2:1 a tab cannot be used for indentation
     "a: 'open\n" Syntax 1:4 this quote is never closed
-    "a: [1, 2\nb: 3\n" Syntax 2:2 a key and its `:` must be on one line: is a bracket not closed?
+    "a: [1, 2\nb: 3\n" Syntax 2:2 expected `,` or `]` here
     "a: {b: 1\n" Syntax 2:1 expected `,` or `}` here
     "a: 1\n  b: 2\n" Syntax 2:4 a value cannot begin here: check the indentation, or quote a text that contains `: `
     "- a\nb: 1\n" Syntax 2:1 expected `-` here: check the indentation of this line
     "a: 1\nb\n" Syntax 2:1 expected `:` after this key
-    "a: %x\n" Syntax 1:4 a plain text cannot begin with this character: put it in quotes
+    "a: %x\n" Syntax 1:4 a text cannot begin with this character: put it in quotes
     "é: [}\n" Syntax 1:5 expected a value here
     "a: *b\n" UnknownAnchor 1:4 `*b` has no anchor `&b` before it in this document
     "a: &a [*a]\n" CyclicAlias 1:8 `*a` is inside the value it stands for
@@ -290,8 +290,8 @@ fn errors_say_what_and_where() {
     "a: !!set {x}\n" InvalidTag 1:4 the tag `!!set` is not known to Kubernetes
     "<<: x\n" InvalidMerge 1:5 `<<` takes a mapping or a list of mappings
     "<<: [{}, 1]\n" InvalidMerge 1:10 `<<` takes a mapping or a list of mappings
-    "a: \"\\ud83d\"\n" Syntax 1:4 this text has an escape that is no Unicode character
-    "key: \0\n" Syntax 1:6 a NUL character cannot be part of a text
+    "a: \"\\ud83d\"\n" Syntax 1:5 this escape is no Unicode character
+    "key: \0\n" Syntax 1:6 the control character U+0000 cannot be part of YAML
     "#);
 }
 
