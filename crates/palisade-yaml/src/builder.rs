@@ -48,8 +48,9 @@ impl<'s, 'l> Builder<'s, 'l> {
         Self {
             source,
             limits,
-            nodes: Vec::new(),
-            children: Vec::new(),
+            // Most manifests have a value every dozen bytes.
+            nodes: Vec::with_capacity((source.len() / 12).min(256)),
+            children: Vec::with_capacity((source.len() / 12).min(256)),
             pending: Vec::new(),
             open: Vec::new(),
             anchors: HashMap::new(),
@@ -80,7 +81,7 @@ impl<'s, 'l> Builder<'s, 'l> {
     }
 
     /// Adds to a syntax error what is known about the place.
-    pub(crate) fn explain(&self, mut error: Error) -> Error {
+    pub(crate) fn explain(&self, mut error: Box<Error>) -> Box<Error> {
         let bracket = self.open.iter().rfind(|frame| frame.layout != Layout::Pair);
         let bracket = bracket.filter(|frame| frame.layout == Layout::Flow);
         if let Some(node) = bracket.and_then(|frame| self.nodes.get(frame.node.index())) {
@@ -90,7 +91,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         error
     }
 
-    pub(crate) fn node(&mut self, event: NodeEvent<'s>) -> Result<(), Error> {
+    pub(crate) fn node(&mut self, event: NodeEvent<'s>) -> Result<(), Box<Error>> {
         let NodeEvent { indicator, anchor, tag, span, content } = event;
         let outer_start =
             [anchor, tag].into_iter().flatten().map(|span| span.start).fold(span.start, usize::min);
@@ -153,7 +154,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         self.source.get(span.range()).unwrap_or_default()
     }
 
-    fn add(&mut self, node: Node<'s>) -> Result<NodeId, Error> {
+    fn add(&mut self, node: Node<'s>) -> Result<NodeId, Box<Error>> {
         if self.nodes.len() >= self.limits.max_nodes {
             let message = format!("the document has more than {} values", self.limits.max_nodes);
             return Err(Error::new(ErrorKind::TooLarge, node.span, message));
@@ -164,7 +165,7 @@ impl<'s, 'l> Builder<'s, 'l> {
     }
 
     /// Counts a finished node towards its collection.
-    fn count(&mut self, id: NodeId, weight: u64, height: usize) -> Result<(), Error> {
+    fn count(&mut self, id: NodeId, weight: u64, height: usize) -> Result<(), Box<Error>> {
         self.pending.push(id);
         let mut total = weight;
         if let Some(parent) = self.open.last_mut() {
@@ -181,13 +182,13 @@ impl<'s, 'l> Builder<'s, 'l> {
         Ok(())
     }
 
-    fn too_deep(&self, span: Span) -> Error {
+    fn too_deep(&self, span: Span) -> Box<Error> {
         let message = format!("nested deeper than {} levels", self.limits.max_depth);
         Error::new(ErrorKind::TooDeep, span, message)
     }
 
     /// What an alias stands for.
-    fn target(&self, span: Span) -> Result<Anchor, Error> {
+    fn target(&self, span: Span) -> Result<Anchor, Box<Error>> {
         let alias = self.text(span);
         let name = self.text(Span::new(span.start + 1, span.end));
         let Some(&target) = self.anchors.get(name) else {
@@ -204,7 +205,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         Ok(target)
     }
 
-    fn tag(&self, span: Span) -> Result<Tag, Error> {
+    fn tag(&self, span: Span) -> Result<Tag, Box<Error>> {
         let written = self.text(span);
         let verbatim = written.strip_prefix("!<").and_then(|rest| rest.strip_suffix('>'));
         let name = verbatim
@@ -234,7 +235,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         style: ScalarStyle,
         tag: Tag,
         span: Span,
-    ) -> Result<Scalar<'s>, Error> {
+    ) -> Result<Scalar<'s>, Box<Error>> {
         if tag == Tag::Binary {
             let Some(bytes) = scalar::base64(&text) else {
                 return Err(Error::new(ErrorKind::InvalidTag, span, "the value of `!!binary` is not base64"));
@@ -249,7 +250,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         Ok(Scalar { text, style, tag })
     }
 
-    pub(crate) fn end(&mut self, bracket: Option<usize>) -> Result<(), Error> {
+    pub(crate) fn end(&mut self, bracket: Option<usize>) -> Result<(), Box<Error>> {
         let Some(frame) = self.open.pop() else { return Ok(()) };
         let first = self.children.len();
         self.children.extend(self.pending.drain(frame.first..));
@@ -278,7 +279,7 @@ impl<'s, 'l> Builder<'s, 'l> {
     }
 
     /// Refuses keys that JSON cannot have, notes those that occur twice; says whether entries can override others.
-    fn check_keys(&mut self, first: usize) -> Result<bool, Error> {
+    fn check_keys(&mut self, first: usize) -> Result<bool, Box<Error>> {
         let pairs = self.children.get(first..).unwrap_or_default().as_chunks::<2>().0;
         let node = |id: NodeId| self.nodes.get(id.index());
         let mut keys: Vec<(Cow<'_, str>, Span)> = Vec::with_capacity(pairs.len());
@@ -314,7 +315,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         Ok(overlapping)
     }
 
-    fn check_merge(&self, value: NodeId) -> Result<(), Error> {
+    fn check_merge(&self, value: NodeId) -> Result<(), Box<Error>> {
         let node = |id: NodeId| self.nodes.get(id.index());
         let is_mapping = |id: NodeId| match node(id).map(|node| &node.kind) {
             Some(Kind::Mapping(_)) => true,

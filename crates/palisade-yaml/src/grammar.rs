@@ -97,7 +97,7 @@ impl<'s> Grammar<'s> {
     }
 
     /// Where the next token begins.
-    pub(crate) fn at(&mut self) -> Result<usize, Error> {
+    pub(crate) fn at(&mut self) -> Result<usize, Box<Error>> {
         self.scanner.peek().map(|token| token.span.start)
     }
 
@@ -105,7 +105,7 @@ impl<'s> Grammar<'s> {
         self.scanner.comments()
     }
 
-    pub(crate) fn next(&mut self) -> Result<Event<'s>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Event<'s>, Box<Error>> {
         match self.state {
             State::DocumentStart => self.document_start(),
             State::DocumentContent => self.document_content(),
@@ -129,18 +129,18 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn kind(&mut self) -> Result<&TokenKind<'s>, Error> {
+    fn kind(&mut self) -> Result<&TokenKind<'s>, Box<Error>> {
         self.scanner.peek().map(|token| &token.kind)
     }
 
-    fn take(&mut self) -> Result<Token<'s>, Error> {
+    fn take(&mut self) -> Result<Token<'s>, Box<Error>> {
         let token = self.scanner.next()?;
         self.last_end = token.span.end;
         Ok(token)
     }
 
     /// Consumes a `-`, `:` or `?`, which the next node belongs to. The `?` of an implicit key is not there.
-    fn take_indicator(&mut self) -> Result<(), Error> {
+    fn take_indicator(&mut self) -> Result<(), Box<Error>> {
         let before = self.last_end;
         let token = self.take()?;
         if token.span.is_empty() {
@@ -155,7 +155,7 @@ impl<'s> Grammar<'s> {
         self.state = self.states.pop().unwrap_or(State::End);
     }
 
-    fn expected(&mut self, what: &str) -> Error {
+    fn expected(&mut self, what: &str) -> Box<Error> {
         let span = match self.scanner.peek() {
             Ok(token) => match token.kind {
                 TokenKind::StreamEnd => Span::at(token.span.start),
@@ -178,7 +178,7 @@ impl<'s> Grammar<'s> {
         })
     }
 
-    fn document_start(&mut self) -> Result<Event<'s>, Error> {
+    fn document_start(&mut self) -> Result<Event<'s>, Box<Error>> {
         while matches!(self.kind()?, TokenKind::DocumentEnd) {
             self.take()?;
         }
@@ -207,7 +207,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn document_content(&mut self) -> Result<Event<'s>, Error> {
+    fn document_content(&mut self) -> Result<Event<'s>, Box<Error>> {
         match self.kind()? {
             TokenKind::Directive
             | TokenKind::DocumentStart
@@ -221,7 +221,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn document_end(&mut self) -> Result<Event<'s>, Error> {
+    fn document_end(&mut self) -> Result<Event<'s>, Box<Error>> {
         self.state = State::DocumentStart;
         match self.kind()? {
             TokenKind::DocumentEnd | TokenKind::DocumentStart | TokenKind::StreamEnd => {
@@ -234,7 +234,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn node(&mut self, block: bool, indentless: bool) -> Result<Event<'s>, Error> {
+    fn node(&mut self, block: bool, indentless: bool) -> Result<Event<'s>, Box<Error>> {
         let indicator = self.indicator.take();
         if matches!(self.kind()?, TokenKind::Alias) {
             let span = self.take()?.span;
@@ -294,7 +294,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn block_sequence_entry(&mut self, first: bool) -> Result<Event<'s>, Error> {
+    fn block_sequence_entry(&mut self, first: bool) -> Result<Event<'s>, Box<Error>> {
         if first {
             self.take()?;
         }
@@ -314,7 +314,7 @@ impl<'s> Grammar<'s> {
     }
 
     /// Ends a collection with the token that is next.
-    fn end(&mut self, bracket: Option<()>) -> Result<Event<'s>, Error> {
+    fn end(&mut self, bracket: Option<()>) -> Result<Event<'s>, Box<Error>> {
         let before = self.last_end;
         let token = self.take()?;
         self.pop();
@@ -325,7 +325,7 @@ impl<'s> Grammar<'s> {
         Ok(Event::End(None))
     }
 
-    fn indentless_sequence_entry(&mut self) -> Result<Event<'s>, Error> {
+    fn indentless_sequence_entry(&mut self) -> Result<Event<'s>, Box<Error>> {
         if !matches!(self.kind()?, TokenKind::BlockEntry) {
             self.pop();
             return Ok(Event::End(None));
@@ -342,7 +342,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn block_mapping_key(&mut self, first: bool) -> Result<Event<'s>, Error> {
+    fn block_mapping_key(&mut self, first: bool) -> Result<Event<'s>, Box<Error>> {
         if first {
             self.take()?;
         }
@@ -364,7 +364,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn block_mapping_value(&mut self) -> Result<Event<'s>, Error> {
+    fn block_mapping_value(&mut self) -> Result<Event<'s>, Box<Error>> {
         let next = State::BlockMappingKey { first: false };
         if !matches!(self.kind()?, TokenKind::Value) {
             return Ok(self.empty(next));
@@ -379,7 +379,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn flow_sequence_entry(&mut self, first: bool) -> Result<Event<'s>, Error> {
+    fn flow_sequence_entry(&mut self, first: bool) -> Result<Event<'s>, Box<Error>> {
         if first {
             self.take()?;
         } else if !matches!(self.kind()?, TokenKind::FlowSequenceEnd) {
@@ -410,7 +410,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn pair_key(&mut self) -> Result<Event<'s>, Error> {
+    fn pair_key(&mut self) -> Result<Event<'s>, Box<Error>> {
         match self.kind()? {
             TokenKind::Value | TokenKind::FlowEntry | TokenKind::FlowSequenceEnd => {
                 Ok(self.empty(State::PairValue))
@@ -422,7 +422,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn pair_value(&mut self) -> Result<Event<'s>, Error> {
+    fn pair_value(&mut self) -> Result<Event<'s>, Box<Error>> {
         if !matches!(self.kind()?, TokenKind::Value) {
             return Ok(self.empty(State::PairEnd));
         }
@@ -436,7 +436,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn flow_mapping_key(&mut self, first: bool) -> Result<Event<'s>, Error> {
+    fn flow_mapping_key(&mut self, first: bool) -> Result<Event<'s>, Box<Error>> {
         if first {
             self.take()?;
         } else if !matches!(self.kind()?, TokenKind::FlowMappingEnd) {
@@ -466,7 +466,7 @@ impl<'s> Grammar<'s> {
         }
     }
 
-    fn flow_mapping_value(&mut self) -> Result<Event<'s>, Error> {
+    fn flow_mapping_value(&mut self) -> Result<Event<'s>, Box<Error>> {
         let next = State::FlowMappingKey { first: false };
         if !matches!(self.kind()?, TokenKind::Value) {
             return Ok(self.empty(next));

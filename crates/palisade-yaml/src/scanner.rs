@@ -77,6 +77,8 @@ pub(crate) struct Scanner<'s> {
     tokens: VecDeque<Token<'s>>,
     /// How many tokens have been handed out.
     taken: usize,
+    /// Whether it is clear what the first waiting token is.
+    ready: bool,
     /// The column of the current block collection; `None` outside of any.
     indent: Option<usize>,
     indents: Vec<Option<usize>>,
@@ -96,6 +98,7 @@ impl<'s> Scanner<'s> {
             line_start: from,
             tokens: VecDeque::new(),
             taken: 0,
+            ready: false,
             indent: None,
             indents: Vec::new(),
             simple_key_allowed: true,
@@ -110,34 +113,38 @@ impl<'s> Scanner<'s> {
     }
 
     /// The next token, which stays.
-    pub(crate) fn peek(&mut self) -> Result<&Token<'s>, Error> {
+    pub(crate) fn peek(&mut self) -> Result<&Token<'s>, Box<Error>> {
         self.fill()?;
         self.tokens.front().ok_or_else(|| error(self.at, "the text has ended"))
     }
 
     /// The next token, which goes.
-    pub(crate) fn next(&mut self) -> Result<Token<'s>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Token<'s>, Box<Error>> {
         self.fill()?;
         let token = self.tokens.pop_front().ok_or_else(|| error(self.at, "the text has ended"))?;
         self.taken += 1;
+        self.ready = false;
         Ok(token)
     }
 
     /// Reads on until it is clear what the first waiting token is: it may turn out to be a key.
-    fn fill(&mut self) -> Result<(), Error> {
-        loop {
+    #[inline]
+    fn fill(&mut self) -> Result<(), Box<Error>> {
+        if self.ready { Ok(()) } else { self.decide() }
+    }
+
+    fn decide(&mut self) -> Result<(), Box<Error>> {
+        while !self.ready {
             if !self.tokens.is_empty() {
                 self.forget_stale_keys()?;
                 let undecided = self.simple_keys.iter().any(|key| key.possible && key.token == self.taken);
-                if !undecided {
-                    return Ok(());
-                }
+                self.ready = !undecided || self.ended;
             }
-            if self.ended {
-                return Ok(());
+            if !self.ready {
+                self.fetch()?;
             }
-            self.fetch()?;
         }
+        Ok(())
     }
 
     fn byte(&self, ahead: usize) -> Option<u8> {
@@ -181,7 +188,7 @@ impl<'s> Scanner<'s> {
         self.tokens.push_back(Token { kind, span: Span::new(start, self.at) });
     }
 
-    fn fetch(&mut self) -> Result<(), Error> {
+    fn fetch(&mut self) -> Result<(), Box<Error>> {
         self.skip_to_next_token();
         self.forget_stale_keys()?;
         let column = self.column();
@@ -276,7 +283,7 @@ impl<'s> Scanner<'s> {
         self.at = end;
     }
 
-    fn stream_end(&mut self) -> Result<(), Error> {
+    fn stream_end(&mut self) -> Result<(), Box<Error>> {
         self.leave_blocks()?;
         self.ended = true;
         self.push(TokenKind::StreamEnd, self.at);
@@ -284,14 +291,14 @@ impl<'s> Scanner<'s> {
     }
 
     /// Ends all block collections.
-    fn leave_blocks(&mut self) -> Result<(), Error> {
+    fn leave_blocks(&mut self) -> Result<(), Box<Error>> {
         self.unroll_indent(None);
         self.remove_simple_key()?;
         self.simple_key_allowed = false;
         Ok(())
     }
 
-    fn flow_start(&mut self, kind: TokenKind<'s>) -> Result<(), Error> {
+    fn flow_start(&mut self, kind: TokenKind<'s>) -> Result<(), Box<Error>> {
         self.save_simple_key()?;
         self.simple_keys.push(SimpleKey::default());
         self.simple_key_allowed = true;
@@ -300,7 +307,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn flow_end(&mut self, kind: TokenKind<'s>) -> Result<(), Error> {
+    fn flow_end(&mut self, kind: TokenKind<'s>) -> Result<(), Box<Error>> {
         self.remove_simple_key()?;
         if !self.in_flow() {
             return Err(error(self.at, "this bracket closes nothing"));
@@ -312,7 +319,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn block_entry(&mut self) -> Result<(), Error> {
+    fn block_entry(&mut self) -> Result<(), Box<Error>> {
         if self.in_flow() {
             return Err(error(self.at, "`-` cannot begin an item inside brackets: separate items with `,`"));
         }
@@ -327,7 +334,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn explicit_key(&mut self) -> Result<(), Error> {
+    fn explicit_key(&mut self) -> Result<(), Box<Error>> {
         if !self.in_flow() {
             if !self.simple_key_allowed {
                 return Err(error(self.at, "a key cannot begin here"));
@@ -341,7 +348,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn value(&mut self) -> Result<(), Error> {
+    fn value(&mut self) -> Result<(), Box<Error>> {
         let key = self.simple_keys.last().copied().unwrap_or_default();
         if key.possible {
             let place = key.token - self.taken;
@@ -366,7 +373,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// An anchor or alias.
-    fn name(&mut self, kind: TokenKind<'s>) -> Result<(), Error> {
+    fn name(&mut self, kind: TokenKind<'s>) -> Result<(), Box<Error>> {
         self.save_simple_key()?;
         self.simple_key_allowed = false;
         let start = self.at;
@@ -384,7 +391,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn tag(&mut self) -> Result<(), Error> {
+    fn tag(&mut self) -> Result<(), Box<Error>> {
         self.save_simple_key()?;
         self.simple_key_allowed = false;
         let start = self.at;
@@ -401,7 +408,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// Notes that a key may begin here.
-    fn save_simple_key(&mut self) -> Result<(), Error> {
+    fn save_simple_key(&mut self) -> Result<(), Box<Error>> {
         if !self.simple_key_allowed {
             return Ok(());
         }
@@ -420,7 +427,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// What may have been a key is none.
-    fn remove_simple_key(&mut self) -> Result<(), Error> {
+    fn remove_simple_key(&mut self) -> Result<(), Box<Error>> {
         if let Some(key) = self.simple_keys.last()
             && key.possible
             && key.required
@@ -438,7 +445,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// A key has to end on its line, and not too far away, so that reading ahead has an end.
-    fn forget_stale_keys(&mut self) -> Result<(), Error> {
+    fn forget_stale_keys(&mut self) -> Result<(), Box<Error>> {
         const FAR: usize = 1024;
         let (at, line_start) = (self.at, self.line_start);
         let last = (self.taken + self.tokens.len()).wrapping_sub(1);
@@ -459,7 +466,7 @@ impl<'s> Scanner<'s> {
         Ok(())
     }
 
-    fn missing_colon(&self, key: SimpleKey) -> Error {
+    fn missing_colon(&self, key: SimpleKey) -> Box<Error> {
         let end = crate::lines::line_end(self.source, key.at);
         let text = self.source.get(key.at..end).unwrap_or_default();
         let end = key.at + text.find(" #").unwrap_or(text.len());
@@ -491,6 +498,6 @@ impl<'s> Scanner<'s> {
     }
 }
 
-fn error(at: usize, message: &str) -> Error {
+fn error(at: usize, message: &str) -> Box<Error> {
     Error::new(ErrorKind::Syntax, Span::new(at, at + 1), message)
 }

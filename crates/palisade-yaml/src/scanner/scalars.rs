@@ -26,7 +26,7 @@ impl Fold {
 }
 
 impl<'s> Scanner<'s> {
-    pub(super) fn plain_scalar(&mut self) -> Result<Token<'s>, Error> {
+    pub(super) fn plain_scalar(&mut self) -> Result<Token<'s>, Box<Error>> {
         let start = self.at;
         let mut end = start;
         let mut copied: Option<String> = None;
@@ -85,7 +85,7 @@ impl<'s> Scanner<'s> {
         }
     }
 
-    fn skip_plain_blanks(&mut self, least: usize) -> Result<Fold, Error> {
+    fn skip_plain_blanks(&mut self, least: usize) -> Result<Fold, Box<Error>> {
         let mut fold = Fold::default();
         while self.is_blank() || self.is_break() {
             if self.is_break() {
@@ -107,7 +107,7 @@ impl<'s> Scanner<'s> {
         self.source.get(start..end).unwrap_or_default()
     }
 
-    pub(super) fn quoted_scalar(&mut self) -> Result<Token<'s>, Error> {
+    pub(super) fn quoted_scalar(&mut self) -> Result<Token<'s>, Box<Error>> {
         let start = self.at;
         let single = self.byte(0) == Some(b'\'');
         self.at += 1;
@@ -134,7 +134,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// The text of a quoted scalar with escapes or line breaks.
-    fn quoted_text(&mut self, start: usize, single: bool) -> Result<String, Error> {
+    fn quoted_text(&mut self, start: usize, single: bool) -> Result<String, Box<Error>> {
         let mut text = String::new();
         loop {
             if self.at_document_marker() || self.at >= self.bytes.len() {
@@ -201,7 +201,7 @@ impl<'s> Scanner<'s> {
     }
 
     /// The character of an escape; the backslash is behind us.
-    fn escape(&mut self) -> Result<char, Error> {
+    fn escape(&mut self) -> Result<char, Box<Error>> {
         let start = self.at - 1;
         let simple = match self.byte(0) {
             Some(b'0') => '\0',
@@ -236,7 +236,7 @@ impl<'s> Scanner<'s> {
         Ok(simple)
     }
 
-    fn code(&mut self, start: usize, digits: usize) -> Result<char, Error> {
+    fn code(&mut self, start: usize, digits: usize) -> Result<char, Box<Error>> {
         self.at += 1;
         let bad = |end: usize, message: &str| Error::new(ErrorKind::Syntax, Span::new(start, end), message);
         let value = self
@@ -265,7 +265,7 @@ impl<'s> Scanner<'s> {
         u32::from_str_radix(text, 16).ok()
     }
 
-    pub(super) fn block_scalar(&mut self) -> Result<Token<'s>, Error> {
+    pub(super) fn block_scalar(&mut self) -> Result<Token<'s>, Box<Error>> {
         let start = self.at;
         let literal = self.byte(0) == Some(b'|');
         self.at += 1;
@@ -350,7 +350,7 @@ impl<'s> Scanner<'s> {
         indent: &mut Option<usize>,
         parent: usize,
         end: &mut usize,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, Box<Error>> {
         let mut lines = 0;
         let mut widest = 0;
         loop {

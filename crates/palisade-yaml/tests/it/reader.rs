@@ -231,6 +231,42 @@ g: &x 1
     );
 }
 
+/// Each row was given to kubectl v1.32 below `kind: Foo`, and read as shown or refused.
+#[test]
+fn takes_and_refuses_what_kubectl_does() {
+    for (source, expected) in [
+        ("spec:\n  args: [\n    \"x\"\n  ]\n", Some(r#"{"spec":{"args":["x"]}}"#)),
+        ("spec:\n  args: [\n    x\n]\n", Some(r#"{"spec":{"args":["x"]}}"#)),
+        ("a: {b: 1,\nc: 2}\n", Some(r#"{"a":{"b":1,"c":2}}"#)),
+        ("a:\tb\n", Some(r#"{"a":"b"}"#)),
+        ("a: \"x\ny\"\n", Some(r#"{"a":"x y"}"#)),
+        ("a: [\n# c\n1 ]\n", Some(r#"{"a":[1]}"#)),
+        ("a: {b:1}\n", Some(r#"{"a":{"b:1":null}}"#)),
+        ("a: |\n  no line break at the end", Some(r#"{"a":"no line break at the end\n"}"#)),
+        ("on: 1\nn: 2\n", Some(r#"{"false":2,"true":1}"#)),
+        ("a: {x: 1, <<: {x: 2}}\n", Some(r#"{"a":{"x":2}}"#)),
+        ("a: 1\n\t\nb: 2\n", None),
+        ("a:\n- b\n-\tc\n", None),
+        ("a: [b?c]\n", None),
+        ("a: b # c\n  d\n", None),
+        ("a: &x#y 1\n", None),
+        ("a: !{}\n", None),
+    ] {
+        let parsed = parse(source, &Limits::default());
+        let actual = parsed.documents.first().map(|document| document.root().to_json().unwrap().to_string());
+        assert_eq!(actual.as_deref(), expected, "{source:?}");
+        assert_eq!(parsed.errors.is_empty(), expected.is_some(), "{source:?}");
+    }
+}
+
+#[test]
+fn a_bracket_that_is_open_is_pointed_at() {
+    let source = "a: 1\nb: [1, 2\nc: 3\n";
+    let parsed = parse(source, &Limits::default());
+    let (span, message) = parsed.errors[0].related.as_ref().unwrap();
+    assert_eq!((span.start, message.as_str()), (8, "this bracket is open"));
+}
+
 #[test]
 fn errors_say_what_and_where() {
     let mut out = String::new();
@@ -328,11 +364,14 @@ fn limits_hold() {
     let limits =
         Limits { max_bytes: 4000, max_nodes: 300, max_expanded_nodes: 1000, max_depth: 20, max_errors: 3 };
     let nest = |open: &str, close: &str, depth: usize| open.repeat(depth) + &close.repeat(depth);
-    let deep_block: String = (0..30).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    let mut deep_block = String::new();
+    for level in 0..30 {
+        writeln!(deep_block, "{:level$}a:", "").unwrap();
+    }
     let bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\n";
     let mut tower = String::from("a0: &a0 {x: {x: {x: {x: 1}}}}\n");
     for level in 1..8 {
-        tower.push_str(&format!("a{level}: &a{level} {{x: {{x: {{x: *a{}}}}}}}\n", level - 1));
+        writeln!(tower, "a{level}: &a{level} {{x: {{x: {{x: *a{}}}}}}}", level - 1).unwrap();
     }
     for (case, source, kind) in [
         ("bytes", "x".repeat(4001), ErrorKind::TooLarge),
