@@ -205,6 +205,12 @@ impl<'s> Scanner<'s> {
             self.leave_blocks()?;
             self.at += 3;
             self.push(if byte == b'-' { TokenKind::DocumentStart } else { TokenKind::DocumentEnd }, start);
+            let rest =
+                self.source.get(self.at..crate::lines::line_end(self.source, self.at)).unwrap_or_default();
+            let rest = rest.trim_start_matches([' ', '\t']);
+            if byte == b'.' && !rest.is_empty() && !rest.starts_with('#') {
+                return Err(error(start, "nothing can follow `...` on its line"));
+            }
             return Ok(());
         }
         match byte {

@@ -295,6 +295,10 @@ fn errors_say_what_and_where() {
         "<<: [{}, 1]\n",
         "a: \"\\ud83d\"\n",
         "key: \0\n",
+        "a: 1\n... b\n",
+        "a: \"\\q\"\n",
+        "a: |x\n",
+        "a: [- b]\n",
     ] {
         let parsed = parse(source, &Limits::default());
         assert_eq!(parsed.errors.len(), 1, "{source:?}");
@@ -328,6 +332,10 @@ fn errors_say_what_and_where() {
     "<<: [{}, 1]\n" InvalidMerge 1:10 `<<` takes a mapping or a list of mappings
     "a: \"\\ud83d\"\n" Syntax 1:5 this escape is no Unicode character
     "key: \0\n" Syntax 1:6 the control character U+0000 cannot be part of YAML
+    "a: 1\n... b\n" Syntax 2:1 nothing can follow `...` on its line
+    "a: \"\\q\"\n" Syntax 1:5 there is no such escape: write `\\` for a backslash
+    "a: |x\n" Syntax 1:5 the text after `|` or `>` begins on the next line
+    "a: [- b]\n" Syntax 1:5 `-` cannot begin an item inside brackets: separate items with `,`
     "#);
 }
 
