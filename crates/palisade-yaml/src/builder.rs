@@ -86,7 +86,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         let bracket = bracket.filter(|frame| frame.layout == Layout::Flow);
         if let Some(node) = bracket.and_then(|frame| self.nodes.get(frame.node.index())) {
             let at = node.span.start;
-            error.related = Some((Span::new(at, at + 1), "this bracket is open".to_owned()));
+            error.related = Some((Span::new(at, at + 1), "the bracket that is open here".to_owned()));
         }
         error
     }

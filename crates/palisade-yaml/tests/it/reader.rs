@@ -264,7 +264,7 @@ fn a_bracket_that_is_open_is_pointed_at() {
     let source = "a: 1\nb: [1, 2\nc: 3\n";
     let parsed = parse(source, &Limits::default());
     let (span, message) = parsed.errors[0].related.as_ref().unwrap();
-    assert_eq!((span.start, message.as_str()), (8, "this bracket is open"));
+    assert_eq!((span.start, message.as_str()), (8, "the bracket that is open here"));
 }
 
 #[test]
