@@ -23,6 +23,8 @@ pub enum NewValue {
     Text(String),
     /// A seccomp or AppArmor profile.
     Profile(ProfileField<'static>),
+    /// Any other value, as JSON.
+    Json(Value),
     /// Nothing: the field goes.
     Removed,
 }
@@ -46,6 +48,7 @@ impl NewValue {
                 }
                 Some(Value::Object(object))
             }
+            Self::Json(value) => Some(value.clone()),
             Self::Removed => None,
         }
     }

@@ -20,6 +20,7 @@ pub mod pod_view;
 pub mod prepare;
 pub mod problem;
 pub mod profile;
+mod projected;
 pub mod quote;
 mod reading;
 pub mod security_context;

@@ -6,7 +6,7 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::text::Text;
+use crate::{projected::IsServiceAccountToken, reading::nullable, text::Text};
 
 macro_rules! volume_sources {
     ($($variant:ident $name:literal),+ $(,)?) => {
@@ -72,6 +72,10 @@ volume_sources! {
 pub struct Volume<'a> {
     /// The volume's name.
     pub name: Text<'a>,
+    /// The driver of a `flexVolume`; empty without one.
+    pub flex_driver: Text<'a>,
+    /// Whether a `projected` volume holds nothing but what is injected for a service account's token.
+    pub is_service_account_token: bool,
     sources: u64,
 }
 
@@ -113,11 +117,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
                 while let Some(key) = map.next_key::<Text<'a>>()? {
                     if key == "name" {
                         volume.name = map.next_value::<Option<Text<'a>>>()?.unwrap_or_default();
-                    } else {
-                        let present = map.next_value::<Option<de::IgnoredAny>>()?.is_some();
-                        if let (true, Some(source)) = (present, VolumeSource::from_name(&key)) {
-                            volume.sources |= source.bit();
+                        continue;
+                    }
+                    let source = VolumeSource::from_name(&key);
+                    let present = match source {
+                        Some(VolumeSource::FlexVolume) => {
+                            map.next_value::<Option<FlexVolume<'a>>>()?.is_some_and(|flex| {
+                                volume.flex_driver = flex.driver;
+                                true
+                            })
                         }
+                        Some(VolumeSource::Projected) => {
+                            map.next_value::<Option<Projected>>()?.is_some_and(|projected| {
+                                volume.is_service_account_token = projected.sources.0;
+                                true
+                            })
+                        }
+                        _ => map.next_value::<Option<de::IgnoredAny>>()?.is_some(),
+                    };
+                    if let (true, Some(source)) = (present, source) {
+                        volume.sources |= source.bit();
                     }
                 }
                 Ok(volume)
@@ -125,6 +144,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
         }
         deserializer.deserialize_map(Visitor(PhantomData))
     }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FlexVolume<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    driver: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Projected {
+    #[serde(deserialize_with = "nullable")]
+    sources: IsServiceAccountToken,
 }
 
 #[cfg(test)]
@@ -142,5 +175,14 @@ mod tests {
             let read: Volume<'_> = serde_json::from_str(volume).unwrap();
             assert_eq!(read.sources().collect::<Vec<_>>(), expected, "{volume}");
         }
+    }
+
+    #[test]
+    fn reads_what_constraints_ask_about_a_source() {
+        let read =
+            |volume: &str| serde_json::from_str::<Volume<'_>>(volume).map(|v| v.flex_driver.to_string());
+        assert_eq!(read(r#"{"flexVolume":{"driver":"example/lvm"}}"#).unwrap(), "example/lvm");
+        assert_eq!(read(r#"{"flexVolume":null}"#).unwrap(), "");
+        assert_eq!(read(r#"{"flexVolume":{"driver":null,"options":{"a":"b"}}}"#).unwrap(), "");
     }
 }
