@@ -1,8 +1,10 @@
 //! Is it allowed, by which rule, and what would make it so?
 //!
 //! [`standards`] judges pods by the Pod Security Standards and namespaces by Pod Security Admission's labels;
-//! [`profiles`] by the profiles an administrator allows. Pure, as the model is.
+//! [`profiles`] by the profiles an administrator allows; [`scc`] by OpenShift's security context constraints.
+//! [`enforcement`] decides how a cluster moves to enforcing the standards. Pure, as the model is.
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod profiles;
+pub mod scc;
 pub mod standards;

@@ -1,0 +1,162 @@
+//! Which seccomp profile a pod and its containers may name.
+//!
+//! Implements: `seccompProfiles`. Profiles are compared in the form of the old annotations, and the pod's own is
+//! written in both forms. `docker/default` and `runtime/default` are one profile.
+
+use palisade_model::{
+    pod::{Container, Pod},
+    pod_view::PodView,
+    problem::Problem,
+    profile::{ProfileRef, seccomp},
+    security_context::ProfileField,
+};
+
+use crate::scc::constraint::ANY;
+
+/// The profiles a constraint allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strategy<'s> {
+    profiles: &'s [String],
+    /// Whether a profile in a ConfigMap is a profile; upstream knows none.
+    config_maps: bool,
+}
+
+impl<'s> Strategy<'s> {
+    /// The strategy of a constraint.
+    #[must_use]
+    pub const fn new(profiles: &'s [String], config_maps: bool) -> Self {
+        Self { profiles, config_maps }
+    }
+
+    /// The profile of the pod: its own, or the constraint's first.
+    #[must_use]
+    pub fn assign(&self, pod: &Pod<'_>) -> Option<String> {
+        let profile = match pod.metadata.annotations.get(seccomp::POD_ANNOTATION) {
+            Some(annotation) if !annotation.is_empty() => annotation.to_owned(),
+            _ => match pod.spec.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref()) {
+                Some(field) => self.to_annotation(field),
+                None => self.allowed().next().unwrap_or_default().to_owned(),
+            },
+        };
+        (!profile.is_empty()).then_some(profile)
+    }
+
+    /// The field that says the same as an annotation; nothing for text that names no profile.
+    #[must_use]
+    pub fn to_field(&self, annotation: &str) -> Option<ProfileField<'static>> {
+        seccomp::from_annotation(annotation)
+            .filter(|profile| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. }))
+            .map(|profile| profile.to_field())
+    }
+
+    fn to_annotation(self, field: &ProfileField<'_>) -> String {
+        field
+            .reference()
+            .filter(|profile| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. }))
+            .map(|profile| profile.to_annotation())
+            .unwrap_or_default()
+    }
+
+    /// `annotation` and `field` are those of the pod after assignment.
+    pub(in crate::scc) fn validate_pod(
+        &self,
+        annotation: Option<&str>,
+        field: Option<&ProfileField<'_>>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let profile = match annotation {
+            Some(annotation) if !annotation.is_empty() => annotation.to_owned(),
+            _ => field.map(|field| self.to_annotation(field)).unwrap_or_default(),
+        };
+        problems.extend(self.check(&profile, || seccomp::POD_ANNOTATION.to_owned()));
+    }
+
+    /// `container_field`, `pod_field` and `pod_annotation` are those after assignment.
+    pub(in crate::scc) fn validate_container(
+        &self,
+        pod: &Pod<'_>,
+        container: &Container<'_>,
+        container_field: Option<&ProfileField<'_>>,
+        pod_field: Option<&ProfileField<'_>>,
+        pod_annotation: Option<&str>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let profile = match (container_field, container_annotation(pod, &container.name), pod_field) {
+            (Some(field), _, _) | (None, None, Some(field)) => self.to_annotation(field),
+            (None, Some(annotation), _) => annotation.to_owned(),
+            (None, None, None) => pod_annotation.unwrap_or_default().to_owned(),
+        };
+        problems.extend(self.check(&profile, || seccomp::container_annotation(&container.name)));
+    }
+
+    fn allowed(&self) -> impl Iterator<Item = &'s str> + use<'s> {
+        self.profiles.iter().map(String::as_str).filter(|&profile| profile != ANY)
+    }
+
+    fn check(&self, profile: &str, key: impl FnOnce() -> String) -> Option<Problem> {
+        let is_default = |profile: &str| matches!(profile, "runtime/default" | "docker/default");
+        let is_listed = |own: &str| own == profile || (is_default(own) && is_default(profile));
+        let any = self.profiles.iter().any(|own| own == ANY);
+        let detail = if self.allowed().next().is_none() {
+            if any || profile.is_empty() {
+                return None;
+            }
+            "seccomp may not be set".to_owned()
+        } else {
+            if any || self.allowed().any(is_listed) {
+                return None;
+            }
+            let list = self.allowed().collect::<Vec<_>>().join(" ");
+            format!("{profile} is not an allowed seccomp profile. Valid values are [{list}]")
+        };
+        let key = key();
+        let called = format!("pod.metadata.annotations[{key}]");
+        let at = PodView::of_pod(&Pod::default()).annotation_path(&key);
+        Some(Problem::forbidden(at, detail).called(called))
+    }
+}
+
+/// The annotation of a container, without building its key where the pod has none of them.
+pub(in crate::scc) fn container_annotation<'p>(pod: &'p Pod<'_>, container: &str) -> Option<&'p str> {
+    pod.metadata
+        .annotations
+        .with_prefix(seccomp::CONTAINER_ANNOTATION_PREFIX)
+        .find(|(name, _, _)| *name == container)
+        .map(|(_, _, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Strategy;
+
+    #[test]
+    fn judges_as_the_table_says() {
+        let forbidden = |list: &str, profile: &str| {
+            Some(format!("{profile} is not an allowed seccomp profile. Valid values are [{list}]"))
+        };
+        for (allowed, profile, expected) in [
+            (&[][..], "runtime/default", Some("seccomp may not be set".to_owned())),
+            (&[], "", None),
+            (&["*"], "", None),
+            (&["*"], "anything", None),
+            (&["*", "x"], "anything", None),
+            (&["x"], "x", None),
+            (&["runtime/default"], "docker/default", None),
+            (&["docker/default"], "runtime/default", None),
+            (&["x", "y"], "z", forbidden("x y", "z")),
+            (&["x"], "", forbidden("x", "")),
+        ] {
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            let problem = Strategy::new(&allowed, false).check(profile, || "k".to_owned());
+            assert_eq!(problem.map(|problem| problem.detail), expected, "{allowed:?} {profile}");
+        }
+    }
+
+    #[test]
+    fn a_config_map_is_a_profile_only_where_it_is_switched_on() {
+        assert_eq!(Strategy::new(&[], false).to_field("configmap/a/b"), None);
+        let field = Strategy::new(&[], true).to_field("configmap/a/b").unwrap();
+        assert_eq!(Strategy::new(&[], true).to_annotation(&field), "configmap/a/b");
+        assert_eq!(Strategy::new(&[], false).to_annotation(&field), "");
+    }
+}
