@@ -51,7 +51,9 @@ impl Audit {
         let chosen = palisade_model::quote::Quoted(hint);
         self.add(
             "denied-validation",
-            format!("originally chosen {chosen} got denied in final validation after mutating admission{rest}"),
+            format!(
+                "originally chosen {chosen} got denied in final validation after mutating admission{rest}"
+            ),
         );
     }
 

@@ -86,14 +86,16 @@ mod tests {
     use super::{BUILT_IN, STANDARD, constraints, objects};
     use crate::{
         scc::{
-            constraint::Constraint, namespace_ranges::NamespaceRanges, order::points, to_standard::implied_level,
+            constraint::Constraint, namespace_ranges::NamespaceRanges, order::points,
+            to_standard::implied_level,
         },
         standards::level::Level,
     };
 
     #[test]
     fn every_manifest_can_be_read_and_bears_its_name() {
-        let names: Vec<_> = objects().map(|object| Constraint::read(&object).unwrap().metadata.name).collect();
+        let names: Vec<_> =
+            objects().map(|object| Constraint::read(&object).unwrap().metadata.name).collect();
         assert_eq!(names, BUILT_IN.iter().map(|built_in| built_in.name).collect::<Vec<_>>());
         assert!(STANDARD.iter().all(|name| names.iter().any(|own| own == name)));
     }

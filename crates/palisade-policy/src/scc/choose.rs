@@ -25,7 +25,7 @@ use super::{
     evaluate::{Evaluation, Options, evaluate},
     namespace_ranges::NamespaceRanges,
     order::Rank,
-    provider::{Provider, ProviderError},
+    provider::{Provider, ProviderError, ProviderErrorKind},
     set::ConstraintSet,
 };
 
@@ -283,7 +283,8 @@ impl<'s> Admission<'s> {
         }
         let annotations = &request.pod.metadata.annotations;
         if let Operation::Update { old_annotations, .. } = request.operation
-            && old_annotations.get(REQUIRED).unwrap_or_default() != annotations.get(REQUIRED).unwrap_or_default()
+            && old_annotations.get(REQUIRED).unwrap_or_default()
+                != annotations.get(REQUIRED).unwrap_or_default()
         {
             return Outcome::refused(Refusal::RequiredChanged);
         }
@@ -329,8 +330,8 @@ impl<'s> Admission<'s> {
                 Err(error) => skipped.push(error),
             }
         }
-        if !skipped.is_empty() && (providers.is_empty() || self.malformed == Malformed::RefuseAll) {
-            return Outcome { skipped: skipped.clone(), ..Outcome::refused(Refusal::Malformed(skipped)) };
+        if let Some(refusal) = self.refuse_malformed(&providers, &skipped) {
+            return Outcome { skipped, ..Outcome::refused(refusal) };
         }
         let mut search = Search::new(request, self.options, &providers);
         let chosen = search.run(mutable);
@@ -345,6 +346,18 @@ impl<'s> Admission<'s> {
         Outcome { decision, audit, skipped }
     }
 
+    /// A constraint without sense is skipped as long as another is left; a namespace without ranges is not the
+    /// constraint's fault, and passing over the restricted ones for it would be wrong.
+    fn refuse_malformed(&self, providers: &[Provider<'_>], errors: &[ProviderError]) -> Option<Refusal> {
+        let fatal = |error: &&ProviderError| {
+            self.malformed == Malformed::RefuseAll
+                || providers.is_empty()
+                || !matches!(error.kind, ProviderErrorKind::Strategy(_))
+        };
+        let fatal: Vec<_> = errors.iter().filter(fatal).cloned().collect();
+        (!fatal.is_empty()).then_some(Refusal::Malformed(fatal))
+    }
+
     /// The constraints to try, in order.
     fn candidates(
         &self,
@@ -353,7 +366,8 @@ impl<'s> Admission<'s> {
         hint: &str,
     ) -> Result<Vec<&'s Constraint>, Refusal> {
         if self.require_standard {
-            let missing = built_in::STANDARD.iter().copied().filter(|name| self.constraints.get(name).is_none());
+            let missing =
+                built_in::STANDARD.iter().copied().filter(|name| self.constraints.get(name).is_none());
             let names: Vec<_> = missing.collect();
             if !names.is_empty() {
                 return Err(Refusal::StandardMissing { names });
@@ -433,9 +447,10 @@ impl<'x> Search<'x> {
                 || (self.request.authorizer)(&identity, constraint.name());
             applies.then_some(identity.subject)
         };
-        let account = self.service_account.as_ref().and_then(|(name, groups)| {
-            may_use(Identity { subject: Subject::ServiceAccount, name, groups })
-        });
+        let account = self
+            .service_account
+            .as_ref()
+            .and_then(|(name, groups)| may_use(Identity { subject: Subject::ServiceAccount, name, groups }));
         let Request { user, groups, .. } = *self.request;
         account.or_else(|| may_use(Identity { subject: Subject::User, name: user, groups }))
     }
@@ -461,7 +476,9 @@ impl<'x> Search<'x> {
             }
             let fits = match mutable {
                 Mutable::Everything => true,
-                Mutable::EphemeralContainers => evaluation.changes_nothing_but(Some(ContainerKind::Ephemeral)),
+                Mutable::EphemeralContainers => {
+                    evaluation.changes_nothing_but(Some(ContainerKind::Ephemeral))
+                }
                 Mutable::Nothing => evaluation.changes_nothing_but(None),
             };
             if fits {
@@ -474,7 +491,8 @@ impl<'x> Search<'x> {
 
     /// Clusters that took `restricted` away from everyone get a word about it.
     fn hint_at_restricted(&mut self) {
-        let provider = |name: &str| self.providers.iter().find(|provider| provider.constraint().name() == name);
+        let provider =
+            |name: &str| self.providers.iter().find(|provider| provider.constraint().name() == name);
         if provider("restricted-v2").is_none() || !self.denied.contains(&"restricted") {
             return;
         }

@@ -236,7 +236,9 @@ mod tests {
         };
         assert_eq!(ranges(r#"{"openshift.io/sa.scc.uid-range": "5/2"}"#), Ok(vec![(5, 6)]));
         assert_eq!(
-            ranges(r#"{"openshift.io/sa.scc.supplemental-groups": "1/1,7-9", "openshift.io/sa.scc.uid-range": "x"}"#),
+            ranges(
+                r#"{"openshift.io/sa.scc.supplemental-groups": "1/1,7-9", "openshift.io/sa.scc.uid-range": "x"}"#
+            ),
             Ok(vec![(1, 1), (7, 9)])
         );
         assert_eq!(

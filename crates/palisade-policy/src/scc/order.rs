@@ -75,11 +75,8 @@ fn capability_points(constraint: &Constraint) -> i64 {
     let allowed = &constraint.allowed_capabilities;
     let dropped = &constraint.required_drop_capabilities;
     let added = count(&constraint.default_add_capabilities).saturating_mul(300);
-    let allowed = if has(allowed, ANY) || has(allowed, "ALL") {
-        4000
-    } else {
-        count(allowed).saturating_mul(10)
-    };
+    let allowed =
+        if has(allowed, ANY) || has(allowed, "ALL") { 4000 } else { count(allowed).saturating_mul(10) };
     let dropped = if has(dropped, "ALL") { 3000 } else { count(dropped).saturating_mul(50) };
     5000_i64.saturating_add(added).saturating_add(allowed).saturating_sub(dropped).clamp(0, STRATEGY_STEP - 1)
 }
@@ -96,7 +93,11 @@ impl<'s> Rank<'s> {
     /// The rank of a constraint.
     #[must_use]
     pub fn of(constraint: &'s Constraint) -> Self {
-        Self { priority: constraint.priority.unwrap_or(0), points: points(constraint), name: constraint.name() }
+        Self {
+            priority: constraint.priority.unwrap_or(0),
+            points: points(constraint),
+            name: constraint.name(),
+        }
     }
 
     /// Why this one stands where it stands, seen from the other: a clause that follows its name.
@@ -166,20 +167,40 @@ mod tests {
     fn scores_every_part() {
         for (case, fields, expected) in [
             ("nothing said", json!({}), 5000),
-            ("all of the host", json!({"allowPrivilegedContainer": true, "allowHostPorts": true,
-                "allowHostNetwork": true, "volumes": ["*"]}), 3_005_000),
+            (
+                "all of the host",
+                json!({"allowPrivilegedContainer": true, "allowHostPorts": true,
+                "allowHostNetwork": true, "volumes": ["*"]}),
+                3_005_000,
+            ),
             ("host volumes", json!({"volumes": ["secret", "hostPath"]}), 205_000),
             ("trivial volumes", json!({"volumes": ["secret", "projected", "none"]}), 5000),
             ("other volumes", json!({"volumes": ["secret", "csi"]}), 105_000),
-            ("strategies", json!({"runAsUser": {"type": "MustRunAsRange"},
-                "seLinuxContext": {"type": "RunAsAny"}}), 65_000),
+            (
+                "strategies",
+                json!({"runAsUser": {"type": "MustRunAsRange"},
+                "seLinuxContext": {"type": "RunAsAny"}}),
+                65_000,
+            ),
             ("an unknown strategy", json!({"runAsUser": {"type": "Whatever"}}), 5000),
-            ("capabilities", json!({"allowedCapabilities": ["A", "B"], "defaultAddCapabilities": ["C"],
-                "requiredDropCapabilities": ["D", "E", "F"]}), 5170),
-            ("all of them, in any case", json!({"allowedCapabilities": ["all"],
-                "requiredDropCapabilities": ["All"]}), 6000),
-            ("never above its part", json!({"allowedCapabilities": ["*"],
-                "defaultAddCapabilities": ["A", "B", "C", "D", "E"]}), 9999),
+            (
+                "capabilities",
+                json!({"allowedCapabilities": ["A", "B"], "defaultAddCapabilities": ["C"],
+                "requiredDropCapabilities": ["D", "E", "F"]}),
+                5170,
+            ),
+            (
+                "all of them, in any case",
+                json!({"allowedCapabilities": ["all"],
+                "requiredDropCapabilities": ["All"]}),
+                6000,
+            ),
+            (
+                "never above its part",
+                json!({"allowedCapabilities": ["*"],
+                "defaultAddCapabilities": ["A", "B", "C", "D", "E"]}),
+                9999,
+            ),
         ] {
             assert_eq!(points(&constraint("x", fields)), expected, "{case}");
         }
@@ -192,9 +213,16 @@ mod tests {
             (constraint("z", json!({"priority": 1, "allowHostPorts": true})), base(), "has higher priority"),
             (base(), constraint("a", json!({"allowPrivilegedContainer": true})), "forbids privileged"),
             (base(), constraint("a", json!({"volumes": ["nfs"]})), "forbids non-trivial volume mounts"),
-            (constraint("a", json!({"volumes": ["nfs"]})), constraint("a", json!({"volumes": ["*"]})),
-                "forbids host volume mounts"),
-            (base(), constraint("a", json!({"runAsUser": {"type": "RunAsAny"}})), "permits less runAs strategies"),
+            (
+                constraint("a", json!({"volumes": ["nfs"]})),
+                constraint("a", json!({"volumes": ["*"]})),
+                "forbids host volume mounts",
+            ),
+            (
+                base(),
+                constraint("a", json!({"runAsUser": {"type": "RunAsAny"}})),
+                "permits less runAs strategies",
+            ),
             (base(), constraint("a", json!({"allowedCapabilities": ["X"]})), "permits less capabilities"),
             (constraint("a", json!({})), base(), "ordered by name"),
         ] {

@@ -61,7 +61,10 @@ impl fmt::Display for ProviderError {
             ProviderErrorKind::Mcs(_) => "mcs",
             ProviderErrorKind::Group(_) => "group",
             ProviderErrorKind::Strategy(error) => {
-                return write!(f, "error creating provider for SCC {constraint} in namespace {namespace}: {error}");
+                return write!(
+                    f,
+                    "error creating provider for SCC {constraint} in namespace {namespace}: {error}"
+                );
             }
         };
         write!(
@@ -115,7 +118,8 @@ mod tests {
     #[test]
     fn the_namespace_is_asked_before_strategies_are_looked_at() {
         let namespace: StringMap<'_> =
-            serde_json::from_str(r#"{"openshift.io/sa.scc.uid-range":"1/x","openshift.io/sa.scc.mcs":""}"#).unwrap();
+            serde_json::from_str(r#"{"openshift.io/sa.scc.uid-range":"1/x","openshift.io/sa.scc.mcs":""}"#)
+                .unwrap();
         let any = json!({"type": "RunAsAny"});
         for (run_as_user, se_linux, fs_group, expected) in [
             (

@@ -141,7 +141,10 @@ const BASELINE_VOLUMES: [&str; 20] = [
 const HOST_PATH: &str = "hostPath";
 
 /// The level a constraint implies in a namespace.
-pub fn implied_level(constraint: &Constraint, namespace: &NamespaceRanges<'_>) -> Result<Implied, ImplyError> {
+pub fn implied_level(
+    constraint: &Constraint,
+    namespace: &NamespaceRanges<'_>,
+) -> Result<Implied, ImplyError> {
     let fail = |kind| ImplyError {
         constraint: constraint.name().to_owned(),
         namespace: namespace.name.to_owned(),
@@ -173,18 +176,8 @@ pub fn implied_level(constraint: &Constraint, namespace: &NamespaceRanges<'_>) -
         "pods may mount folders of the node",
         constraint.allow_host_dir_volume_plugin,
     );
-    cause(
-        privileged,
-        "allowHostIPC",
-        "pods may share the node's IPC namespace",
-        constraint.allow_host_ipc,
-    );
-    cause(
-        privileged,
-        "allowHostNetwork",
-        "pods may share the node's network",
-        constraint.allow_host_network,
-    );
+    cause(privileged, "allowHostIPC", "pods may share the node's IPC namespace", constraint.allow_host_ipc);
+    cause(privileged, "allowHostNetwork", "pods may share the node's network", constraint.allow_host_network);
     cause(privileged, "allowHostPID", "pods may see the node's processes", constraint.allow_host_pid);
     cause(privileged, "allowHostPorts", "containers may listen on the node", constraint.allow_host_ports);
     cause(
@@ -282,18 +275,16 @@ fn may_be_root(constraint: &Constraint, namespace: &NamespaceRanges<'_>) -> Resu
         "MustRunAsNonRoot" => Ok(false),
         "RunAsAny" => Ok(true),
         "MustRunAs" => Ok(options.uid.is_none_or(|uid| uid <= 0)),
-        "MustRunAsRange" => match (options.uid_range_min, options.uid_range_max) {
-            (Some(min), Some(_)) => Ok(min <= 0),
-            _ => {
-                let namespace_name = || namespace.name.to_owned();
-                namespace.uid_range().map(|block| block.start == 0).map_err(|error| match error {
-                    RangeError::Block(source) => {
-                        ImplyErrorKind::RangeMalformed { namespace: namespace_name(), source }
-                    }
-                    _ => ImplyErrorKind::RangeMissing { namespace: namespace_name() },
-                })
+        "MustRunAsRange" => {
+            if let (Some(min), Some(_)) = (options.uid_range_min, options.uid_range_max) {
+                return Ok(min <= 0);
             }
-        },
+            let name = || namespace.name.to_owned();
+            namespace.uid_range().map(|block| block.start == 0).map_err(|error| match error {
+                RangeError::Block(source) => ImplyErrorKind::RangeMalformed { namespace: name(), source },
+                _ => ImplyErrorKind::RangeMissing { namespace: name() },
+            })
+        }
         kind => Err(ImplyErrorKind::UnknownStrategy(kind.to_owned())),
     }
 }

@@ -14,7 +14,8 @@ const IGNORED_ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 #[must_use]
 pub fn is_insignificant(old: &Value, new: &Value) -> bool {
     let empty = Map::new();
-    let metadata = |pod: &'_ Value| pod.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let metadata =
+        |pod: &'_ Value| pod.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let annotations =
         |metadata: &Map<String, Value>| metadata.get("annotations").and_then(Value::as_object).cloned();
     let (old_metadata, new_metadata) = (metadata(old), metadata(new));
@@ -55,8 +56,10 @@ mod tests {
 
     #[test]
     fn only_housekeeping_is_ignored() {
-        let pod = |metadata, spec| json!({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}});
-        let old = pod(json!({"name": "p", "annotations": {"a": "1"}}), json!({"nodeName": "n", "volumes": []}));
+        let pod =
+            |metadata, spec| json!({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}});
+        let old =
+            pod(json!({"name": "p", "annotations": {"a": "1"}}), json!({"nodeName": "n", "volumes": []}));
         for (case, new, expected) in [
             ("nothing", old.clone(), true),
             (
@@ -76,17 +79,31 @@ mod tests {
                 ),
                 true,
             ),
-            ("another annotation", pod(json!({"name": "p", "annotations": {"a": "2"}}), json!({"nodeName": "n"})), false),
+            (
+                "another annotation",
+                pod(json!({"name": "p", "annotations": {"a": "2"}}), json!({"nodeName": "n"})),
+                false,
+            ),
             ("no annotations any more", pod(json!({"name": "p"}), json!({"nodeName": "n"})), false),
             (
                 "a label",
-                pod(json!({"name": "p", "annotations": {"a": "1"}, "labels": {"l": ""}}), json!({"nodeName": "n"})),
+                pod(
+                    json!({"name": "p", "annotations": {"a": "1"}, "labels": {"l": ""}}),
+                    json!({"nodeName": "n"}),
+                ),
                 false,
             ),
-            ("the spec", pod(json!({"name": "p", "annotations": {"a": "1"}}), json!({"nodeName": "m"})), false),
+            (
+                "the spec",
+                pod(json!({"name": "p", "annotations": {"a": "1"}}), json!({"nodeName": "m"})),
+                false,
+            ),
             (
                 "an empty security context is not none",
-                pod(json!({"name": "p", "annotations": {"a": "1"}}), json!({"nodeName": "n", "securityContext": {}})),
+                pod(
+                    json!({"name": "p", "annotations": {"a": "1"}}),
+                    json!({"nodeName": "n", "securityContext": {}}),
+                ),
                 false,
             ),
         ] {

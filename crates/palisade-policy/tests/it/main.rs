@@ -1,16 +1,15 @@
 //! Black-box tests of the policies.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
+    serde_json::from_str(json).unwrap()
+#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+/// A pod from JSON.
+fn pod(json: &str) -> Pod<'_> {
 mod namespaces;
 mod profiles;
 mod registry;
 mod remedies;
+mod scc_recordings;
 mod wording;
-
 use palisade_model::pod::Pod;
-
-/// A pod from JSON.
-fn pod(json: &str) -> Pod<'_> {
-    serde_json::from_str(json).unwrap()
 }

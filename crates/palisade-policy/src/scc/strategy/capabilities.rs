@@ -23,7 +23,8 @@ pub fn assign<'s>(constraint: &'s Constraint, asked: Option<&Capabilities<'s>>) 
         return None;
     }
     let merged = |present: &[Text<'s>], more: Vec<&'s str>| {
-        let mut merged: Vec<_> = present.iter().cloned().chain(more.into_iter().map(Text::borrowed)).collect();
+        let mut merged: Vec<_> =
+            present.iter().cloned().chain(more.into_iter().map(Text::borrowed)).collect();
         merged.sort_unstable();
         merged.dedup();
         merged
@@ -121,7 +122,7 @@ mod tests {
             let capabilities: Option<Capabilities<'_>> = serde_json::from_str(capabilities).unwrap();
             let mut problems = Vec::new();
             validate(constraint, Place::pod("x"), capabilities.as_ref(), &mut problems);
-            problems.iter().map(|problem| problem.body()).collect()
+            problems.iter().map(palisade_model::problem::Problem::body).collect()
         };
         assert_eq!(
             said(&constraint(), r#"{"add":["NET_RAW","CHOWN","net_raw"],"drop":["KILL"]}"#),

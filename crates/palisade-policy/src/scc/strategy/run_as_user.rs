@@ -36,7 +36,9 @@ impl Strategy {
             },
             "MustRunAsNonRoot" => Self::MustRunAsNonRoot,
             "RunAsAny" => Self::RunAsAny,
-            kind => return Err(StrategyError::Unrecognized { area: "RunAsUser", kind: kind.to_owned() }.into()),
+            kind => {
+                return Err(StrategyError::Unrecognized { area: "RunAsUser", kind: kind.to_owned() }.into());
+            }
         })
     }
 
@@ -76,7 +78,9 @@ impl Strategy {
                 _ => None,
             },
             (Self::MustRunAs(_) | Self::MustRunAsRange(..), None) => Some(place.required(&["runAsUser"], "")),
-            (Self::MustRunAs(uid), Some(user)) => (user != uid).then(|| invalid(user, format!("must be: {uid}"))),
+            (Self::MustRunAs(uid), Some(user)) => {
+                (user != uid).then(|| invalid(user, format!("must be: {uid}")))
+            }
             (Self::MustRunAsRange(min, max), Some(user)) => (user < min || user > max)
                 .then(|| invalid(user, format!("must be in the ranges: [{min}, {max}]"))),
         });
@@ -93,7 +97,12 @@ mod tests {
         let range = MustRunAsRange(5, 7);
         for (strategy, user, non_root, expected) in [
             (MustRunAs(5), Some(5), None, ""),
-            (MustRunAs(5), Some(6), None, "provider x: .spec.securityContext.runAsUser: Invalid value: 6: must be: 5"),
+            (
+                MustRunAs(5),
+                Some(6),
+                None,
+                "provider x: .spec.securityContext.runAsUser: Invalid value: 6: must be: 5",
+            ),
             (MustRunAs(5), None, None, "provider x: .spec.securityContext.runAsUser: Required value"),
             (range, Some(7), None, ""),
             (

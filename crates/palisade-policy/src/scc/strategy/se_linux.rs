@@ -21,7 +21,10 @@ pub enum Strategy<'s> {
 
 impl<'s> Strategy<'s> {
     /// The strategy of a constraint in a namespace.
-    pub fn new(options: &'s SeLinuxContext, namespace: &NamespaceRanges<'s>) -> Result<Self, ProviderErrorKind> {
+    pub fn new(
+        options: &'s SeLinuxContext,
+        namespace: &NamespaceRanges<'s>,
+    ) -> Result<Self, ProviderErrorKind> {
         match options.kind.as_str() {
             "MustRunAs" => {
                 let mut label = SeLinuxOptions::default();
