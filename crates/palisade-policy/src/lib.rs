@@ -5,6 +5,7 @@
 //! [`enforcement`] decides how a cluster moves to enforcing the standards. Pure, as the model is.
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod enforcement;
 pub mod profiles;
 pub mod scc;
 pub mod standards;

@@ -48,9 +48,9 @@ pub struct ImplyError {
 /// What stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ImplyErrorKind {
-    /// No such kind of volume is known.
-    #[error("unknown volume type: {0}")]
-    UnknownVolume(String),
+    /// No such kinds of volumes are known; upstream names the first one.
+    #[error("unknown volume type: {}", .0.first().map(String::as_str).unwrap_or_default())]
+    UnknownVolumes(Vec<String>),
     /// No such way to choose a user is known.
     #[error("unknown strategy: {0}")]
     UnknownStrategy(String),
@@ -158,14 +158,15 @@ pub fn implied_level(
     };
     let Constraint { seccomp_profiles, allowed_unsafe_sysctls: sysctls, .. } = constraint;
     let host_volumes = constraint.volumes().iter().any(|volume| volume == HOST_PATH || volume == ANY);
-    let unknown_volume = constraint.volumes().iter().find(|volume| {
+    let is_unknown = |volume: &&String| {
         let volume = volume.as_str();
         !RESTRICTED_VOLUMES.contains(&volume)
             && !BASELINE_VOLUMES.contains(&volume)
             && ![HOST_PATH, ANY].contains(&volume)
-    });
-    if let Some(volume) = unknown_volume {
-        return Err(fail(ImplyErrorKind::UnknownVolume(volume.clone())));
+    };
+    let unknown: Vec<_> = constraint.volumes().iter().filter(is_unknown).cloned().collect();
+    if !unknown.is_empty() {
+        return Err(fail(ImplyErrorKind::UnknownVolumes(unknown)));
     }
     let may_be_root = may_be_root(constraint, namespace).map_err(fail)?;
 

@@ -1,0 +1,143 @@
+//! What the rollout says of itself: conditions to wait for and to read.
+//!
+//! Implements: the conventions of Kubernetes API conditions, so that `kubectl wait --for=condition=Ready` means
+//! "what was asked for is what every API server does".
+
+use super::{
+    mode::{Release, SpecMode},
+    state::{EnforceLabels, Evaluation, Inputs, Instances, Outputs},
+};
+use crate::standards::level::Level;
+
+/// A condition without its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// `Ready`, `Progressing` or `Degraded`.
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub status: bool,
+    /// One word for programs.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// The conditions of a state. `violating` is the number of namespaces that would suffer now, `degraded` what keeps the
+/// controllers from working, if anything.
+#[must_use]
+pub fn conditions(
+    inputs: &Inputs,
+    outputs: &Outputs,
+    violating: usize,
+    degraded: Option<&str>,
+) -> [Condition; 3] {
+    let enforcing = outputs.default_enforce == Level::Restricted;
+    let moving = match outputs.enforce_labels {
+        EnforceLabels::Set if !inputs.labels_done => {
+            Some(("SettingLabels", "enforce labels are being set on managed namespaces"))
+        }
+        EnforceLabels::Set if enforcing && inputs.instances != Instances::All => {
+            Some(("RollingOut", "not every API server enforces restricted by default yet"))
+        }
+        EnforceLabels::Keep => Some((
+            "RollingBack",
+            "enforce labels stay until no API server enforces restricted by default any more",
+        )),
+        EnforceLabels::Set | EnforceLabels::Remove => None,
+    };
+    let (ready, reason, message) = match (moving, degraded) {
+        (_, Some(problem)) => (false, "Degraded", problem.to_owned()),
+        (Some((reason, message)), None) => (false, reason, message.to_owned()),
+        (None, None) => {
+            let (reason, message) = settled(inputs, enforcing, violating);
+            (true, reason, message)
+        }
+    };
+    let (progress_reason, progress_message) = moving.unwrap_or(("AsExpected", ""));
+    [
+        Condition { kind: "Ready", status: ready, reason, message },
+        Condition {
+            kind: "Progressing",
+            status: moving.is_some(),
+            reason: progress_reason,
+            message: progress_message.to_owned(),
+        },
+        Condition {
+            kind: "Degraded",
+            status: degraded.is_some(),
+            reason: if degraded.is_some() { "ControllerFailing" } else { "AsExpected" },
+            message: degraded.unwrap_or_default().to_owned(),
+        },
+    ]
+}
+
+fn settled(inputs: &Inputs, enforcing: bool, violating: usize) -> (&'static str, String) {
+    let namespaces = match violating {
+        0 => "no namespace violates".to_owned(),
+        1 => "1 namespace violates".to_owned(),
+        count => format!("{count} namespaces violate"),
+    };
+    if enforcing {
+        return ("Enforcing", "every API server enforces restricted by default".to_owned());
+    }
+    match (inputs.release, inputs.spec, inputs.gate) {
+        (_, SpecMode::Legacy, _) => ("Legacy", format!("enforcement is opted out of; {namespaces}")),
+        (Release::Enforce, _, false) => {
+            ("GateOff", format!("the feature gate OpenShiftPodSecurityAdmission is off; {namespaces}"))
+        }
+        _ if inputs.evaluation == Evaluation::NotEvaluated => {
+            ("NotEvaluated", "namespaces have not been evaluated yet".to_owned())
+        }
+        _ => ("Evaluated", format!("enforcement has not begun in this release; {namespaces}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inputs, Instances, Release, SpecMode, conditions};
+    use crate::enforcement::state::decide;
+
+    #[test]
+    fn ready_means_that_what_was_asked_for_is_done() {
+        let base = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
+        let done = Inputs { labels_done: true, instances: Instances::All, ..base };
+        for (case, inputs, degraded, expected) in [
+            ("labels first", base, None, [("False", "SettingLabels"), ("True", "SettingLabels")]),
+            (
+                "then servers",
+                Inputs { labels_done: true, ..base },
+                None,
+                [("False", "RollingOut"), ("True", "RollingOut")],
+            ),
+            ("all done", done, None, [("True", "Enforcing"), ("False", "AsExpected")]),
+            (
+                "opting out",
+                Inputs { spec: SpecMode::Legacy, ..done },
+                None,
+                [("False", "RollingBack"), ("True", "RollingBack")],
+            ),
+            (
+                "opted out",
+                Inputs { spec: SpecMode::Legacy, ..base },
+                None,
+                [("True", "Legacy"), ("False", "AsExpected")],
+            ),
+            (
+                "break-glass",
+                Inputs { gate: false, ..base },
+                None,
+                [("True", "GateOff"), ("False", "AsExpected")],
+            ),
+            ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
+        ] {
+            let [ready, progressing, broken] = conditions(&inputs, &decide(&inputs), 2, degraded);
+            let shown = |status: bool| if status { "True" } else { "False" };
+            assert_eq!(
+                [(shown(ready.status), ready.reason), (shown(progressing.status), progressing.reason)],
+                expected,
+                "{case}"
+            );
+            assert_eq!(broken.status, degraded.is_some(), "{case}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The global `PodSecurityConfiguration` for a state of the rollout.
+//!
+//! Implements: OpenShift's config observer for Pod Security Admission. Only the level that is enforced by default ever
+//! differs: everything is warned about and noted as `restricted` at all times.
+
+use serde_json::{Value, json};
+
+use crate::standards::level::Level;
+
+/// May create any pod: it builds images on behalf of others.
+const BUILD_CONTROLLER: &str = "system:serviceaccount:openshift-infra:build-controller";
+
+/// The configuration.
+#[must_use]
+pub fn pod_security_configuration(enforce: Level) -> Value {
+    json!({
+        "apiVersion": "pod-security.admission.config.k8s.io/v1",
+        "kind": "PodSecurityConfiguration",
+        "defaults": {
+            "enforce": enforce.as_str(),
+            "enforce-version": "latest",
+            "audit": "restricted",
+            "audit-version": "latest",
+            "warn": "restricted",
+            "warn-version": "latest",
+        },
+        "exemptions": {
+            "usernames": [BUILD_CONTROLLER],
+            "runtimeClasses": [],
+            "namespaces": [],
+        },
+    })
+}
+
+/// A short name for exactly this configuration: instances report it, so that what runs can be told from what was asked.
+#[must_use]
+pub fn revision(configuration: &Value) -> String {
+    // FNV-1a: nobody has to be kept from making a collision, only accidents have to be unlikely.
+    let hash = configuration.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// The level that a configuration enforces by default.
+#[must_use]
+pub fn enforced_by_default(configuration: &Value) -> Option<Level> {
+    configuration.pointer("/defaults/enforce")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Level, enforced_by_default, pod_security_configuration, revision};
+
+    #[test]
+    fn only_the_enforced_level_differs() {
+        let (legacy, enforcing) =
+            (pod_security_configuration(Level::Privileged), pod_security_configuration(Level::Restricted));
+        assert_eq!(enforced_by_default(&legacy), Some(Level::Privileged));
+        assert_eq!(enforced_by_default(&enforcing), Some(Level::Restricted));
+        let mut same = legacy.clone();
+        same["defaults"]["enforce"] = enforcing["defaults"]["enforce"].clone();
+        assert_eq!(same, enforcing);
+        assert_ne!(revision(&legacy), revision(&enforcing));
+        assert_eq!(revision(&legacy).len(), 16);
+    }
+}

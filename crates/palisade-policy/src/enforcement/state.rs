@@ -1,0 +1,307 @@
+//! The state machine of the rollout: from what is known to what should be, in one function.
+//!
+//! Implements: `PSAEnforcementConfig`, with the contradictions of the design resolved: labels come before the global
+//! configuration when enforcement begins, and go after it when enforcement ends, so that at no time a namespace is
+//! held to a stricter level than its service accounts need. The design's table leaves that order open where the
+//! feature gate alone decides; here it holds everywhere.
+
+use super::mode::{Release, SpecMode, StatusMode};
+use crate::standards::level::Level;
+
+/// What evaluating all namespaces has shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Evaluation {
+    /// Nothing yet, or nothing that could be told for sure.
+    #[default]
+    NotEvaluated,
+    /// No namespace would suffer.
+    Clean,
+    /// Some namespace would.
+    Violations,
+}
+
+/// How many of the API servers enforce `restricted` by default, by the revision each of them runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Instances {
+    /// None; also if none is known.
+    #[default]
+    None,
+    /// Some, or some do not say.
+    Mixed,
+    /// All.
+    All,
+}
+
+impl Instances {
+    /// From what each instance says it enforces by default.
+    #[must_use]
+    pub fn of(reports: impl IntoIterator<Item = Option<Level>>) -> Self {
+        let (mut enforcing, mut other, mut silent) = (false, false, false);
+        for report in reports {
+            match report {
+                Some(Level::Restricted) => enforcing = true,
+                Some(_) => other = true,
+                None => silent = true,
+            }
+        }
+        match (enforcing, other, silent) {
+            (true, false, false) => Self::All,
+            (false, _, false) => Self::None,
+            // One that does not say what it runs may enforce, and may not.
+            _ => Self::Mixed,
+        }
+    }
+}
+
+/// All that the rollout depends on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Inputs {
+    /// The release.
+    pub release: Release,
+    /// The feature gate `OpenShiftPodSecurityAdmission`.
+    pub gate: bool,
+    /// `spec.enforcementMode`; [`SpecMode::Unset`] without an object.
+    pub spec: SpecMode,
+    /// `status.enforcementMode` so far.
+    pub status: StatusMode,
+    /// What evaluation has shown.
+    pub evaluation: Evaluation,
+    /// Whether every namespace that can have an enforce label has one, see [`super::labels::are_done`].
+    pub labels_done: bool,
+    /// What the API servers do.
+    pub instances: Instances,
+    /// Whether the global configuration asked for `restricted` so far.
+    pub restricted_requested: bool,
+}
+
+/// What to do with the enforce labels that are the syncer's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EnforceLabels {
+    /// Set them, and keep them right.
+    Set,
+    /// Leave those that are there: some API server still enforces `restricted` where there is none.
+    Keep,
+    /// Remove them.
+    Remove,
+}
+
+/// What should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Outputs {
+    /// What to write into `spec.enforcementMode`, if anything.
+    pub spec_write: Option<SpecMode>,
+    /// `status.enforcementMode`; `None` where nothing writes it.
+    pub status: Option<StatusMode>,
+    /// What to do with enforce labels.
+    pub enforce_labels: EnforceLabels,
+    /// The level that the global configuration asks the API servers to enforce by default.
+    pub default_enforce: Level,
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(inputs: &Inputs) -> Outputs {
+    let release = inputs.release;
+    let wants = match release {
+        // Before the API is used, the gate alone decides.
+        Release::Introduce | Release::Evaluate => inputs.gate,
+        Release::Enforce => inputs.gate && inputs.spec != SpecMode::Legacy,
+    };
+    let (enforce_labels, default_enforce) = if wants { forward(inputs) } else { back(inputs) };
+    let found = inputs.evaluation == Evaluation::Violations;
+    // Whoever asked for Restricted keeps it: only silence is taken for a wish to be careful.
+    let careful = release == Release::Evaluate && found && inputs.spec == SpecMode::Unset;
+    Outputs {
+        spec_write: careful.then_some(SpecMode::Legacy),
+        status: status(release, wants, inputs),
+        enforce_labels,
+        default_enforce,
+    }
+}
+
+/// Labels first, then the global configuration. Once begun, a namespace that is still without a label stops nothing.
+fn forward(inputs: &Inputs) -> (EnforceLabels, Level) {
+    let begun = inputs.restricted_requested || inputs.instances != Instances::None;
+    let level = if inputs.labels_done || begun { Level::Restricted } else { Level::Privileged };
+    (EnforceLabels::Set, level)
+}
+
+/// The global configuration first, then labels: a namespace must not fall back to a default that is still strict.
+fn back(inputs: &Inputs) -> (EnforceLabels, Level) {
+    let labels = match inputs.instances {
+        Instances::None => EnforceLabels::Remove,
+        Instances::Mixed | Instances::All => EnforceLabels::Keep,
+    };
+    (labels, Level::Privileged)
+}
+
+fn status(release: Release, wants: bool, inputs: &Inputs) -> Option<StatusMode> {
+    match release {
+        Release::Introduce => None,
+        Release::Evaluate => Some(StatusMode::NotEnabled),
+        Release::Enforce if inputs.spec == SpecMode::Legacy => Some(StatusMode::Legacy),
+        Release::Enforce if !wants => Some(StatusMode::NotEnabled),
+        Release::Enforce => {
+            // Restricted needs the labels once; a namespace that is new afterwards does not take it back.
+            let labelled = inputs.labels_done || inputs.status == StatusMode::Restricted;
+            let all = inputs.instances == Instances::All;
+            Some(if labelled && all { StatusMode::Restricted } else { StatusMode::Progressing })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        EnforceLabels::{self, Keep, Remove, Set},
+        Evaluation::{self, Clean, NotEvaluated, Violations},
+        Inputs, Instances, Outputs, decide,
+    };
+    use crate::{
+        enforcement::mode::{
+            Release,
+            SpecMode::{self, Legacy, Restricted, Unset},
+            StatusMode,
+        },
+        standards::level::Level,
+    };
+
+    const ANY_SPEC: &[SpecMode] = &[Unset, Restricted, Legacy];
+    const WILLING: &[SpecMode] = &[Unset, Restricted];
+    const ANY_EVALUATION: &[Evaluation] = &[Clean, Violations, NotEvaluated];
+    const ANY_LABELS: &[bool] = &[true, false];
+    const ANY_INSTANCES: &[Instances] = &[Instances::None, Instances::Mixed, Instances::All];
+    const SETTLED: &[Instances] = &[Instances::None];
+    const ENFORCING: &[Instances] = &[Instances::Mixed, Instances::All];
+
+    /// A row of the table: number, release, gate, specs, evaluations, labels done, instances; then what comes out.
+    type Row = (
+        &'static str,
+        Release,
+        bool,
+        &'static [SpecMode],
+        &'static [Evaluation],
+        &'static [bool],
+        &'static [Instances],
+        Option<SpecMode>,
+        Option<StatusMode>,
+        EnforceLabels,
+        Level,
+    );
+
+    #[test]
+    fn every_row_of_the_state_table() {
+        use Release::{Enforce, Evaluate, Introduce};
+        let (privileged, restricted) = (Level::Privileged, Level::Restricted);
+        let off = Some(StatusMode::NotEnabled);
+        let progressing = Some(StatusMode::Progressing);
+        let legacy = Some(StatusMode::Legacy);
+        #[rustfmt::skip]
+        let rows: &[Row] = &[
+            ("1", Introduce, false, ANY_SPEC, ANY_EVALUATION, ANY_LABELS, SETTLED, None, None, Remove, privileged),
+            ("2", Introduce, true, ANY_SPEC, ANY_EVALUATION, &[true], ANY_INSTANCES, None, None, Set, restricted),
+            ("3", Evaluate, false, &[Unset], &[Clean], ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("4", Evaluate, false, &[Unset], &[Violations], ANY_LABELS, SETTLED, Some(Legacy), off, Remove, privileged),
+            ("5", Evaluate, false, &[Unset], &[NotEvaluated], ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("6", Evaluate, false, &[Restricted], &[Clean, NotEvaluated], ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("7", Evaluate, false, &[Restricted], &[Violations], ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("8", Evaluate, false, &[Legacy], ANY_EVALUATION, ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("9, as 3 and 5", Evaluate, true, &[Unset], &[Clean, NotEvaluated], &[true], ANY_INSTANCES, None, off, Set, restricted),
+            ("9, as 4", Evaluate, true, &[Unset], &[Violations], &[true], ANY_INSTANCES, Some(Legacy), off, Set, restricted),
+            ("9, as 6 to 8", Evaluate, true, &[Restricted, Legacy], ANY_EVALUATION, &[true], ANY_INSTANCES, None, off, Set, restricted),
+            ("10", Enforce, false, WILLING, ANY_EVALUATION, ANY_LABELS, SETTLED, None, off, Remove, privileged),
+            ("11", Enforce, false, WILLING, ANY_EVALUATION, ANY_LABELS, ENFORCING, None, off, Keep, privileged),
+            ("12", Enforce, false, &[Legacy], ANY_EVALUATION, ANY_LABELS, SETTLED, None, legacy, Remove, privileged),
+            ("13", Enforce, false, &[Legacy], ANY_EVALUATION, ANY_LABELS, ENFORCING, None, legacy, Keep, privileged),
+            ("14", Enforce, true, &[Legacy], ANY_EVALUATION, ANY_LABELS, SETTLED, None, legacy, Remove, privileged),
+            ("15", Enforce, true, &[Legacy], ANY_EVALUATION, ANY_LABELS, ENFORCING, None, legacy, Keep, privileged),
+            ("16", Enforce, true, WILLING, ANY_EVALUATION, &[false], SETTLED, None, progressing, Set, privileged),
+            ("17", Enforce, true, WILLING, ANY_EVALUATION, &[true], &[Instances::None, Instances::Mixed], None, progressing, Set, restricted),
+            ("18", Enforce, true, WILLING, ANY_EVALUATION, &[true], &[Instances::All], None, Some(StatusMode::Restricted), Set, restricted),
+            ("19, without 18 before", Enforce, true, WILLING, ANY_EVALUATION, &[false], &[Instances::All], None, progressing, Set, restricted),
+            ("20", Enforce, true, WILLING, ANY_EVALUATION, &[false], &[Instances::Mixed], None, progressing, Set, restricted),
+            // Not in the table: the order of things where the gate alone decides, and in the middle of a downgrade.
+            ("1 and 3 to 8, still enforcing", Introduce, false, ANY_SPEC, ANY_EVALUATION, ANY_LABELS, ENFORCING, None, None, Keep, privileged),
+            ("3 to 8, still enforcing", Evaluate, false, WILLING, &[Clean], ANY_LABELS, ENFORCING, None, off, Keep, privileged),
+            ("2, before the labels", Introduce, true, ANY_SPEC, ANY_EVALUATION, &[false], SETTLED, None, None, Set, privileged),
+            ("9, before the labels", Evaluate, true, &[Restricted], ANY_EVALUATION, &[false], SETTLED, None, off, Set, privileged),
+        ];
+        for &(
+            row,
+            release,
+            gate,
+            specs,
+            evaluations,
+            labels,
+            instances,
+            spec_write,
+            status,
+            enforce_labels,
+            level,
+        ) in rows
+        {
+            for &spec in specs {
+                for &evaluation in evaluations {
+                    for &labels_done in labels {
+                        for &instances in instances {
+                            let inputs = Inputs {
+                                release,
+                                gate,
+                                spec,
+                                evaluation,
+                                labels_done,
+                                instances,
+                                ..Inputs::default()
+                            };
+                            let expected =
+                                Outputs { spec_write, status, enforce_labels, default_enforce: level };
+                            assert_eq!(decide(&inputs), expected, "row {row}: {inputs:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn restricted_is_not_taken_back_for_a_new_namespace() {
+        let restricted = Inputs {
+            release: Release::Enforce,
+            gate: true,
+            status: StatusMode::Restricted,
+            instances: Instances::All,
+            restricted_requested: true,
+            ..Inputs::default()
+        };
+        let row_19 = decide(&restricted);
+        assert_eq!(row_19.status, Some(StatusMode::Restricted));
+        assert_eq!((row_19.enforce_labels, row_19.default_enforce), (Set, Level::Restricted));
+    }
+
+    #[test]
+    fn a_rollout_that_was_asked_for_goes_on_before_any_instance_has_it() {
+        let begun = Inputs {
+            release: Release::Enforce,
+            gate: true,
+            status: StatusMode::Progressing,
+            restricted_requested: true,
+            ..Inputs::default()
+        };
+        assert_eq!(decide(&begun).default_enforce, Level::Restricted);
+    }
+
+    #[test]
+    fn instances_are_judged_by_what_they_say() {
+        let (on, off) = (Some(Level::Restricted), Some(Level::Privileged));
+        for (reports, expected) in [
+            (&[][..], Instances::None),
+            (&[off, off], Instances::None),
+            (&[on, off], Instances::Mixed),
+            (&[on, on], Instances::All),
+            (&[on, None], Instances::Mixed),
+            (&[off, None], Instances::Mixed),
+        ] {
+            assert_eq!(Instances::of(reports.iter().copied()), expected, "{reports:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The list of violating namespaces in the status, and how its entries live.
+//!
+//! Implements: `status.violatingNamespaces` of `PSAEnforcementConfig`. `lastTransitionTime` moves only when `state`
+//! does. The list is bounded: a status must stay readable, and storable, with ten thousand violating namespaces.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::classify::Reason;
+
+/// How many namespaces the status names.
+pub const MOST_SHOWN: usize = 100;
+
+/// Whether a namespace violates now or did before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum State {
+    /// It would suffer now.
+    Current,
+    /// It would have suffered.
+    Previous,
+}
+
+/// An entry of `status.violatingNamespaces`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The namespace.
+    pub name: String,
+    /// Why, in the design's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Now or before; missing in what others wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// When the state last changed, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<String>,
+}
+
+/// What evaluating a namespace came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It would not suffer, or its owner decided for it.
+    Clean,
+    /// It would suffer.
+    Violating(Option<Reason>),
+    /// Nobody can say.
+    Inconclusive,
+}
+
+/// The entries after an evaluation of all namespaces that exist, by name.
+#[must_use]
+pub fn update(entries: &[Entry], verdicts: &BTreeMap<&str, Verdict>, now: &str) -> Vec<Entry> {
+    let before: BTreeMap<&str, &Entry> = entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
+    verdicts
+        .iter()
+        .filter_map(|(&name, &verdict)| match (before.get(name).copied(), verdict) {
+            (None, Verdict::Clean | Verdict::Inconclusive) => None,
+            (Some(entry), Verdict::Inconclusive) => Some(entry.clone()),
+            (entry, Verdict::Violating(reason)) => {
+                let since = entry.filter(|entry| entry.state == Some(State::Current));
+                let since = since.and_then(|entry| entry.last_transition_time.clone());
+                Some(Entry {
+                    name: name.to_owned(),
+                    reason: reason.map(|reason| reason.as_str().to_owned()),
+                    state: Some(State::Current),
+                    last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
+                })
+            }
+            (Some(entry), Verdict::Clean) => {
+                let since =
+                    entry.last_transition_time.clone().filter(|_| entry.state == Some(State::Previous));
+                Some(Entry {
+                    state: Some(State::Previous),
+                    last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
+                    ..entry.clone()
+                })
+            }
+        })
+        .collect()
+}
+
+/// What the status shows: those that violate now first, each kind by name, and how many violate now in all.
+#[must_use]
+pub fn bounded(mut entries: Vec<Entry>) -> (Vec<Entry>, usize) {
+    let current = entries.iter().filter(|entry| entry.state != Some(State::Previous)).count();
+    entries.sort_by(|one, other| (one.state, &one.name).cmp(&(other.state, &other.name)));
+    entries.truncate(MOST_SHOWN);
+    (entries, current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, MOST_SHOWN, Reason, State, Verdict, bounded, update};
+
+    fn entry(state: State, at: &str) -> Entry {
+        let reason = Some(Reason::SyncerDisabled.as_str().to_owned());
+        Entry { name: "a".to_owned(), reason, state: Some(state), last_transition_time: Some(at.to_owned()) }
+    }
+
+    #[test]
+    fn entries_live_as_the_table_says() {
+        use State::{Current, Previous};
+        let violating = Verdict::Violating(Some(Reason::SyncerDisabled));
+        for (case, before, verdict, after) in [
+            ("new", None, Some(violating), Some((Current, "now"))),
+            ("still", Some((Current, "t0")), Some(violating), Some((Current, "t0"))),
+            ("fixed", Some((Current, "t0")), Some(Verdict::Clean), Some((Previous, "now"))),
+            ("unclear", Some((Current, "t0")), Some(Verdict::Inconclusive), Some((Current, "t0"))),
+            ("again", Some((Previous, "t0")), Some(violating), Some((Current, "now"))),
+            ("still fixed", Some((Previous, "t0")), Some(Verdict::Clean), Some((Previous, "t0"))),
+            ("never", None, Some(Verdict::Clean), None),
+            ("never clear", None, Some(Verdict::Inconclusive), None),
+            ("deleted", Some((Current, "t0")), None, None),
+        ] {
+            let before: Vec<_> = before.map(|(state, at)| entry(state, at)).into_iter().collect();
+            let verdicts = verdict.map(|verdict| ("a", verdict)).into_iter().collect();
+            let after: Vec<_> = after.map(|(state, at)| entry(state, at)).into_iter().collect();
+            assert_eq!(update(&before, &verdicts, "now"), after, "{case}");
+            // Nothing moves without a change.
+            assert_eq!(
+                update(&after, &verdicts, "later"),
+                if verdict.is_some() { after } else { vec![] },
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_reason_may_change_without_the_time() {
+        let reason = Some(Reason::InsufficientConstraints);
+        let verdicts = [("a", Verdict::Violating(reason))].into();
+        let after = update(&[entry(State::Current, "t0")], &verdicts, "now");
+        assert_eq!(after[0].reason.as_deref(), Some("PSALabel: ServiceAccount with insufficient SCCs"));
+        assert_eq!(after[0].last_transition_time.as_deref(), Some("t0"));
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_the_count_is_not() {
+        let many = (0..1000).map(|index| Entry {
+            name: format!("ns-{index:04}"),
+            ..entry(if index % 2 == 0 { State::Previous } else { State::Current }, "t0")
+        });
+        let (shown, current) = bounded(many.collect());
+        assert_eq!((shown.len(), current), (MOST_SHOWN, 500));
+        assert!(shown.iter().all(|entry| entry.state == Some(State::Current)));
+        assert_eq!(shown[0].name, "ns-0001");
+    }
+}
