@@ -26,8 +26,8 @@ pub struct Condition {
 /// controllers from working, if anything.
 #[must_use]
 pub fn conditions(
-    inputs: &Inputs,
-    outputs: &Outputs,
+    inputs: Inputs,
+    outputs: Outputs,
     violating: usize,
     degraded: Option<&str>,
 ) -> [Condition; 3] {
@@ -71,7 +71,7 @@ pub fn conditions(
     ]
 }
 
-fn settled(inputs: &Inputs, enforcing: bool, violating: usize) -> (&'static str, String) {
+fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, String) {
     let namespaces = match violating {
         0 => "no namespace violates".to_owned(),
         1 => "1 namespace violates".to_owned(),
@@ -130,7 +130,7 @@ mod tests {
             ),
             ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
         ] {
-            let [ready, progressing, broken] = conditions(&inputs, &decide(&inputs), 2, degraded);
+            let [ready, progressing, broken] = conditions(inputs, decide(inputs), 2, degraded);
             let shown = |status: bool| if status { "True" } else { "False" };
             assert_eq!(
                 [(shown(ready.status), ready.reason), (shown(progressing.status), progressing.reason)],

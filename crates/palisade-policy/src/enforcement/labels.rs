@@ -170,3 +170,220 @@ impl Namespace<'_> {
                 && self.ownership.applied_annotation(LEVEL_ANNOTATION))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use palisade_model::metadata::StringMap;
+    use serde_json::{Map, Value, json};
+
+    use super::{
+        EnforceLabels::{self, Keep, Remove, Set},
+        LEVEL_ANNOTATION, Level, Namespace, Ownership, are_done, plan, privileged_namespace,
+    };
+    use crate::enforcement::ownership::{FORMER_SYNCER, SYNCER};
+
+    /// Labels by short name, as `value@owner`.
+    #[derive(Default)]
+    struct Given {
+        labels: StringMap<'static>,
+        annotations: StringMap<'static>,
+        ownership: Ownership,
+    }
+
+    fn given(fields: &[(&str, &str)]) -> Given {
+        let mut given = Given::default();
+        let mut owners: BTreeMap<&str, [Map<String, Value>; 2]> = BTreeMap::new();
+        for &(name, value) in fields {
+            let (value, owner) = value.split_once('@').unwrap_or((value, ""));
+            let [labels, annotations] = owners.entry(owner).or_default();
+            if name == "level" {
+                given.annotations.insert(LEVEL_ANNOTATION, value.to_owned());
+                annotations.insert(format!("f:{LEVEL_ANNOTATION}"), json!({}));
+                continue;
+            }
+            let key = match name {
+                "sync" => "security.openshift.io/scc.podSecurityLabelSync".to_owned(),
+                name => format!("pod-security.kubernetes.io/{name}"),
+            };
+            labels.insert(format!("f:{key}"), json!({}));
+            given.labels.insert(key, value.to_owned());
+        }
+        let entries = owners.into_iter().filter(|(owner, _)| !owner.is_empty()).map(|(owner, fields)| {
+            let (manager, operation) = match owner {
+                "us" => (SYNCER, "Apply"),
+                "former" => (FORMER_SYNCER, "Update"),
+                other => (other, "Update"),
+            };
+            let [labels, annotations] = fields;
+            json!({"manager": manager, "operation": operation,
+                   "fieldsV1": {"f:metadata": {"f:labels": labels, "f:annotations": annotations}}})
+        });
+        given.ownership = Ownership::read(&entries.collect());
+        given
+    }
+
+    fn planned(name: &str, fields: &[(&str, &str)], level: Option<Level>, enforce: EnforceLabels) -> String {
+        let Given { labels, annotations, ownership } = given(fields);
+        let namespace = Namespace {
+            name,
+            labels: &labels,
+            annotations: &annotations,
+            ownership: &ownership,
+            is_terminating: false,
+        };
+        plan(&namespace, level, enforce).map_or_else(
+            || "nothing".to_owned(),
+            |apply| {
+                let short = |key: &str| key.trim_start_matches("pod-security.kubernetes.io/").to_owned();
+                let mut shown: Vec<_> = apply
+                    .labels
+                    .iter()
+                    .filter(|(key, _)| !key.ends_with("-version"))
+                    .map(|(key, value)| format!("{}={value}", short(key)))
+                    .collect();
+                shown.extend(apply.annotations.values().map(|value| format!("level={value}")));
+                shown.extend(apply.hand_over.iter().map(|key| format!("from former {}", short(key))));
+                shown.join(" ")
+            },
+        )
+    }
+
+    const ADVISED: &[(&str, &str)] = &[
+        ("warn", "baseline@us"),
+        ("warn-version", "latest@us"),
+        ("audit", "baseline@us"),
+        ("audit-version", "latest@us"),
+        ("level", "baseline@us"),
+    ];
+
+    fn advised_and(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+        let replaced = |name: &str| more.iter().any(|(other, _)| *other == name);
+        ADVISED.iter().filter(|(name, _)| !replaced(name)).chain(more).copied().collect()
+    }
+
+    const ENFORCED: [(&str, &str); 2] = [("enforce", "baseline@us"), ("enforce-version", "latest@us")];
+
+    #[test]
+    fn writes_what_is_missing_and_nothing_else() {
+        let baseline = Some(Level::Baseline);
+        for (case, fields, level, enforce, expected) in [
+            ("new", vec![], baseline, Remove, "audit=baseline warn=baseline level=baseline"),
+            ("as it should be", advised_and(&[]), baseline, Remove, "nothing"),
+            (
+                "enforcing",
+                advised_and(&[]),
+                baseline,
+                Set,
+                "audit=baseline enforce=baseline warn=baseline level=baseline",
+            ),
+            ("enforced already", advised_and(&ENFORCED), baseline, Set, "nothing"),
+            ("kept for now", advised_and(&ENFORCED), baseline, Keep, "nothing"),
+            ("none to keep", advised_and(&[]), baseline, Keep, "nothing"),
+            (
+                "kept, but not stricter than needed",
+                advised_and(&ENFORCED),
+                Some(Level::Privileged),
+                Keep,
+                "audit=privileged enforce=privileged warn=privileged level=privileged",
+            ),
+            (
+                "removed although all else is right",
+                advised_and(&ENFORCED),
+                baseline,
+                Remove,
+                "audit=baseline warn=baseline level=baseline",
+            ),
+            (
+                "removed although nothing is known any more",
+                advised_and(&ENFORCED),
+                None,
+                Remove,
+                "audit=baseline warn=baseline level=baseline",
+            ),
+            ("left while nothing is known", advised_and(&ENFORCED), None, Set, "nothing"),
+            (
+                "an edited annotation is taken back",
+                advised_and(&[("level", "privileged@kubectl")]),
+                baseline,
+                Remove,
+                "audit=baseline warn=baseline level=baseline",
+            ),
+            (
+                "a user's label is left alone",
+                advised_and(&[("warn", "privileged@kubectl")]),
+                Some(Level::Restricted),
+                Remove,
+                "audit=restricted level=restricted",
+            ),
+            (
+                "a user's enforce label is left alone",
+                advised_and(&[("enforce", "privileged@kubectl")]),
+                baseline,
+                Set,
+                "audit=baseline warn=baseline level=baseline",
+            ),
+            (
+                "unless the namespace opted in",
+                advised_and(&[("enforce", "privileged@kubectl"), ("sync", "true")]),
+                baseline,
+                Set,
+                "audit=baseline enforce=baseline warn=baseline level=baseline",
+            ),
+            (
+                "opted out: the annotation goes, an enforce label stays while servers enforce",
+                advised_and(&[ENFORCED[0], ENFORCED[1], ("sync", "false")]),
+                baseline,
+                Set,
+                "audit=baseline enforce=baseline warn=baseline",
+            ),
+            (
+                "labels of the former syncer",
+                advised_and(&[("warn", "baseline@former")]),
+                baseline,
+                Remove,
+                "audit=baseline warn=baseline level=baseline from former warn",
+            ),
+        ] {
+            assert_eq!(planned("team", &fields, level, enforce), expected, "{case}");
+        }
+        assert_eq!(planned("kube-system", &[], baseline, Set), "nothing");
+    }
+
+    #[test]
+    fn done_means_a_label_that_is_right_or_someone_elses() {
+        let baseline = Some(Level::Baseline);
+        for (case, fields, level, expected) in [
+            ("no label", advised_and(&[]), baseline, false),
+            ("ours", advised_and(&ENFORCED), baseline, true),
+            ("ours, out of date", advised_and(&ENFORCED), Some(Level::Restricted), false),
+            ("a user's", advised_and(&[("enforce", "privileged@kubectl")]), baseline, true),
+            ("nothing known", advised_and(&[]), None, true),
+            ("opted out", advised_and(&[("sync", "false")]), baseline, true),
+        ] {
+            let Given { labels, annotations, ownership } = given(&fields);
+            let mut namespace = Namespace {
+                name: "team",
+                labels: &labels,
+                annotations: &annotations,
+                ownership: &ownership,
+                is_terminating: false,
+            };
+            assert_eq!(are_done(&namespace, level), expected, "{case}");
+            namespace.is_terminating = true;
+            assert!(are_done(&namespace, level), "{case}");
+            assert_eq!(plan(&namespace, level, Set), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn three_namespaces_are_always_privileged() {
+        let apply = privileged_namespace("default", &StringMap::default()).unwrap();
+        assert!(apply.labels.values().all(|level| level == "privileged"));
+        let labels: StringMap<'_> =
+            apply.labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        assert_eq!(privileged_namespace("default", &labels), None);
+        assert_eq!(privileged_namespace("kube-node-lease", &StringMap::default()), None);
+    }
+}

@@ -100,7 +100,7 @@ pub struct Outputs {
 
 /// Decides.
 #[must_use]
-pub fn decide(inputs: &Inputs) -> Outputs {
+pub fn decide(inputs: Inputs) -> Outputs {
     let release = inputs.release;
     let wants = match release {
         // Before the API is used, the gate alone decides.
@@ -120,14 +120,14 @@ pub fn decide(inputs: &Inputs) -> Outputs {
 }
 
 /// Labels first, then the global configuration. Once begun, a namespace that is still without a label stops nothing.
-fn forward(inputs: &Inputs) -> (EnforceLabels, Level) {
+fn forward(inputs: Inputs) -> (EnforceLabels, Level) {
     let begun = inputs.restricted_requested || inputs.instances != Instances::None;
     let level = if inputs.labels_done || begun { Level::Restricted } else { Level::Privileged };
     (EnforceLabels::Set, level)
 }
 
 /// The global configuration first, then labels: a namespace must not fall back to a default that is still strict.
-fn back(inputs: &Inputs) -> (EnforceLabels, Level) {
+fn back(inputs: Inputs) -> (EnforceLabels, Level) {
     let labels = match inputs.instances {
         Instances::None => EnforceLabels::Remove,
         Instances::Mixed | Instances::All => EnforceLabels::Keep,
@@ -135,7 +135,7 @@ fn back(inputs: &Inputs) -> (EnforceLabels, Level) {
     (labels, Level::Privileged)
 }
 
-fn status(release: Release, wants: bool, inputs: &Inputs) -> Option<StatusMode> {
+fn status(release: Release, wants: bool, inputs: Inputs) -> Option<StatusMode> {
     match release {
         Release::Introduce => None,
         Release::Evaluate => Some(StatusMode::NotEnabled),
@@ -255,7 +255,7 @@ mod tests {
                             };
                             let expected =
                                 Outputs { spec_write, status, enforce_labels, default_enforce: level };
-                            assert_eq!(decide(&inputs), expected, "row {row}: {inputs:?}");
+                            assert_eq!(decide(inputs), expected, "row {row}: {inputs:?}");
                         }
                     }
                 }
@@ -273,7 +273,7 @@ mod tests {
             restricted_requested: true,
             ..Inputs::default()
         };
-        let row_19 = decide(&restricted);
+        let row_19 = decide(restricted);
         assert_eq!(row_19.status, Some(StatusMode::Restricted));
         assert_eq!((row_19.enforce_labels, row_19.default_enforce), (Set, Level::Restricted));
     }
@@ -287,7 +287,7 @@ mod tests {
             restricted_requested: true,
             ..Inputs::default()
         };
-        assert_eq!(decide(&begun).default_enforce, Level::Restricted);
+        assert_eq!(decide(begun).default_enforce, Level::Restricted);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod namespaces;
 mod profiles;
 mod registry;
 mod remedies;
+mod scc_enforcement;
 mod scc_recordings;
 mod wording;
 use palisade_model::pod::Pod;
