@@ -4,12 +4,15 @@
 //! and validate, [`choose`] finds the constraint that admits a pod, [`to_standard`] says which Pod Security level a
 //! constraint implies. Where this differs from upstream on purpose, `docs/openshift-differences.md` says so.
 
+pub mod allocate;
 pub mod audit;
 pub mod built_in;
 pub mod choose;
 pub mod constraint;
 pub mod evaluate;
+pub mod grants;
 pub mod namespace_ranges;
+pub mod object;
 pub mod order;
 pub mod provider;
 pub mod set;
