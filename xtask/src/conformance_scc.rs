@@ -18,8 +18,9 @@ use palisade_model::{metadata::StringMap, pod::Pod};
 use palisade_policy::scc::{
     audit::Audit,
     built_in,
-    choose::{Admission, Decision, Identity, Malformed, Operation, Outcome, Request, Subject},
+    choose::{Admission, Identity, Malformed, Operation, Request, Subject},
     constraint::Constraint,
+    decision::{Decision, Outcome},
     evaluate::Options,
     namespace_ranges::NamespaceRanges,
     set::ConstraintSet,
@@ -152,6 +153,7 @@ pub(crate) struct Replayed {
     pod: Value,
     audit: Audit,
     /// Constraints that were skipped.
+    #[allow(dead_code, reason = "asked for by the tests of palisade-policy, which share this file")]
     pub(crate) skipped: Vec<String>,
 }
 
@@ -198,6 +200,7 @@ impl<'v> Replay<'v> {
     }
 
     /// The same record under other constraints.
+    #[allow(dead_code, reason = "asked for by the tests of palisade-policy, which share this file")]
     pub(crate) fn with_constraints(self, constraints: ConstraintSet) -> Self {
         Self { constraints, ..self }
     }

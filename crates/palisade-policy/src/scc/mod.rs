@@ -9,6 +9,7 @@ pub mod audit;
 pub mod built_in;
 pub mod choose;
 pub mod constraint;
+pub mod decision;
 pub mod evaluate;
 pub mod grants;
 pub mod namespace_ranges;

@@ -1,10 +1,7 @@
 //! Black-box tests of the policies.
-
-    serde_json::from_str(json).unwrap()
-#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-/// A pod from JSON.
-fn pod(json: &str) -> Pod<'_> {
+#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
+
 mod namespaces;
 mod profiles;
 mod registry;
@@ -12,5 +9,10 @@ mod remedies;
 mod scc_enforcement;
 mod scc_recordings;
 mod wording;
+
 use palisade_model::pod::Pod;
+
+/// A pod from JSON.
+fn pod(json: &str) -> Pod<'_> {
+    serde_json::from_str(json).unwrap()
 }
