@@ -84,13 +84,18 @@ pub fn are_done(namespace: &Namespace<'_>, level: Option<Level>) -> bool {
     }
 }
 
+/// Whether a namespace is kept privileged whatever happens.
+#[must_use]
+pub fn is_always_privileged(name: &str) -> bool {
+    matches!(name, "default" | "kube-system" | "kube-public")
+}
+
 /// The labels of a namespace that is always privileged, if it is one and lacks them.
 #[must_use]
 pub fn privileged_namespace(name: &str, labels: &StringMap<'_>) -> Option<Apply> {
     let privileged = Level::Privileged.as_str();
-    let is_privileged = matches!(name, "default" | "kube-system" | "kube-public");
     let differs = Mode::ALL.iter().any(|mode| labels.get(mode.level_label()) != Some(privileged));
-    (is_privileged && differs).then(|| Apply {
+    (is_always_privileged(name) && differs).then(|| Apply {
         labels: Mode::ALL.iter().map(|mode| (mode.level_label(), privileged.to_owned())).collect(),
         ..Apply::default()
     })

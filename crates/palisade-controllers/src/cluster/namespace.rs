@@ -1,0 +1,243 @@
+//! One namespace: its object, who is in it, and what they would suffer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use palisade_model::metadata::{ObjectMeta, StringMap};
+use palisade_policy::{
+    enforcement::{
+        classify::{Class, level_to_test},
+        labels::{Namespace, are_done, is_always_privileged},
+        level::{NamespaceLevel, namespace_level},
+        managed::is_managed,
+        ownership::Ownership,
+        violations::Verdict,
+    },
+    scc::{
+        grants::Grants,
+        namespace_ranges::{MCS, NamespaceRanges, SUPPLEMENTAL_GROUPS, UID_RANGE},
+        set::ConstraintSet,
+    },
+    standards::level::Level,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    judged::{Blocker, Judged},
+    template::Template,
+};
+
+/// A namespace and all that matters in it.
+#[derive(Debug, Default)]
+pub struct NamespaceRecord {
+    name: String,
+    exists: bool,
+    resource_version: String,
+    labels: StringMap<'static>,
+    annotations: StringMap<'static>,
+    ownership: Ownership,
+    is_terminating: bool,
+    is_managed: bool,
+    /// Whether its level will be known once others have done their part: gave it ranges, made service accounts.
+    is_unsettled: bool,
+    level: NamespaceLevel,
+    pub(super) service_accounts: BTreeSet<String>,
+    pub(super) templates: BTreeMap<u64, Template>,
+    pub(super) unreadable: BTreeSet<u64>,
+    judged: BTreeMap<u64, Judged>,
+    /// How many comply with no more than a level, those by a user apart.
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    baseline: usize,
+    privileged: usize,
+    baseline_by_user: usize,
+    privileged_by_user: usize,
+}
+
+impl Counts {
+    fn of(&mut self, judged: &Judged) -> [Option<&mut usize>; 2] {
+        let (all, by_user) = match judged.complies {
+            Level::Restricted => return [None, None],
+            Level::Baseline => (&mut self.baseline, &mut self.baseline_by_user),
+            Level::Privileged => (&mut self.privileged, &mut self.privileged_by_user),
+        };
+        [Some(all), judged.is_by_user.then_some(by_user)]
+    }
+}
+
+impl NamespaceRecord {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the object itself was seen: what is in a namespace may arrive earlier.
+    pub(super) const fn exists(&self) -> bool {
+        self.exists
+    }
+
+    /// The version of the object that was seen last.
+    #[must_use]
+    pub fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+
+    /// The annotations.
+    #[must_use]
+    pub const fn annotations(&self) -> &StringMap<'static> {
+        &self.annotations
+    }
+
+    /// The level its service accounts need, and why.
+    #[must_use]
+    pub const fn level(&self) -> &NamespaceLevel {
+        &self.level
+    }
+
+    /// Whether it is being deleted.
+    #[must_use]
+    pub const fn is_terminating(&self) -> bool {
+        self.is_terminating
+    }
+
+    /// As the label syncer sees it.
+    #[must_use]
+    pub fn view(&self) -> Namespace<'_> {
+        Namespace {
+            name: &self.name,
+            labels: &self.labels,
+            annotations: &self.annotations,
+            ownership: &self.ownership,
+            is_terminating: self.is_terminating,
+        }
+    }
+
+    /// The level it would be held to if enforcement began; `None` if its owner decided, or if it is always privileged.
+    #[must_use]
+    pub fn level_to_test(&self) -> Option<Level> {
+        if is_always_privileged(&self.name) {
+            return None;
+        }
+        let inferred = self.level.level;
+        level_to_test(&self.labels, &self.annotations, &self.ownership, self.is_managed, inferred)
+    }
+
+    /// How many pods and templates a level would refuse.
+    #[must_use]
+    pub const fn violating(&self, level: Level) -> usize {
+        match level {
+            Level::Privileged => 0,
+            Level::Baseline => self.counts.privileged,
+            Level::Restricted => self.counts.privileged + self.counts.baseline,
+        }
+    }
+
+    /// The kind of violation; `None` if there is none, or none that is certain.
+    #[must_use]
+    pub fn class(&self) -> Option<Class> {
+        let level = self.level_to_test().filter(|_| !self.is_unsettled && !self.is_terminating)?;
+        let by_user = match level {
+            Level::Privileged => 0,
+            Level::Baseline => self.counts.privileged_by_user,
+            Level::Restricted => self.counts.privileged_by_user + self.counts.baseline_by_user,
+        };
+        (self.violating(level) > 0).then(|| Class::of(&self.name, &self.labels, by_user > 0))
+    }
+
+    /// What it would suffer.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if let Some(class) = self.class() {
+            return Verdict::Violating(class.reason());
+        }
+        // An opt-out that the readiness controller writes stays: nobody is opted out on a guess.
+        let uncertain = !self.unreadable.is_empty()
+            || (self.is_unsettled && self.level_to_test().is_some_and(|level| self.violating(level) > 0));
+        if uncertain && self.level_to_test().is_some() && !self.is_terminating {
+            Verdict::Inconclusive
+        } else {
+            Verdict::Clean
+        }
+    }
+
+    /// What would be refused, by kind and name.
+    #[must_use]
+    pub fn blockers(&self) -> Vec<Blocker> {
+        let Some(level) = self.level_to_test() else { return Vec::new() };
+        let mut blockers: Vec<_> = self.judged.values().filter_map(|judged| judged.blocker(level)).collect();
+        blockers.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        blockers
+    }
+
+    /// Takes the object; returns whether the ranges changed, and so what admission would write.
+    pub(super) fn set_object(&mut self, object: &Value) -> bool {
+        let metadata = object.get("metadata").and_then(|value| ObjectMeta::deserialize(value).ok());
+        let Some(metadata) = metadata else { return false };
+        let annotations = owned(&metadata.annotations);
+        let ranges = [UID_RANGE, SUPPLEMENTAL_GROUPS, MCS];
+        let changed = ranges.iter().any(|key| annotations.get(key) != self.annotations.get(key));
+        self.exists = true;
+        self.labels = owned(&metadata.labels);
+        self.annotations = annotations;
+        self.ownership = Ownership::read(&object["metadata"]["managedFields"]);
+        self.is_terminating = object["status"]["phase"] == "Terminating";
+        self.is_managed = is_managed(&self.name, &self.labels, &self.ownership);
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        version.clone_into(&mut self.resource_version);
+        changed
+    }
+
+    /// Infers the level. A namespace without ranges or service accounts cannot be told anything about yet.
+    pub(super) fn infer(&mut self, grants: &Grants, constraints: &ConstraintSet) {
+        let has_range = self.annotations.get(UID_RANGE).is_some_and(|range| !range.is_empty());
+        self.is_unsettled =
+            self.is_managed && !constraints.is_empty() && (!has_range || self.service_accounts.is_empty());
+        if !self.exists || self.is_terminating || !has_range {
+            self.level = NamespaceLevel::default();
+            return;
+        }
+        let mut usable = BTreeMap::new();
+        for account in &self.service_accounts {
+            for constraint in grants.constraints_of(&self.name, account, constraints) {
+                usable.insert(constraint.name(), constraint);
+            }
+        }
+        let ranges = NamespaceRanges::new(&self.name, &self.annotations);
+        self.level = namespace_level(usable.into_values(), &ranges);
+    }
+
+    /// Whether it has the enforce label it should have, or should have none.
+    pub(super) fn has_its_label(&self) -> bool {
+        !self.exists || are_done(&self.view(), self.level.level)
+    }
+
+    pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>) {
+        self.unreadable.remove(&key);
+        let before = match judged {
+            Some(judged) => {
+                for count in self.counts.of(&judged).into_iter().flatten() {
+                    *count += 1;
+                }
+                self.judged.insert(key, judged)
+            }
+            None => self.judged.remove(&key),
+        };
+        if let Some(before) = before {
+            for count in self.counts.of(&before).into_iter().flatten() {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+}
+
+fn owned(map: &StringMap<'_>) -> StringMap<'static> {
+    map.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect()
+}

@@ -1,0 +1,5 @@
+//! Keeps the global Pod Security configuration in line with the rollout.
+//!
+//! Implements: OpenShift's config observer for Pod Security Admission.
+
+pub mod plan;

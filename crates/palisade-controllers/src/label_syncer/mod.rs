@@ -1,0 +1,6 @@
+//! Keeps the Pod Security labels of namespaces in line with what their service accounts may do.
+//!
+//! Implements: OpenShift's `PodSecurityAdmissionLabelSynchronizationController`, with the rollout's say over enforce
+//! labels, and its sibling for the namespaces that are always privileged.
+
+pub mod plan;

@@ -1,0 +1,63 @@
+//! What to write on which namespace.
+
+use palisade_policy::enforcement::{
+    labels::{Apply, PRIVILEGED_NAMESPACES_MANAGER, plan, privileged_namespace},
+    ownership::SYNCER,
+    state::EnforceLabels,
+};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, NamespaceRecord};
+
+/// A server-side apply, by force, to the version of a namespace that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The namespace.
+    pub namespace: String,
+    /// The version it had.
+    pub resource_version: String,
+    /// The field manager.
+    pub manager: &'static str,
+    /// What that manager owns from then on.
+    pub apply: Apply,
+}
+
+impl Write {
+    /// The object to apply.
+    #[must_use]
+    pub fn to_object(&self) -> Value {
+        let mut metadata = json!({"name": self.namespace});
+        if !self.resource_version.is_empty() {
+            metadata["resourceVersion"] = json!(self.resource_version);
+        }
+        if !self.apply.labels.is_empty() {
+            metadata["labels"] = json!(self.apply.labels);
+        }
+        if !self.apply.annotations.is_empty() {
+            metadata["annotations"] = json!(self.apply.annotations);
+        }
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    }
+}
+
+/// What to write on one namespace.
+#[must_use]
+pub fn namespace_labels(namespace: &NamespaceRecord, enforce: EnforceLabels) -> Vec<Write> {
+    let view = namespace.view();
+    let write = |manager, apply| Write {
+        namespace: namespace.name().to_owned(),
+        resource_version: namespace.resource_version().to_owned(),
+        manager,
+        apply,
+    };
+    let synced = plan(&view, namespace.level().level, enforce).map(|apply| write(SYNCER, apply));
+    let privileged = privileged_namespace(view.name, view.labels)
+        .filter(|_| !view.is_terminating)
+        .map(|apply| write(PRIVILEGED_NAMESPACES_MANAGER, apply));
+    synced.into_iter().chain(privileged).collect()
+}
+
+/// What to write on all namespaces.
+pub fn all_labels(cluster: &Cluster, enforce: EnforceLabels) -> impl Iterator<Item = Write> {
+    cluster.namespaces().flat_map(move |namespace| namespace_labels(namespace, enforce))
+}

@@ -1,0 +1,7 @@
+//! Says which namespaces would suffer from enforcement, and drives the rollout's status.
+//!
+//! Implements: OpenShift's `PodSecurityReadinessController` as the design of `PSAEnforcementConfig` wants it. It is the
+//! only writer of the status.
+
+pub mod plan;
+pub mod report;

@@ -1,0 +1,105 @@
+//! What the in-memory state makes of single changes.
+
+use palisade_controllers::cluster::Cluster;
+use palisade_policy::{enforcement::violations::Verdict, standards::level::Level};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+fn template(spec: Value) -> Value {
+    json!({"metadata": {"labels": {"app": "x"}}, "spec": spec})
+}
+
+fn blockers(cluster: &Cluster, namespace: &str) -> Vec<String> {
+    let record = cluster.namespace(namespace).unwrap();
+    record.blockers().iter().map(|blocker| format!("{}/{}", blocker.kind, blocker.name)).collect()
+}
+
+#[test]
+fn templates_without_pods_are_judged_as_admission_would_make_them() {
+    let mut world = World::new();
+    world.namespace("team", json!({}));
+    world.namespace("opted-out", json!({"security.openshift.io/scc.podSecurityLabelSync": "false"}));
+    world.settle();
+    let plain = json!({"containers": [{"name": "app", "image": "i", "env": [{"name": "A", "value": "b"}]}]});
+    let deployment = |namespace: &str, name: &str, spec: &Value| {
+        json!({"metadata": {"name": name, "namespace": namespace},
+               "spec": {"replicas": 0, "template": template(spec.clone())}})
+    };
+    world.workload("apps/v1", "Deployment", deployment("team", "plain", &plain));
+    assert_eq!(blockers(&world.cluster, "team"), [""; 0], "restricted-v2 fills in what is missing");
+
+    // Nobody in the namespace may use a constraint that allows this: it never runs, so it blocks nothing.
+    let root = json!({"containers": [{"name": "app", "image": "i", "securityContext": {"runAsUser": 0}}]});
+    world.workload("apps/v1", "Deployment", deployment("opted-out", "root", &root));
+    assert_eq!(blockers(&world.cluster, "opted-out"), [""; 0]);
+
+    // Now somebody may, and the label syncer is switched off.
+    world.grant_account("opted-out", "anyuid");
+    assert_eq!(blockers(&world.cluster, "opted-out"), ["Deployment/root"]);
+    let record = world.cluster.namespace("opted-out").unwrap();
+    let causes = &record.blockers()[0].causes;
+    assert!(
+        causes.iter().any(|cause| cause.path.starts_with("spec.template.spec.containers[0].securityContext")),
+        "{causes:?}"
+    );
+
+    let cron_job = json!({"metadata": {"name": "nightly", "namespace": "opted-out"},
+        "spec": {"jobTemplate": {"spec": {"template": template(root.clone())}}}});
+    world.workload("batch/v1", "CronJob", cron_job.clone());
+    assert_eq!(blockers(&world.cluster, "opted-out"), ["CronJob/nightly", "Deployment/root"]);
+
+    // A ReplicaSet that a Deployment controls is the Deployment's business.
+    let mut replica_set = deployment("opted-out", "root-1", &root);
+    replica_set["metadata"]["ownerReferences"] =
+        json!([{"kind": "Deployment", "name": "root", "uid": "u", "controller": true}]);
+    world.workload("apps/v1", "ReplicaSet", replica_set);
+    assert_eq!(blockers(&world.cluster, "opted-out").len(), 2);
+
+    let kind = palisade_model::workload::workload_kind("batch/v1", "CronJob").unwrap();
+    world.cluster.remove_workload(kind, "opted-out", "nightly");
+    assert_eq!(blockers(&world.cluster, "opted-out"), ["Deployment/root"]);
+}
+
+#[test]
+fn pods_come_change_end_and_go() {
+    let mut world = World::new();
+    world.namespace("team", json!({}));
+    world.settle();
+    let verdict = |world: &World| world.cluster.namespace("team").unwrap().verdict();
+    let spec = |privileged: bool| json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": privileged}}]});
+    world.pod("team", "p", json!({}), spec(true));
+    assert!(matches!(verdict(&world), Verdict::Violating(Some(_))));
+    assert_eq!(world.cluster.namespace("team").unwrap().violating(Level::Baseline), 1);
+    world.pod("team", "p", json!({}), spec(false));
+    let record = world.cluster.namespace("team").unwrap();
+    assert_eq!((record.violating(Level::Baseline), record.violating(Level::Restricted)), (0, 1));
+    world.cluster.remove_pod("team", "p");
+    assert_eq!(verdict(&world), Verdict::Clean);
+    world.cluster.remove_pod("team", "p");
+
+    world.cluster.set_unreadable("Pod", "team", "odd");
+    assert_eq!(verdict(&world), Verdict::Inconclusive);
+    world.cluster.remove_pod("team", "odd");
+    assert_eq!(verdict(&world), Verdict::Clean);
+
+    let done = json!({"metadata": {"name": "job", "namespace": "team"}, "spec": spec(true),
+                      "status": {"phase": "Succeeded"}});
+    world.cluster.set_pod(serde::Deserialize::deserialize(&done).unwrap());
+    assert_eq!(verdict(&world), Verdict::Clean, "what ran to its end is not admitted again");
+    world.cluster.remove_namespace("team");
+    assert!(world.cluster.namespace("team").is_none());
+}
+
+#[test]
+fn the_order_of_arrival_does_not_matter() {
+    let mut world = World::new();
+    let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
+    world.pod("late", "p", json!({}), spec);
+    assert!(world.cluster.namespace("late").is_none());
+    assert_eq!(world.cluster.verdicts().len(), 0);
+    world.namespace("late", json!({}));
+    assert_eq!(world.cluster.verdicts()["late"], Verdict::Inconclusive, "it has no ranges yet");
+    world.settle();
+    assert!(matches!(world.cluster.verdicts()["late"], Verdict::Violating(_)));
+}

@@ -1,0 +1,7 @@
+//! Black-box tests of the controllers' plans.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
+
+mod cluster;
+mod rollout;
+mod world;

@@ -1,0 +1,285 @@
+//! A cluster small enough to hold in a hand: objects as JSON, server-side apply, instances that follow a configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use palisade_controllers::{
+    cluster::{Cluster, WatchedPod},
+    config_observer::plan::{configuration, instances},
+    label_syncer::plan::{Write, all_labels},
+    range_allocator::plan::allocations,
+    readiness::plan::{Observed, Plan, plan},
+};
+use palisade_model::workload::workload_kind;
+use palisade_policy::{
+    enforcement::{
+        mode::Release,
+        render::{enforced_by_default, pod_security_configuration, revision},
+    },
+    scc::built_in,
+    standards::level::Level,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Everything that would be stored.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) release: Release,
+    pub(crate) gate: bool,
+    pub(crate) config: Value,
+    pub(crate) global: Value,
+    pub(crate) running: Vec<Value>,
+    pub(crate) namespaces: BTreeMap<String, Value>,
+    pub(crate) clock: u32,
+    pub(crate) writes: usize,
+}
+
+impl World {
+    /// OpenShift's constraints, granted as OpenShift grants them, and nothing else.
+    pub(crate) fn new() -> Self {
+        let mut cluster = Cluster::default();
+        cluster.set_constraints(&built_in::objects().collect::<Vec<_>>());
+        let privileged = pod_security_configuration(Level::Privileged);
+        let mut world = Self {
+            cluster,
+            release: Release::Introduce,
+            gate: false,
+            config: json!({"spec": {"enforcementMode": ""}}),
+            global: privileged.clone(),
+            running: vec![privileged; 3],
+            namespaces: BTreeMap::new(),
+            clock: 0,
+            writes: 0,
+        };
+        for name in built_in::BUILT_IN.iter().map(|built_in| built_in.name) {
+            let role = json!({"rules": [{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
+                "resources": ["securitycontextconstraints"], "resourceNames": [name]}]});
+            world.cluster.set_role(None, &built_in::cluster_role(name), Some(&role));
+        }
+        for name in built_in::FOR_EVERYONE {
+            world.grant(
+                None,
+                name,
+                json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
+                                           "name": "system:authenticated"}),
+            );
+        }
+        world
+    }
+
+    pub(crate) fn grant(&mut self, namespace: Option<&str>, constraint: &str, subject: Value) {
+        let binding = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": built_in::cluster_role(constraint)}, "subjects": [subject]});
+        self.cluster.set_binding(namespace, constraint, Some(&binding));
+    }
+
+    pub(crate) fn grant_account(&mut self, namespace: &str, constraint: &str) {
+        let subject = json!({"kind": "ServiceAccount", "name": "default", "namespace": namespace});
+        self.grant(Some(namespace), constraint, subject);
+    }
+
+    pub(crate) fn namespace(&mut self, name: &str, labels: Value) {
+        let object =
+            json!({"metadata": {"name": name, "labels": labels, "annotations": {}, "managedFields": []}});
+        self.store(name, object);
+        self.cluster.set_service_account(name, "default");
+    }
+
+    pub(crate) fn pod(&mut self, namespace: &str, name: &str, annotations: Value, spec: Value) {
+        let object = json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+                            "spec": spec, "status": {"phase": "Running"}});
+        self.cluster.set_pod(WatchedPod::deserialize(&object).unwrap());
+    }
+
+    pub(crate) fn workload(&mut self, api_version: &str, kind: &str, object: Value) {
+        self.cluster.set_workload(workload_kind(api_version, kind).unwrap(), &object);
+    }
+
+    /// What `kubectl label` does.
+    pub(crate) fn label(&mut self, namespace: &str, key: &str, value: &str) {
+        let mut object = self.namespaces[namespace].clone();
+        object["metadata"]["labels"][key] = json!(value);
+        forget_owners(&mut object, &[key], None);
+        own(&mut object, "kubectl-label", "Update", "f:labels", &[key]);
+        self.store(namespace, object);
+    }
+
+    fn store(&mut self, name: &str, mut object: Value) {
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse::<u32>().unwrap();
+        object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+        self.cluster.set_namespace(&object);
+        self.namespaces.insert(name.to_owned(), object);
+    }
+
+    fn apply(&mut self, write: &Write) {
+        self.writes += 1;
+        let mut object = self.namespaces[&write.namespace].clone();
+        assert_eq!(object["metadata"]["resourceVersion"], write.resource_version.as_str());
+        let applied = write.to_object();
+        for (map, fields) in [("labels", "f:labels"), ("annotations", "f:annotations")] {
+            let wanted = applied["metadata"][map].as_object().cloned().unwrap_or_default();
+            let mut gone = owned_by(&object, write.manager, fields);
+            gone.retain(|key| !wanted.contains_key(key));
+            let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+            forget_owners(&mut object, &gone, Some(write.manager));
+            for key in gone {
+                if !is_owned(&object, fields, key) {
+                    object["metadata"][map].as_object_mut().unwrap().remove(key);
+                }
+            }
+            for (key, value) in &wanted {
+                if object["metadata"][map].get(key) != Some(value) {
+                    forget_owners(&mut object, &[key.as_str()], None);
+                    object["metadata"][map][key] = value.clone();
+                }
+            }
+            let keys: Vec<&str> = wanted.keys().map(String::as_str).collect();
+            own(&mut object, write.manager, "Apply", fields, &keys);
+        }
+        self.store(&write.namespace.clone(), object);
+    }
+
+    pub(crate) fn now(&self) -> String {
+        format!("2026-01-01T00:00:{:02}Z", self.clock)
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        let revisions: Vec<_> = self.running.iter().map(revision).collect();
+        plan(
+            &Observed {
+                release: self.release,
+                gate: self.gate,
+                config: &self.config,
+                instances: instances(revisions.iter().map(String::as_str)),
+                requested: enforced_by_default(&self.global).unwrap(),
+                has_synced: true,
+                degraded: None,
+                now: &self.now(),
+            },
+            &self.cluster,
+        )
+    }
+
+    /// One turn of every controller.
+    pub(crate) fn turn(&mut self) -> bool {
+        let before = self.writes;
+        let allocated: Vec<_> =
+            allocations(&self.cluster).into_iter().map(|(name, ranges)| (name.to_owned(), ranges)).collect();
+        for (name, ranges) in allocated {
+            let mut object = self.namespaces[&name].clone();
+            for (key, value) in ranges.annotations() {
+                object["metadata"]["annotations"][key] = json!(value);
+            }
+            self.writes += 1;
+            self.store(&name, object);
+        }
+        let plan = self.plan();
+        if let Some(mode) = plan.spec {
+            self.writes += 1;
+            self.config["spec"]["enforcementMode"] = json!(mode.as_str());
+        }
+        if let Some(status) = plan.status {
+            self.writes += 1;
+            self.config["status"] = status;
+        }
+        if let Some(global) = configuration(plan.outputs, Some(&self.global)) {
+            self.writes += 1;
+            self.global = global;
+        }
+        let writes: Vec<_> = all_labels(&self.cluster, self.plan().outputs.enforce_labels).collect();
+        for write in &writes {
+            self.apply(write);
+        }
+        self.writes != before
+    }
+
+    /// Controllers take turns and API servers follow, until nothing moves.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..20 {
+            let moved = self.turn();
+            let followed = self.running.iter().all(|running| *running == self.global);
+            let global = self.global.clone();
+            self.running.fill(global);
+            if !moved && followed {
+                return;
+            }
+        }
+        panic!("never settles");
+    }
+
+    pub(crate) fn mode(&self) -> (&str, &str) {
+        let text = |pointer: &str| self.config.pointer(pointer).and_then(Value::as_str).unwrap_or("<none>");
+        (text("/spec/enforcementMode"), text("/status/enforcementMode"))
+    }
+
+    pub(crate) fn violating(&self) -> Vec<(String, String, String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        self.config["status"]["violatingNamespaces"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|entry| {
+                (
+                    text(&entry["name"]),
+                    text(&entry["reason"]),
+                    text(&entry["state"]),
+                    text(&entry["lastTransitionTime"]),
+                )
+            })
+            .collect()
+    }
+
+    pub(crate) fn enforce_label(&self, namespace: &str) -> Option<&str> {
+        self.namespaces[namespace]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"].as_str()
+    }
+
+    pub(crate) fn condition(&self, kind: &str) -> (String, String) {
+        let conditions = self.config["status"]["conditions"].as_array().unwrap();
+        let found = conditions.iter().find(|condition| condition["type"] == kind).unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found["reason"].as_str().unwrap().to_owned())
+    }
+}
+
+fn fields_of<'o>(entry: &'o Value, fields: &str) -> Option<&'o Map<String, Value>> {
+    entry["fieldsV1"]["f:metadata"][fields].as_object()
+}
+
+fn owned_by(object: &Value, manager: &str, fields: &str) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let own = entries.iter().filter(|entry| entry["manager"] == manager);
+    own.filter_map(|entry| fields_of(entry, fields))
+        .flat_map(|fields| fields.keys().map(|key| key.trim_start_matches("f:").to_owned()))
+        .collect()
+}
+
+fn is_owned(object: &Value, fields: &str, key: &str) -> bool {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    entries
+        .iter()
+        .any(|entry| fields_of(entry, fields).is_some_and(|fields| fields.contains_key(&format!("f:{key}"))))
+}
+
+fn forget_owners(object: &mut Value, keys: &[&str], manager: Option<&str>) {
+    let keys: BTreeSet<String> = keys.iter().map(|key| format!("f:{key}")).collect();
+    for entry in object["metadata"]["managedFields"].as_array_mut().unwrap() {
+        if manager.is_some_and(|manager| entry["manager"] != manager) {
+            continue;
+        }
+        for fields in ["f:labels", "f:annotations"] {
+            if let Some(fields) = entry["fieldsV1"]["f:metadata"][fields].as_object_mut() {
+                fields.retain(|key, _| !keys.contains(key));
+            }
+        }
+    }
+}
+
+fn own(object: &mut Value, manager: &str, operation: &str, fields: &str, keys: &[&str]) {
+    let entries = object["metadata"]["managedFields"].as_array_mut().unwrap();
+    if !entries.iter().any(|entry| entry["manager"] == manager) {
+        entries.push(json!({"manager": manager, "operation": operation, "fieldsV1": {"f:metadata": {}}}));
+    }
+    let entry = entries.iter_mut().find(|entry| entry["manager"] == manager).unwrap();
+    for key in keys {
+        entry["fieldsV1"]["f:metadata"][fields][format!("f:{key}")] = json!({});
+    }
+}
