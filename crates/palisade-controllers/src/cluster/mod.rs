@@ -6,6 +6,7 @@
 
 mod judged;
 mod namespace;
+mod observe;
 mod template;
 
 use std::{
@@ -22,7 +23,12 @@ use palisade_model::{
 };
 use palisade_policy::{
     enforcement::{classify::is_by_user, state::Evaluation, violations::Verdict},
-    scc::{choose::VALIDATED, constraint::ReadError, grants::Grants, set::ConstraintSet},
+    scc::{
+        choose::VALIDATED,
+        constraint::{Constraint, ReadError},
+        grants::Grants,
+        set::ConstraintSet,
+    },
     standards::evaluator::Evaluator,
 };
 use serde::Deserialize;
@@ -36,13 +42,14 @@ use self::{
 pub use self::{
     judged::{Blocker, Cause},
     namespace::NamespaceRecord,
+    observe::Seen,
 };
 
 /// Everything the rollout depends on in the cluster's objects.
 #[derive(Debug, Default)]
 pub struct Cluster {
     constraints: ConstraintSet,
-    unreadable_constraints: Vec<ReadError>,
+    unreadable_constraints: BTreeMap<String, ReadError>,
     grants: Grants,
     namespaces: BTreeMap<String, NamespaceRecord>,
     judge: Judge,
@@ -94,8 +101,8 @@ impl Cluster {
 
     /// Constraint objects that could not be read.
     #[must_use]
-    pub fn unreadable_constraints(&self) -> &[ReadError] {
-        &self.unreadable_constraints
+    pub fn unreadable_constraints(&self) -> impl ExactSizeIterator<Item = &ReadError> {
+        self.unreadable_constraints.values()
     }
 
     /// A namespace that exists.
@@ -116,7 +123,40 @@ impl Cluster {
 
     /// All constraints, as objects of the API. Everything that follows from them is judged anew.
     pub fn set_constraints<'v>(&mut self, objects: impl IntoIterator<Item = &'v Value>) {
-        (self.constraints, self.unreadable_constraints) = ConstraintSet::read(objects);
+        let (constraints, errors) = ConstraintSet::read(objects);
+        self.constraints = constraints;
+        self.unreadable_constraints = errors.into_iter().map(|error| (error.name.clone(), error)).collect();
+        self.refresh_all();
+    }
+
+    /// A constraint was seen. What is no constraint any more is left out, and kept in mind.
+    pub fn set_constraint(&mut self, object: &Value) {
+        match Constraint::read(object) {
+            Ok(constraint) => {
+                self.unreadable_constraints.remove(constraint.name());
+                if self.constraints.get(constraint.name()) == Some(&constraint) {
+                    return;
+                }
+                let name = constraint.name().to_owned();
+                self.replace_constraint(&name, Some(constraint));
+            }
+            Err(error) => {
+                let name = error.name.clone();
+                self.replace_constraint(&name, None);
+                self.unreadable_constraints.insert(name, error);
+            }
+        }
+    }
+
+    /// A constraint is gone.
+    pub fn remove_constraint(&mut self, name: &str) {
+        self.unreadable_constraints.remove(name);
+        self.replace_constraint(name, None);
+    }
+
+    fn replace_constraint(&mut self, name: &str, constraint: Option<Constraint>) {
+        let others = self.constraints.iter().filter(|own| own.name() != name).cloned();
+        self.constraints = ConstraintSet::new(others.chain(constraint).collect());
         self.refresh_all();
     }
 

@@ -13,6 +13,7 @@ use palisade_policy::{
         violations::Verdict,
     },
     scc::{
+        allocate::Ranges,
         grants::Grants,
         namespace_ranges::{MCS, NamespaceRanges, SUPPLEMENTAL_GROUPS, UID_RANGE},
         set::ConstraintSet,
@@ -193,6 +194,13 @@ impl NamespaceRecord {
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         version.clone_into(&mut self.resource_version);
         changed
+    }
+
+    /// Ranges as the allocator would give them.
+    pub(super) fn assume_ranges(&mut self, ranges: &Ranges) {
+        for (key, value) in ranges.annotations() {
+            self.annotations.insert(key, value.to_owned());
+        }
     }
 
     /// Infers the level. A namespace without ranges or service accounts cannot be told anything about yet.

@@ -1,6 +1,6 @@
 //! What the in-memory state makes of single changes.
 
-use palisade_controllers::cluster::Cluster;
+use palisade_controllers::cluster::{Cluster, Seen};
 use palisade_policy::{enforcement::violations::Verdict, standards::level::Level};
 use serde_json::{Value, json};
 
@@ -102,4 +102,29 @@ fn the_order_of_arrival_does_not_matter() {
     assert_eq!(world.cluster.verdicts()["late"], Verdict::Inconclusive, "it has no ranges yet");
     world.settle();
     assert!(matches!(world.cluster.verdicts()["late"], Verdict::Violating(_)));
+}
+
+#[test]
+fn manifests_alone_are_enough() {
+    let mut cluster = Cluster::default();
+    cluster.add_openshift_defaults();
+    let pod = |namespace: &str, spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}, "spec": spec});
+    let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
+    assert_eq!(cluster.observe(&pod("team", spec)), Seen::Used);
+    assert_eq!(cluster.observe(&pod("team", json!("?"))), Seen::Unreadable);
+    assert_eq!(cluster.observe(&json!({"apiVersion": "v1", "kind": "ConfigMap"})), Seen::Irrelevant);
+    cluster.observe(&pod("other", json!({"containers": []})));
+    assert!(cluster.namespace("team").is_none());
+    cluster.assume_what_manifests_leave_out();
+    let team = cluster.namespace("team").unwrap();
+    assert_eq!(team.level().level, Some(Level::Restricted), "what everyone may use");
+    assert_eq!(
+        team.verdict(),
+        Verdict::Inconclusive,
+        "the pod of that name could not be read the second time"
+    );
+    assert_ne!(
+        team.annotations().get("openshift.io/sa.scc.uid-range"),
+        cluster.namespace("other").unwrap().annotations().get("openshift.io/sa.scc.uid-range")
+    );
 }

@@ -3,5 +3,6 @@
 #![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
 mod cluster;
+mod incremental;
 mod rollout;
 mod world;

@@ -241,3 +241,38 @@ fn the_report_names_workload_field_and_command() {
     assert_eq!(blocker.constraint.as_deref(), Some("privileged"));
     assert!(blocker.causes.iter().any(|cause| cause.path == "spec.containers[0].securityContext.privileged"));
 }
+
+/// Killed at any write, and started anew, the controllers come to the same end: on the way in and on the way out.
+#[test]
+fn a_controller_killed_at_any_write_converges() {
+    let way_in = |world: &mut World| {
+        world.release = Release::Enforce;
+        world.gate = true;
+    };
+    let way_out = |world: &mut World| world.config["spec"]["enforcementMode"] = json!("Legacy");
+    let steps: [&dyn Fn(&mut World); 2] = [&way_in, &way_out];
+    let end = |kill_at: Option<usize>, step_to_kill: usize| {
+        let mut world = cluster();
+        for (index, step) in steps.iter().enumerate() {
+            step(&mut world);
+            world.budget = kill_at.filter(|_| index == step_to_kill);
+            world.settle();
+            world.restart();
+            world.settle();
+        }
+        let strip = |object: &Value| {
+            let mut object = object.clone();
+            object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+            object
+        };
+        let namespaces: Vec<_> = world.namespaces.values().map(strip).collect();
+        (world.config.clone(), world.global.clone(), namespaces)
+    };
+    let expected = end(None, 0);
+    assert_eq!(expected.0["status"]["enforcementMode"], "Legacy");
+    for step in 0..steps.len() {
+        for kill_at in 0..30 {
+            assert_eq!(end(Some(kill_at), step), expected, "killed in step {step} after {kill_at} writes");
+        }
+    }
+}

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_controllers::{
-    cluster::{Cluster, WatchedPod},
+    cluster::{Cluster, Seen},
     config_observer::plan::{configuration, instances},
     label_syncer::plan::{Write, all_labels},
     range_allocator::plan::allocations,
     readiness::plan::{Observed, Plan, plan},
 };
-use palisade_model::workload::workload_kind;
 use palisade_policy::{
     enforcement::{
         mode::Release,
@@ -18,7 +17,6 @@ use palisade_policy::{
     scc::built_in,
     standards::level::Level,
 };
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// Everything that would be stored.
@@ -32,16 +30,18 @@ pub(crate) struct World {
     pub(crate) namespaces: BTreeMap<String, Value>,
     pub(crate) clock: u32,
     pub(crate) writes: usize,
+    /// After how many more writes the controllers are killed.
+    pub(crate) budget: Option<usize>,
+    /// Objects that nobody changes.
+    fixed: Vec<Value>,
 }
 
 impl World {
     /// OpenShift's constraints, granted as OpenShift grants them, and nothing else.
     pub(crate) fn new() -> Self {
-        let mut cluster = Cluster::default();
-        cluster.set_constraints(&built_in::objects().collect::<Vec<_>>());
         let privileged = pod_security_configuration(Level::Privileged);
         let mut world = Self {
-            cluster,
+            cluster: Cluster::default(),
             release: Release::Introduce,
             gate: false,
             config: json!({"spec": {"enforcementMode": ""}}),
@@ -50,11 +50,17 @@ impl World {
             namespaces: BTreeMap::new(),
             clock: 0,
             writes: 0,
+            budget: None,
+            fixed: Vec::new(),
         };
+        for object in built_in::objects() {
+            world.observe(object);
+        }
         for name in built_in::BUILT_IN.iter().map(|built_in| built_in.name) {
-            let role = json!({"rules": [{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
-                "resources": ["securitycontextconstraints"], "resourceNames": [name]}]});
-            world.cluster.set_role(None, &built_in::cluster_role(name), Some(&role));
+            world.observe(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": built_in::cluster_role(name)},
+                "rules": [{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
+                           "resources": ["securitycontextconstraints"], "resourceNames": [name]}]}));
         }
         for name in built_in::FOR_EVERYONE {
             world.grant(
@@ -68,9 +74,11 @@ impl World {
     }
 
     pub(crate) fn grant(&mut self, namespace: Option<&str>, constraint: &str, subject: Value) {
-        let binding = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": built_in::cluster_role(constraint)}, "subjects": [subject]});
-        self.cluster.set_binding(namespace, constraint, Some(&binding));
+        let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+        self.observe(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": constraint, "namespace": namespace}, "subjects": [subject],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                        "name": built_in::cluster_role(constraint)}}));
     }
 
     pub(crate) fn grant_account(&mut self, namespace: &str, constraint: &str) {
@@ -79,20 +87,47 @@ impl World {
     }
 
     pub(crate) fn namespace(&mut self, name: &str, labels: Value) {
-        let object =
-            json!({"metadata": {"name": name, "labels": labels, "annotations": {}, "managedFields": []}});
+        let object = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": labels, "annotations": {}, "managedFields": []}});
         self.store(name, object);
-        self.cluster.set_service_account(name, "default");
+        self.observe(json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                            "metadata": {"name": "default", "namespace": name}}));
     }
 
     pub(crate) fn pod(&mut self, namespace: &str, name: &str, annotations: Value, spec: Value) {
-        let object = json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations},
-                            "spec": spec, "status": {"phase": "Running"}});
-        self.cluster.set_pod(WatchedPod::deserialize(&object).unwrap());
+        self.observe(json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "status": {"phase": "Running"},
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations}}));
     }
 
-    pub(crate) fn workload(&mut self, api_version: &str, kind: &str, object: Value) {
-        self.cluster.set_workload(workload_kind(api_version, kind).unwrap(), &object);
+    fn observe(&mut self, object: Value) {
+        assert_eq!(self.cluster.observe(&object), Seen::Used, "{object}");
+        self.fixed.push(object);
+    }
+
+    /// Controllers start anew and see everything that is stored, in no particular order.
+    pub(crate) fn restart(&mut self) {
+        self.budget = None;
+        self.cluster = Cluster::default();
+        for object in self.fixed.iter().rev().chain(self.namespaces.values()) {
+            self.cluster.observe(object);
+        }
+    }
+
+    /// Whether the next write still happens.
+    fn may_write(&mut self) -> bool {
+        match &mut self.budget {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.writes += 1;
+        true
+    }
+
+    pub(crate) fn workload(&mut self, api_version: &str, kind: &str, mut object: Value) {
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        self.observe(object);
     }
 
     /// What `kubectl label` does.
@@ -107,12 +142,11 @@ impl World {
     fn store(&mut self, name: &str, mut object: Value) {
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse::<u32>().unwrap();
         object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
-        self.cluster.set_namespace(&object);
+        self.cluster.observe(&object);
         self.namespaces.insert(name.to_owned(), object);
     }
 
     fn apply(&mut self, write: &Write) {
-        self.writes += 1;
         let mut object = self.namespaces[&write.namespace].clone();
         assert_eq!(object["metadata"]["resourceVersion"], write.resource_version.as_str());
         let applied = write.to_object();
@@ -170,25 +204,31 @@ impl World {
             for (key, value) in ranges.annotations() {
                 object["metadata"]["annotations"][key] = json!(value);
             }
-            self.writes += 1;
-            self.store(&name, object);
+            if self.may_write() {
+                self.store(&name, object);
+            }
         }
         let plan = self.plan();
-        if let Some(mode) = plan.spec {
-            self.writes += 1;
+        if let Some(mode) = plan.spec
+            && self.may_write()
+        {
             self.config["spec"]["enforcementMode"] = json!(mode.as_str());
         }
-        if let Some(status) = plan.status {
-            self.writes += 1;
+        if let Some(status) = plan.status
+            && self.may_write()
+        {
             self.config["status"] = status;
         }
-        if let Some(global) = configuration(plan.outputs, Some(&self.global)) {
-            self.writes += 1;
+        if let Some(global) = configuration(plan.outputs, Some(&self.global))
+            && self.may_write()
+        {
             self.global = global;
         }
         let writes: Vec<_> = all_labels(&self.cluster, self.plan().outputs.enforce_labels).collect();
         for write in &writes {
-            self.apply(write);
+            if self.may_write() {
+                self.apply(write);
+            }
         }
         self.writes != before
     }
@@ -204,7 +244,7 @@ impl World {
                 return;
             }
         }
-        panic!("never settles");
+        assert!(self.budget.is_some(), "never settles");
     }
 
     pub(crate) fn mode(&self) -> (&str, &str) {

@@ -1,0 +1,129 @@
+//! One door for objects of every kind: from a watch, from a dump, from a folder of manifests.
+
+use std::collections::BTreeSet;
+
+use palisade_model::workload::{group_of, workload_kind};
+use palisade_policy::scc::{allocate::Allocator, built_in, namespace_ranges::UID_RANGE};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Cluster, WatchedPod};
+
+/// What became of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// It counts.
+    Used,
+    /// Its kind decides nothing here.
+    Irrelevant,
+    /// It should count, and cannot be read.
+    Unreadable,
+}
+
+impl Cluster {
+    /// An object was seen.
+    pub fn observe(&mut self, object: &Value) -> Seen {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let scope = (!namespace.is_empty()).then_some(namespace);
+        match (group_of(api_version), kind) {
+            ("", "Namespace") => self.set_namespace(object),
+            ("", "ServiceAccount") => self.set_service_account(namespace, name),
+            ("", "Pod") => {
+                let Ok(pod) = WatchedPod::deserialize(object) else {
+                    self.set_unreadable("Pod", namespace, name);
+                    return Seen::Unreadable;
+                };
+                self.set_pod(pod);
+            }
+            ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, Some(object)),
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+                self.set_binding(scope, name, Some(object));
+            }
+            ("security.openshift.io", "SecurityContextConstraints") => {
+                self.set_constraint(object);
+                if self.unreadable_constraints.contains_key(name) {
+                    return Seen::Unreadable;
+                }
+            }
+            _ => match workload_kind(api_version, kind) {
+                Some(workload) => self.set_workload(workload, object),
+                None => return Seen::Irrelevant,
+            },
+        }
+        Seen::Used
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, object: &Value) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let scope = (!namespace.is_empty()).then_some(namespace);
+        match (group_of(api_version), kind) {
+            ("", "Namespace") => self.remove_namespace(name),
+            ("", "ServiceAccount") => self.remove_service_account(namespace, name),
+            ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, None),
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+                self.set_binding(scope, name, None);
+            }
+            ("security.openshift.io", "SecurityContextConstraints") => self.remove_constraint(name),
+            _ => {
+                if let Some(workload) = workload_kind(api_version, kind) {
+                    self.remove_workload(workload, namespace, name);
+                }
+            }
+        }
+    }
+
+    /// Adds the constraints every OpenShift cluster has, and who may use them there.
+    pub fn add_openshift_defaults(&mut self) {
+        for built_in in built_in::BUILT_IN {
+            let role = built_in::cluster_role(built_in.name);
+            let rules = json!([{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
+                                "resources": ["securitycontextconstraints"], "resourceNames": [built_in.name]}]);
+            self.set_role(None, &role, Some(&json!({"rules": rules})));
+            if built_in::FOR_EVERYONE.contains(&built_in.name) {
+                let binding = json!({
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group",
+                                  "name": "system:authenticated"}],
+                });
+                self.set_binding(None, &role, Some(&binding));
+            }
+        }
+        for object in built_in::objects() {
+            self.set_constraint(&object);
+        }
+    }
+
+    /// Adds what a running cluster would have and manifests leave out: namespaces that are only mentioned, their
+    /// `default` service account, and ranges.
+    pub fn assume_what_manifests_leave_out(&mut self) {
+        let missing: Vec<String> = self
+            .namespaces
+            .values()
+            .filter(|record| !record.exists())
+            .map(|record| record.name().to_owned())
+            .collect();
+        for name in missing {
+            self.set_namespace(&json!({"metadata": {"name": name}}));
+        }
+        let mut allocator = Allocator::default();
+        for range in self.namespaces().filter_map(|record| record.annotations().get(UID_RANGE)) {
+            allocator.reserve(range);
+        }
+        let names: BTreeSet<String> = self.namespaces.keys().cloned().collect();
+        for name in &names {
+            if let Some(record) = self.namespaces.get_mut(name)
+                && !record.annotations().contains(UID_RANGE)
+                && let Some(ranges) = allocator.allocate()
+            {
+                record.assume_ranges(&ranges);
+            }
+            self.set_service_account(name, "default");
+            self.refresh(name, true);
+        }
+    }
+}
