@@ -52,6 +52,9 @@ pub struct PodSpec<'a> {
     pub runtime_class_name: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "nullable")]
     pub service_account_name: Text<'a>,
+    /// The older name of `serviceAccountName`.
+    #[serde(borrow, rename = "serviceAccount", deserialize_with = "nullable")]
+    pub deprecated_service_account: Text<'a>,
 }
 
 /// `spec.os`.
@@ -143,6 +146,16 @@ impl PodSpec<'_> {
     #[must_use]
     pub fn is_windows(&self) -> bool {
         self.os.as_ref().is_some_and(|os| os.name == "windows")
+    }
+
+    /// The service account, under either name; empty until the API server fills it in.
+    #[must_use]
+    pub fn service_account(&self) -> &str {
+        if self.service_account_name.is_empty() {
+            &self.deprecated_service_account
+        } else {
+            &self.service_account_name
+        }
     }
 
     /// Whether the pod asks for a user namespace of its own.
