@@ -105,7 +105,7 @@ fn admit(
 ) -> Option<()> {
     let changes = {
         let mut pod = Pod::deserialize(&*object).ok()?;
-        if pod.spec.service_account_name.is_empty() {
+        if pod.spec.service_account().is_empty() {
             pod.spec.service_account_name = "default".into();
         }
         // What a template says about these decides nothing: admission writes them.

@@ -317,7 +317,7 @@ struct Search<'x> {
 
 impl<'x> Search<'x> {
     fn new(request: &'x Request<'x>, options: Options, providers: &'x [Provider<'x>]) -> Self {
-        let account = request.pod.spec.service_account_name.as_str();
+        let account = request.pod.spec.service_account();
         let namespace = request.namespace;
         // Without system:authenticated, as upstream: see the recordings of `create-axis-subjects`.
         let service_account = (!account.is_empty()).then(|| {

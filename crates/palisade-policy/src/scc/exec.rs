@@ -15,6 +15,7 @@ use super::{
 pub fn refusal(admission: &Admission<'_>, request: &Request<'_>, subresource: &str) -> Option<String> {
     let mut pod: Pod<'_> = request.pod.clone();
     pod.spec.service_account_name = Text::default();
+    pod.spec.deprecated_service_account = Text::default();
     let request = Request { operation: Operation::Create, subresource: "", pod: &pod, ..*request };
     match admission.mutate(&request).decision {
         Decision::Ignored | Decision::Admitted(_) => None,

@@ -10,21 +10,36 @@ const IGNORED_METADATA: [&str; 5] =
     ["annotations", "ownerReferences", "finalizers", "managedFields", "selfLink"];
 const IGNORED_ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
+/// Whether a field of the spec says what the API server reads out of nothing as well.
+fn says_nothing(field: &str, value: &Value) -> bool {
+    match field {
+        "hostNetwork" | "hostPID" | "hostIPC" => value == &Value::Bool(false),
+        "securityContext" | "nodeSelector" | "overhead" => value.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
 /// Whether nothing that matters differs between two versions of a pod.
 #[must_use]
 pub fn is_insignificant(old: &Value, new: &Value) -> bool {
-    let empty = Map::new();
-    let metadata =
-        |pod: &'_ Value| pod.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-    let annotations =
-        |metadata: &Map<String, Value>| metadata.get("annotations").and_then(Value::as_object).cloned();
+    let fields =
+        |pod: &Value, part: &str| pod.get(part).and_then(Value::as_object).cloned().unwrap_or_default();
+    let spec = |pod: &Value| {
+        let mut spec = fields(pod, "spec");
+        spec.retain(|field, value| !says_nothing(field, value));
+        spec
+    };
+    let metadata = |pod: &Value| {
+        let mut metadata = fields(pod, "metadata");
+        metadata.retain(|_, value| value.as_object().is_none_or(|map| !map.is_empty()));
+        metadata
+    };
     let (old_metadata, new_metadata) = (metadata(old), metadata(new));
-    same(old.get("spec"), new.get("spec"))
-        && same_fields(
-            &annotations(&old_metadata).unwrap_or_else(|| empty.clone()),
-            &annotations(&new_metadata).unwrap_or_else(|| empty.clone()),
-            &[IGNORED_ANNOTATION],
-        )
+    let annotations = |metadata: &Map<String, Value>| {
+        metadata.get("annotations").and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    same_fields(&spec(old), &spec(new), &[])
+        && same_fields(&annotations(&old_metadata), &annotations(&new_metadata), &[IGNORED_ANNOTATION])
         && same_fields(&old_metadata, &new_metadata, &IGNORED_METADATA)
 }
 
@@ -99,10 +114,18 @@ mod tests {
                 false,
             ),
             (
-                "an empty security context is not none",
+                "an empty security context is none",
                 pod(
                     json!({"name": "p", "annotations": {"a": "1"}}),
-                    json!({"nodeName": "n", "securityContext": {}}),
+                    json!({"nodeName": "n", "securityContext": {}, "hostPID": false}),
+                ),
+                true,
+            ),
+            (
+                "an empty label is not",
+                pod(
+                    json!({"name": "p", "annotations": {"a": "1"}}),
+                    json!({"nodeName": "n", "securityContext": {"seLinuxOptions": {}}}),
                 ),
                 false,
             ),
