@@ -55,15 +55,16 @@ impl Summary {
     }
 }
 
-/// Replays the recordings of a folder, those of the repository by default. Files may be compressed or plain.
+/// Replays the recordings of a folder, or of `openshift` in it; those of the repository by default. Files may be
+/// compressed or plain.
 pub(crate) fn run(folder: Option<&Path>) -> Result<Summary, String> {
     let own = || {
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|at| at.join("tests/data/recordings/openshift"))
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        root.ancestors().map(|at| at.join("tests/data/recordings")).find(|at| at.is_dir())
     };
-    let folder = match folder {
-        Some(folder) => folder.to_path_buf(),
-        None => own().find(|folder| folder.is_dir()).ok_or("no recordings in the repository")?,
-    };
+    let folder = folder.map(Path::to_path_buf).or_else(own).ok_or("no recordings in the repository")?;
+    let of_openshift = folder.join("openshift");
+    let folder = if of_openshift.is_dir() { of_openshift } else { folder };
     let mut summary = Summary::default();
     for record in records(&folder, "scc-to-pss")? {
         summary.add(&record, "scc-to-pss".to_owned(), replay_level(&record));

@@ -79,19 +79,8 @@ impl Cluster {
 
     /// Adds the constraints every OpenShift cluster has, and who may use them there.
     pub fn add_openshift_defaults(&mut self) {
-        for built_in in built_in::BUILT_IN {
-            let role = built_in::cluster_role(built_in.name);
-            let rules = json!([{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
-                                "resources": ["securitycontextconstraints"], "resourceNames": [built_in.name]}]);
-            self.set_role(None, &role, Some(&json!({"rules": rules})));
-            if built_in::FOR_EVERYONE.contains(&built_in.name) {
-                let binding = json!({
-                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-                    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group",
-                                  "name": "system:authenticated"}],
-                });
-                self.set_binding(None, &role, Some(&binding));
-            }
+        for object in built_in::grants() {
+            self.observe(&object);
         }
         for object in built_in::objects() {
             self.set_constraint(&object);

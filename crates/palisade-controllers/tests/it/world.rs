@@ -53,22 +53,8 @@ impl World {
             budget: None,
             fixed: Vec::new(),
         };
-        for object in built_in::objects() {
+        for object in built_in::objects().chain(built_in::grants()) {
             world.observe(object);
-        }
-        for name in built_in::BUILT_IN.iter().map(|built_in| built_in.name) {
-            world.observe(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": built_in::cluster_role(name)},
-                "rules": [{"verbs": ["use"], "apiGroups": ["security.openshift.io"],
-                           "resources": ["securitycontextconstraints"], "resourceNames": [name]}]}));
-        }
-        for name in built_in::FOR_EVERYONE {
-            world.grant(
-                None,
-                name,
-                json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
-                                           "name": "system:authenticated"}),
-            );
         }
         world
     }

@@ -12,5 +12,6 @@ pub mod managed;
 pub mod mode;
 pub mod ownership;
 pub mod render;
+pub mod resource;
 pub mod state;
 pub mod violations;

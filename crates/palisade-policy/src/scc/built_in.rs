@@ -3,7 +3,7 @@
 //! Implements: the manifests of OpenShift's API server operator, value by value; the descriptions are our own. A
 //! ClusterRole `system:openshift:scc:<name>` goes with each, and everyone may use `restricted-v2` and `restricted-v3`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{constraint::Constraint, set::ConstraintSet};
 
@@ -45,6 +45,10 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "restricted-v3" false,
 ];
 
+/// The kind itself, as a CustomResourceDefinition.
+pub const CUSTOM_RESOURCE_DEFINITION: &str =
+    include_str!("../../manifests/crds/securitycontextconstraints.json");
+
 /// Those without which upstream's admission takes its cache for unfinished, by name.
 pub const STANDARD: [&str; 10] = [
     "anyuid",
@@ -73,6 +77,42 @@ pub fn objects() -> impl Iterator<Item = Value> {
     BUILT_IN.iter().filter_map(|built_in| serde_json::from_str(built_in.manifest).ok())
 }
 
+/// The roles that let their holders use a built-in constraint, and the bindings that give some to everyone.
+pub fn grants() -> impl Iterator<Item = Value> {
+    let role = |name: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": cluster_role(name)},
+            "rules": [{
+                "apiGroups": ["security.openshift.io"],
+                "resources": ["securitycontextconstraints"],
+                "resourceNames": [name],
+                "verbs": ["use"],
+            }],
+        })
+    };
+    let binding = |name: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": cluster_role(name)},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": cluster_role(name),
+            },
+            "subjects": [{
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Group",
+                "name": "system:authenticated",
+            }],
+        })
+    };
+    let roles = BUILT_IN.iter().map(move |built_in| role(built_in.name));
+    roles.chain(FOR_EVERYONE.into_iter().map(binding))
+}
+
 /// The built-in constraints.
 #[must_use]
 pub fn constraints() -> ConstraintSet {
@@ -83,7 +123,9 @@ pub fn constraints() -> ConstraintSet {
 mod tests {
     use palisade_model::metadata::StringMap;
 
-    use super::{BUILT_IN, STANDARD, constraints, objects};
+    use serde_json::Value;
+
+    use super::{BUILT_IN, CUSTOM_RESOURCE_DEFINITION, STANDARD, constraints, objects};
     use crate::{
         scc::{
             constraint::Constraint, namespace_ranges::NamespaceRanges, order::points,
@@ -98,6 +140,24 @@ mod tests {
             objects().map(|object| Constraint::read(&object).unwrap().metadata.name).collect();
         assert_eq!(names, BUILT_IN.iter().map(|built_in| built_in.name).collect::<Vec<_>>());
         assert!(STANDARD.iter().all(|name| names.iter().any(|own| own == name)));
+    }
+
+    /// Not a validator: what the schema asks for is there, and nothing is there that it does not know.
+    #[test]
+    fn the_schema_knows_every_field_of_every_manifest() {
+        let definition: Value = serde_json::from_str(CUSTOM_RESOURCE_DEFINITION).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let known = schema["properties"].as_object().unwrap();
+        for object in objects() {
+            let fields = object.as_object().unwrap();
+            assert!(fields.keys().all(|field| known.contains_key(field)), "{object}");
+            let required = schema["required"].as_array().unwrap();
+            assert!(required.iter().all(|field| fields.contains_key(field.as_str().unwrap())), "{object}");
+        }
+        // And our own type knows every field of the schema.
+        let every = serde_json::to_value(Constraint::default()).unwrap();
+        let unknown = known.keys().filter(|field| every.get(field).is_none()).collect::<Vec<_>>();
+        assert_eq!(unknown, ["apiVersion", "kind"]);
     }
 
     #[test]
