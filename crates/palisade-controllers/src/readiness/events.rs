@@ -1,0 +1,112 @@
+//! What is worth an event: transitions, told once, on the object they are about.
+//!
+//! Events follow from two versions of the status alone, so that a controller that was killed in between repeats itself
+//! at most, and never keeps silent.
+
+use std::collections::BTreeMap;
+
+use palisade_policy::enforcement::{mode::StatusMode, violations::State};
+use serde_json::Value;
+
+/// Something to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The namespace it is about; `None` for the `PSAEnforcementConfig`.
+    pub namespace: Option<String>,
+    /// Whether someone should look.
+    pub is_warning: bool,
+    /// One word for programs.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What changed between two versions of the status.
+#[must_use]
+pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mode = |status: &Value| StatusMode::read(status["enforcementMode"].as_str().unwrap_or_default());
+    if mode(before) != mode(after) {
+        let (reason, message) = match mode(after) {
+            StatusMode::NotEnabled => ("EnforcementDisabled", "enforcement is off"),
+            StatusMode::Progressing => {
+                ("EnforcementProgressing", "enforcement has begun: labels, then API servers")
+            }
+            StatusMode::Restricted => {
+                ("EnforcementRestricted", "every API server enforces restricted by default")
+            }
+            StatusMode::Legacy => ("EnforcementLegacy", "enforcement is opted out of"),
+        };
+        let message = message.to_owned();
+        events.push(Event { namespace: None, is_warning: false, reason, message });
+    }
+    let (old, new) = (entries(before), entries(after));
+    for (name, (state, why)) in &new {
+        let was = old.get(name).map(|(state, _)| *state);
+        if was == Some(*state) {
+            continue;
+        }
+        let (is_warning, reason, message) = match state {
+            State::Current => (
+                true,
+                "PodSecurityViolation",
+                format!("workloads would be refused once Pod Security is enforced: {why}"),
+            ),
+            State::Previous => {
+                (false, "PodSecurityViolationResolved", "no workload would be refused any more".to_owned())
+            }
+        };
+        events.push(Event { namespace: Some((*name).to_owned()), is_warning, reason, message });
+    }
+    events
+}
+
+fn entries(status: &Value) -> BTreeMap<&str, (State, &str)> {
+    let list = status["violatingNamespaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter()
+        .filter_map(|entry| {
+            let state = match entry["state"].as_str() {
+                Some("Previous") => State::Previous,
+                _ => State::Current,
+            };
+            Some((entry["name"].as_str()?, (state, entry["reason"].as_str().unwrap_or("of no known kind"))))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::transitions;
+
+    #[test]
+    fn every_transition_is_told_once_and_nothing_else_is() {
+        let status =
+            |mode: &str, entries: Value| json!({"enforcementMode": mode, "violatingNamespaces": entries});
+        let entry = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "why"});
+        let first = status("", json!([entry("a", "Current"), entry("b", "Current")]));
+        let second = status("Legacy", json!([entry("a", "Previous"), entry("b", "Current")]));
+        let told = |before: &Value, after: &Value| -> Vec<String> {
+            let shown = |event: super::Event| {
+                let about = event.namespace.unwrap_or_else(|| "config".to_owned());
+                format!("{about} {} {}", if event.is_warning { "Warning" } else { "Normal" }, event.reason)
+            };
+            transitions(before, after).into_iter().map(shown).collect()
+        };
+        assert_eq!(
+            told(&json!(null), &first),
+            ["a Warning PodSecurityViolation", "b Warning PodSecurityViolation"]
+        );
+        assert_eq!(
+            told(&first, &second),
+            ["config Normal EnforcementLegacy", "a Normal PodSecurityViolationResolved"]
+        );
+        assert_eq!(told(&second, &second), [""; 0]);
+        assert_eq!(
+            told(&second, &status("Legacy", json!([]))),
+            [""; 0],
+            "a deleted namespace needs no event"
+        );
+    }
+}
