@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use palisade_model::quote::Quoted;
+
 /// Annotations of an audit event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit(BTreeMap<String, String>);
@@ -48,7 +50,7 @@ impl Audit {
     }
 
     pub(super) fn denied_validation(&mut self, hint: &str, rest: &str) {
-        let chosen = palisade_model::quote::Quoted(hint);
+        let chosen = Quoted(hint);
         self.add(
             "denied-validation",
             format!(
@@ -58,13 +60,12 @@ impl Audit {
     }
 
     pub(super) fn reason_validation(&mut self, hint: &str, instead: &str) {
-        let quoted = palisade_model::quote::Quoted;
         self.add(
             "reason-validation",
             format!(
                 "originally chosen {} did not pass final validation after mutating admission, but {} did instead",
-                quoted(hint),
-                quoted(instead)
+                Quoted(hint),
+                Quoted(instead)
             ),
         );
     }

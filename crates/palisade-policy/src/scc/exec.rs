@@ -3,7 +3,7 @@
 //! Implements: OpenShift's admission plugin `security.openshift.io/SCCExecRestrictions` for `pods/exec` and
 //! `pods/attach`. The pod's service account lends nobody its rights here.
 
-use palisade_model::{pod::Pod, text::Text};
+use palisade_model::{pod::Pod, quote::Quoted, text::Text};
 
 use super::{
     choose::{Admission, Operation, Request},
@@ -21,7 +21,7 @@ pub fn refusal(admission: &Admission<'_>, request: &Request<'_>, subresource: &s
         Decision::Ignored | Decision::Admitted(_) => None,
         Decision::Refused(refusal) => {
             let why = refusal.message(&pod);
-            let name = palisade_model::quote::Quoted(pod.metadata.display_name());
+            let name = Quoted(pod.metadata.display_name());
             Some(format!(
                 "pods {name} is forbidden: {subresource} operation is not allowed because the pod's security context \
                  exceeds your permissions: {why}"

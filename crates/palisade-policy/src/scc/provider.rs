@@ -82,23 +82,29 @@ impl<'s> Provider<'s> {
         let se_linux = se_linux::Strategy::new(&constraint.se_linux_context, namespace);
         let fs_group = fs_group::strategy(&constraint.fs_group, namespace);
         let supplemental_groups = supplemental_groups::strategy(&constraint.supplemental_groups, namespace);
-        match (run_as_user, se_linux, fs_group, supplemental_groups) {
-            (Ok(run_as_user), Ok(se_linux), Ok(fs_group), Ok(supplemental_groups)) => {
-                Ok(Self { constraint, run_as_user, se_linux, fs_group, supplemental_groups })
-            }
-            (user, linux, fs_group, groups) => {
-                // Upstream asks the namespace for everything before it looks at any strategy.
-                let mut errors: Vec<_> =
-                    [user.err(), linux.err(), fs_group.err(), groups.err()].into_iter().flatten().collect();
-                errors.sort_by_key(|error| matches!(error, ProviderErrorKind::Strategy(_)));
-                let kind = errors.into_iter().next().unwrap_or(ProviderErrorKind::Uid(RangeError::NoGroups));
-                Err(ProviderError {
-                    constraint: constraint.name().to_owned(),
-                    namespace: namespace.name.to_owned(),
-                    kind,
-                })
-            }
+        let fail = |kind| ProviderError {
+            constraint: constraint.name().to_owned(),
+            namespace: namespace.name.to_owned(),
+            kind,
+        };
+        // Upstream asks the namespace for everything before it looks at any strategy.
+        let errors = [
+            run_as_user.as_ref().err(),
+            se_linux.as_ref().err(),
+            fs_group.as_ref().err(),
+            supplemental_groups.as_ref().err(),
+        ];
+        let of_namespace = |kind: &&ProviderErrorKind| !matches!(kind, ProviderErrorKind::Strategy(_));
+        if let Some(kind) = errors.into_iter().flatten().find(of_namespace) {
+            return Err(fail(kind.clone()));
         }
+        Ok(Self {
+            constraint,
+            run_as_user: run_as_user.map_err(fail)?,
+            se_linux: se_linux.map_err(fail)?,
+            fs_group: fs_group.map_err(fail)?,
+            supplemental_groups: supplemental_groups.map_err(fail)?,
+        })
     }
 
     /// The constraint.
