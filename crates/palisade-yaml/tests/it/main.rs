@@ -1,0 +1,6 @@
+//! Black-box tests of palisade-yaml.
+
+mod deserialize;
+mod edit;
+mod lookup;
+mod reader;
