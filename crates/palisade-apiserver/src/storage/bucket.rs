@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{Object, RevisionError, read, write};
+use super::{Clock, Object, RevisionError, read, write};
 
 /// Changes kept for watches and for lists at an older revision.
 const LOG_EVENTS: usize = 16_384;
@@ -144,7 +144,7 @@ pub struct Listing {
 pub struct Bucket {
     name: Arc<str>,
     state: RwLock<State>,
-    revision: Arc<AtomicU64>,
+    clock: Arc<Clock>,
     changed: watch::Sender<u64>,
 }
 
@@ -158,8 +158,8 @@ struct State {
 }
 
 impl Bucket {
-    pub(super) fn new(name: Arc<str>, revision: Arc<AtomicU64>) -> Self {
-        Self { name, state: RwLock::default(), revision, changed: watch::Sender::new(0) }
+    pub(super) fn new(name: Arc<str>, clock: Arc<Clock>) -> Self {
+        Self { name, state: RwLock::default(), clock, changed: watch::Sender::new(0) }
     }
 
     /// Fills a new bucket. Changes before `revision` cannot be watched.
@@ -204,13 +204,13 @@ impl Bucket {
     pub fn list(&self, range: &Range) -> Listing {
         let state = read(&self.state);
         let objects = state.objects.range(range.bounds(None)).map(|(_, o)| o.clone()).collect();
-        Listing { objects, revision: self.revision.load(Ordering::Acquire) }
+        Listing { objects, revision: self.clock.revision.load(Ordering::Acquire) }
     }
 
     /// The objects of a range after a key, as they were at a revision.
     pub fn list_at(&self, range: &Range, after: Option<&str>, at: u64) -> Result<Listing, RevisionError> {
         let state = read(&self.state);
-        let current = self.revision.load(Ordering::Acquire);
+        let current = self.clock.revision.load(Ordering::Acquire);
         if at > current {
             return Err(RevisionError::TooLarge(at, current));
         }
@@ -248,7 +248,7 @@ impl Bucket {
             return Err(RevisionError::TooOld(after, state.compacted));
         }
         let start = state.log.partition_point(|event| event.revision <= after);
-        let mut upto = self.revision.load(Ordering::Acquire).max(after);
+        let mut upto = self.clock.revision.load(Ordering::Acquire).max(after);
         let mut found = Vec::new();
         for event in state.log.range(start..) {
             if range.covers(event.object.key()) {
@@ -301,8 +301,9 @@ impl Bucket {
             state.log_bytes = state.log_bytes.saturating_sub(oldest.object.json.len());
             state.compacted = oldest.revision;
         }
-        self.revision.store(revision, Ordering::Release);
+        self.clock.revision.store(revision, Ordering::Release);
         drop(state);
         self.changed.send_replace(revision);
+        self.clock.changed.send_replace(revision);
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
-use super::{CommitError, Object, OpenError, Write, check};
+use super::{Clock, CommitError, Object, OpenError, Write, check};
 
 /// The format this version writes. A newer one is refused, an older one would be converted on opening.
 pub const FORMAT: u64 = 1;
@@ -131,11 +131,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(database: Database, revision: Arc<AtomicU64>) -> Self {
+    pub(super) fn start(database: Database, clock: Arc<Clock>) -> Self {
         let (queue, waiting) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || run(&database, &revision, &waiting))
+            .spawn(move || run(&database, &clock, &waiting))
             .ok();
         Self { queue: Some(queue), thread }
     }
@@ -159,14 +159,14 @@ impl Drop for Writer {
     }
 }
 
-fn run(database: &Database, revision: &AtomicU64, waiting: &mpsc::Receiver<Pending>) {
+fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Pending>) {
     while let Ok(first) = waiting.recv() {
         let mut batch = vec![first];
         while batch.len() < BATCH {
             let Ok(next) = waiting.try_recv() else { break };
             batch.push(next);
         }
-        commit_batch(database, revision, batch);
+        commit_batch(database, clock, batch);
     }
 }
 
@@ -178,8 +178,8 @@ struct Accepted {
     answer: oneshot::Sender<Result<Arc<Object>, CommitError>>,
 }
 
-fn commit_batch(database: &Database, revision: &AtomicU64, batch: Vec<Pending>) {
-    let mut next = revision.load(Ordering::Acquire);
+fn commit_batch(database: &Database, clock: &Clock, batch: Vec<Pending>) {
+    let mut next = clock.revision.load(Ordering::Acquire);
     // What this batch has already done to a key, before anyone else can see it.
     let mut overlay: BTreeMap<String, Option<Arc<Object>>> = BTreeMap::new();
     let mut accepted = Vec::with_capacity(batch.len());

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use serde_json::{Map, Value};
 use thiserror::Error;
+use tokio::sync::watch;
 
 pub use bucket::{Bucket, Event, EventKind, Listing, Range};
 pub use disk::FORMAT;
@@ -115,11 +116,24 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
+/// The newest revision, and a wake-up for those who follow everything.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// The revision of the last visible write.
+    pub(crate) revision: AtomicU64,
+    pub(crate) changed: watch::Sender<u64>,
+}
+
+impl Clock {
+    fn new(revision: u64) -> Arc<Self> {
+        Arc::new(Self { revision: AtomicU64::new(revision), changed: watch::Sender::new(revision) })
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     buckets: RwLock<BTreeMap<Arc<str>, Arc<Bucket>>>,
-    /// The revision of the last visible write.
-    revision: Arc<AtomicU64>,
+    clock: Arc<Clock>,
     /// Serialises writers of the in-memory form: revisions become visible in order.
     commit: Mutex<()>,
     /// The revision at which this process began to keep logs.
@@ -140,7 +154,7 @@ impl Store {
         Self {
             inner: Arc::new(Inner {
                 buckets: RwLock::default(),
-                revision: Arc::new(AtomicU64::new(1)),
+                clock: Clock::new(1),
                 commit: Mutex::default(),
                 began: 0,
                 disk: None,
@@ -151,19 +165,19 @@ impl Store {
     /// A store in a directory: every commit is on disk before it is answered or seen.
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let opened = disk::open(directory)?;
-        let revision = Arc::new(AtomicU64::new(opened.revision));
+        let clock = Clock::new(opened.revision);
         let mut buckets: BTreeMap<Arc<str>, Arc<Bucket>> = BTreeMap::new();
         for (name, objects) in opened.objects {
             let name: Arc<str> = name.into();
-            let bucket = Bucket::new(name.clone(), revision.clone());
+            let bucket = Bucket::new(name.clone(), clock.clone());
             bucket.load(objects, opened.revision);
             buckets.insert(name, Arc::new(bucket));
         }
-        let disk = disk::Writer::start(opened.database, revision.clone());
+        let disk = disk::Writer::start(opened.database, clock.clone());
         Ok(Self {
             inner: Arc::new(Inner {
                 buckets: RwLock::new(buckets),
-                revision,
+                clock,
                 commit: Mutex::default(),
                 began: opened.revision,
                 disk: Some(disk),
@@ -174,7 +188,13 @@ impl Store {
     /// The revision of the newest visible write.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.inner.revision.load(Ordering::Acquire)
+        self.inner.clock.revision.load(Ordering::Acquire)
+    }
+
+    /// Wakes on every change of anything.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.inner.clock.changed.subscribe()
     }
 
     /// The place of a group resource such as `pods` or `deployments.apps`, made on first use.
@@ -188,7 +208,7 @@ impl Store {
         buckets
             .entry(name.clone())
             .or_insert_with(|| {
-                let bucket = Bucket::new(name, self.inner.revision.clone());
+                let bucket = Bucket::new(name, self.inner.clock.clone());
                 bucket.load(Vec::new(), self.inner.began);
                 Arc::new(bucket)
             })
