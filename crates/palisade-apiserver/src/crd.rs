@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
-use serde_json::{Map, Value, json};
+use palisade_apimachinery::crd::establish::{self, FINALIZER};
+use palisade_apimachinery::Kind;
+use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::meta;
@@ -16,8 +18,6 @@ use crate::registry::{CRDS, Entry};
 use crate::storage::{Expect, Range};
 use crate::verbs::delete::delete_object;
 use crate::verbs::write::{self, Written};
-
-const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Accepts the names of a definition that was just written.
 pub(crate) async fn after_write(api: &Arc<Api>, entry: &Arc<Entry>, written: &Written) {
@@ -38,13 +38,15 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
         if meta::is_deleting(&live) {
             return;
         }
-        let mut object = live.clone();
-        set_status(&mut object, &conflicts(entry, &live));
+        let now = meta::now();
+        let object = match conflict(entry, &live) {
+            None if establish::is_established(&live) => return,
+            None => establish::establish(&entry.kind, &live, &now),
+            Some((reason, message)) => refused(&entry.kind, &live, reason, &message, &now),
+        };
         if object == live {
             return;
         }
-        let manager = Manager { name: "kube-apiserver", subresource: "status", now: &meta::now() };
-        apply::on_update(&entry.kind, Some(&live), &mut object, &manager);
         if write::commit(api, entry, name, Expect::Revision(stored.revision), &object, false).await.is_ok() {
             return;
         }
@@ -52,7 +54,7 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
 }
 
 /// Which of the wanted names another definition of the group has.
-fn conflicts(entry: &Entry, definition: &Value) -> Option<(&'static str, String)> {
+fn conflict(entry: &Entry, definition: &Value) -> Option<(&'static str, String)> {
     let group = definition.pointer("/spec/group");
     let own = meta::meta_text(definition, "name");
     let names = |d: &Value| d.pointer("/spec/names").cloned().unwrap_or_default();
@@ -76,50 +78,26 @@ fn conflicts(entry: &Entry, definition: &Value) -> Option<(&'static str, String)
     None
 }
 
-fn set_status(definition: &mut Value, conflict: &Option<(&'static str, String)>) {
-    let names = definition.pointer("/spec/names").cloned().unwrap_or_default();
-    let Some(object) = definition.as_object_mut() else { return };
-    let status = object.entry("status").or_insert_with(|| json!({}));
-    let Some(status) = status.as_object_mut() else { return };
-    match conflict {
-        None => {
-            status.insert("acceptedNames".to_owned(), names);
-            condition(status, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
-            let reason = "InitialNamesAccepted";
-            condition(status, "Established", "True", reason, "the initial names have been accepted");
-        }
-        Some((reason, message)) => {
-            condition(status, "NamesAccepted", "False", reason, message);
-            if !has_condition(status, "Established") {
-                condition(status, "Established", "False", "NotAccepted", "not all names are accepted");
-            }
-        }
+/// The definition with the condition that its names are taken.
+fn refused(kind: &Kind, live: &Value, reason: &str, message: &str, now: &str) -> Value {
+    let mut object = live.clone();
+    let condition = |name: &str, reason: &str, message: &str| {
+        json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now})
+    };
+    let known = object.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
+    if known {
+        return object;
     }
-}
-
-fn has_condition(status: &Map<String, Value>, kind: &str) -> bool {
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c.get("type").and_then(Value::as_str) == Some(kind))
-}
-
-/// Sets a condition; its time only changes with its status.
-fn condition(status: &mut Map<String, Value>, kind: &str, value: &str, reason: &str, message: &str) {
-    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    if !conditions.is_array() {
-        *conditions = json!([]);
+    let conditions = json!([
+        condition("NamesAccepted", reason, message),
+        condition("Established", "NotAccepted", "not all names are accepted"),
+    ]);
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.insert("conditions".to_owned(), conditions);
     }
-    let Some(conditions) = conditions.as_array_mut() else { return };
-    let is = |c: &Value| c.get("type").and_then(Value::as_str) == Some(kind);
-    let old = conditions.iter().position(is);
-    let same = old.and_then(|at| conditions.get(at)).filter(|c| c.get("status").and_then(Value::as_str) == Some(value));
-    let time = same.and_then(|c| c.get("lastTransitionTime").cloned()).unwrap_or_else(|| meta::now().into());
-    let new = json!({
-        "type": kind, "status": value, "lastTransitionTime": time, "reason": reason, "message": message,
-    });
-    match old.and_then(|at| conditions.get_mut(at)) {
-        Some(place) => *place = new,
-        None => conditions.push(new),
-    }
+    let manager = Manager { name: "kube-apiserver", subresource: "status", now };
+    apply::on_update(kind, Some(live), &mut object, &manager);
+    object
 }
 
 /// Marks a definition for deletion: its objects go first.
@@ -132,9 +110,7 @@ pub(crate) fn begin_deletion(definition: &mut Value) {
     meta::edit_metadata(definition, |metadata| {
         metadata.insert("deletionTimestamp".to_owned(), meta::now().into());
     });
-    let Some(status) = definition.get_mut("status").and_then(Value::as_object_mut) else { return };
-    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    condition(status, "Terminating", "True", "InstanceDeletionPending", message);
+    establish::terminate(definition, &meta::now());
 }
 
 /// Removes the objects of definitions that are being deleted, and then the definitions.

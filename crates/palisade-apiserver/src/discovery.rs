@@ -209,7 +209,7 @@ fn kinds_of<'a>(served: &'a Served, group: &str, version: &str) -> impl Iterator
 
 /// Tells clients that two servers store the same thing.
 fn storage_version_hash(kind: &Kind) -> String {
-    let text = format!("{}/{}/{}", kind.group, kind.storage_version(), kind.kind);
+    let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
     let hash = digest(&SHA256, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }

@@ -127,12 +127,12 @@ impl Registry {
         let mut entries: Vec<Arc<Entry>> = builtin.map(Arc::new).collect();
         for definition in self.definitions.list(&Range::All).objects {
             let definition = Value::Object(definition.parse());
-            if !is_established(&definition) {
+            if !palisade_apimachinery::crd::establish::is_established(&definition) {
                 continue;
             }
             let terminating = crate::meta::is_deleting(&definition);
             for kind in palisade_apimachinery::crd::kinds(&definition, self.scheme.version()) {
-                entries.push(Arc::new(Entry::new(Arc::new(kind), &self.store, terminating)));
+                entries.push(Arc::new(Entry::new(kind, &self.store, terminating)));
             }
         }
         let by_path = entries
@@ -143,14 +143,4 @@ impl Registry {
         *write(&self.served) = served.clone();
         served
     }
-}
-
-/// Whether the names of a definition were accepted and its resource may be used.
-#[must_use]
-pub fn is_established(definition: &Value) -> bool {
-    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        condition.get("type").and_then(Value::as_str) == Some("Established")
-            && condition.get("status").and_then(Value::as_str) == Some("True")
-    })
 }

@@ -1,6 +1,6 @@
 //! Which objects of a range are meant: label and field selectors over stored objects, without parsing them.
 
-use palisade_apimachinery::selector::{self, FieldSelector, LabelSelector};
+use palisade_apimachinery::selector::{FieldSelector, LabelSelector};
 use palisade_apimachinery::{Kind, Status};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ impl Selection {
     pub fn parse(kind: &Kind, query: &Query) -> Result<Self, Box<Status>> {
         let labels = query.get("labelSelector").map(LabelSelector::parse).transpose()?;
         let fields = query.get("fieldSelector").map(|text| FieldSelector::parse(kind, text)).transpose()?;
-        let names = if fields.is_some() { selector::selectable_fields(kind) } else { Vec::new() };
+        let names = if fields.is_some() { kind.selectable_fields() } else { Vec::new() };
         Ok(Self { labels, fields, names })
     }
 
@@ -34,14 +34,14 @@ impl Selection {
     /// The one name that is meant, if there is one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.fields.as_ref()?.exact("metadata.name")
+        self.fields.as_ref()?.exact_name()
     }
 
     /// Whether an object is meant.
     #[must_use]
     pub fn matches(&self, object: &Object) -> bool {
-        self.labels.as_ref().is_none_or(|labels| labels.matches(|key| object.label(key)))
-            && self.fields.as_ref().is_none_or(|fields| fields.matches(|name| self.field(object, name)))
+        self.labels.as_ref().is_none_or(|labels| labels.matches_with(|key| object.label(key)))
+            && self.fields.as_ref().is_none_or(|fields| fields.matches_with(|name| self.field(object, name)))
     }
 
     fn field<'a>(&self, object: &'a Object, name: &str) -> &'a str {
@@ -59,5 +59,5 @@ impl Selection {
 /// The values of the kind's selectable fields, in order.
 #[must_use]
 pub fn selectable_values(kind: &Kind, object: &Value) -> Vec<String> {
-    selector::selectable_fields(kind).iter().map(|name| selector::field_value(kind, object, name)).collect()
+    kind.selectable_fields().iter().map(|field| kind.field_value(object, field)).collect()
 }

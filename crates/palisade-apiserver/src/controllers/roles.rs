@@ -40,8 +40,8 @@ pub(super) async fn aggregate(api: &Arc<Api>, seen: &mut u64) {
 fn union(roles: &[Arc<Object>], own: &Object, selectors: &Value) -> Value {
     let mut rules: Vec<Value> = Vec::new();
     for selector in selectors.as_array().into_iter().flatten() {
-        let Ok(selector) = LabelSelector::from_value(selector) else { continue };
-        for role in roles.iter().filter(|r| r.key() != own.key() && selector.matches(|key| r.label(key))) {
+        let selector = LabelSelector::from_object(selector);
+        for role in roles.iter().filter(|r| r.key() != own.key() && selector.matches_with(|key| r.label(key))) {
             for rule in role.parse().get("rules").and_then(Value::as_array).into_iter().flatten() {
                 if !rules.contains(rule) {
                     rules.push(rule.clone());

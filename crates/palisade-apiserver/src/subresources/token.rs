@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::apply::{self, Manager};
+use palisade_apimachinery::apply::Manager;
 use palisade_apimachinery::status::GroupName;
 use palisade_apimachinery::{FieldError, Status};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::Call;
 use crate::auth::token::{BoundObject, Claims, ISSUER, Private};
@@ -18,7 +18,7 @@ use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::storage::Object;
 use crate::verbs::get;
-use crate::verbs::write::{Writer, decode_body};
+use crate::verbs::write::{Writer, untyped_body};
 
 const KIND: GroupName<'static> = GroupName::new("authentication.k8s.io", "TokenRequest");
 /// Upstream's limits.
@@ -29,13 +29,9 @@ const DEFAULT: i64 = 3600;
 /// Answers with the request and the token in its status.
 pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let options = WriteOptions::parse(call.query, "CreateOptions", call.api.version, false)?;
-    let scheme = call.api.registry.scheme();
-    let kind = scheme.by_kind(KIND.group, "v1", KIND.name).ok_or_else(Status::page_not_found)?;
-    let mut request = decode_body(call, kind, options.validation)?.object;
-    kind.default(&mut request);
+    let mut request = untyped_body(call)?;
     let writer = Writer::new(call, entry, "token", options);
-    let manager: Manager<'_> = writer.manager();
-    apply::on_update(kind, None, &mut request, &manager);
+    own_fields(&mut request, &writer.manager());
     let account = get::find(call, entry)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT);
     let field = "spec.expirationSeconds";
@@ -80,6 +76,37 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
     let mut reply = Reply::json(201, &request);
     writer.annotate(&mut reply);
     Ok(reply)
+}
+
+/// The fields a client set belong to it, and so does the expiry it left to the default.
+fn own_fields(request: &mut Value, manager: &Manager<'_>) {
+    let Some(request) = request.as_object_mut() else { return };
+    request.insert("apiVersion".to_owned(), "authentication.k8s.io/v1".into());
+    request.insert("kind".to_owned(), KIND.name.into());
+    let spec = request.entry("spec").or_insert_with(|| json!({}));
+    let Some(spec) = spec.as_object_mut() else { return };
+    spec.entry("expirationSeconds").or_insert_with(|| DEFAULT.into());
+    let mut owned = Map::new();
+    for (field, value) in spec.iter().filter(|(_, value)| !value.is_null()) {
+        let inner = match value {
+            Value::Object(reference) => {
+                let inner = reference.keys().map(|key| (format!("f:{key}"), json!({})));
+                inner.chain([(".".to_owned(), json!({}))]).collect::<Map<_, _>>().into()
+            }
+            _ => json!({}),
+        };
+        owned.insert(format!("f:{field}"), inner);
+    }
+    let entry = json!({
+        "manager": if manager.name.is_empty() { "unknown" } else { manager.name },
+        "operation": "Update",
+        "apiVersion": "authentication.k8s.io/v1",
+        "time": manager.now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": owned},
+        "subresource": "token",
+    });
+    request.insert("metadata".to_owned(), json!({"managedFields": [entry]}));
 }
 
 fn complete(request: &mut Value, account: &Object, audiences: &[String], seconds: i64) {

@@ -1,0 +1,1 @@
+//! Real kubectl against the server.
