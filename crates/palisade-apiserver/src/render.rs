@@ -84,8 +84,19 @@ pub fn typed_json(prefix: &str, json: &[u8], line_feed: bool) -> Bytes {
 /// The metadata of an object alone.
 #[must_use]
 pub fn partial(object: &Value, version: &str) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    hide_conversion_annotations(&mut metadata);
     json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+}
+
+/// Upstream adds this one only to whole objects, when it converts them.
+fn hide_conversion_annotations(metadata: &mut Value) {
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove("deprecated.daemonset.template.generation");
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
 }
 
 /// Objects as rows.

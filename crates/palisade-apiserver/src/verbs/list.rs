@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use palisade_apimachinery::Status;
 use palisade_apimachinery::status::Cause;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ use crate::registry::Entry;
 use crate::render;
 use crate::selection::Selection;
 use crate::storage::{Listing, Object, Range, RevisionError};
+
+/// Go does not look at the bits left over at the end.
+const GO_BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// The version of our continue tokens, upstream's.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
@@ -136,7 +140,7 @@ fn encode_token(revision: u64, last: &str) -> String {
 
 fn decode_token(token: &str) -> Result<Token, Box<Status>> {
     let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
+    let bytes = GO_BASE64.decode(token).map_err(|error| {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) => at,
             _ => token.len().saturating_sub(1),

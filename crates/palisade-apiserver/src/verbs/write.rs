@@ -157,6 +157,8 @@ impl<'a> Writer<'a> {
         if self.entry.terminating {
             return Err(Status::method_not_supported(kind.resource_name(), "create"));
         }
+        // A body of `null` is an empty object.
+        meta::edit_metadata(&mut object, |_| {});
         rest::on_create_request(kind, &mut object, &self.call.info.namespace)?;
         kind.default(&mut object);
         apply::on_update(kind, None, &mut object, &self.manager());

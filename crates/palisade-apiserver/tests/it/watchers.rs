@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{admin, config_map, get, send, start};
 
 const WATCHERS: usize = 1000;
-const WRITES: usize = 300;
+const WRITES: usize = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watchers_see_every_event_once_and_in_order() {
@@ -18,14 +18,14 @@ async fn a_thousand_watchers_see_every_event_once_and_in_order() {
     send(&client, "POST", path, &config_map("w", "start")).await;
     let list = get(&client, path).await;
     let version = list.body["metadata"]["resourceVersion"].as_str().expect("version").to_owned();
-    let watch = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=60");
+    let watch = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=600");
     let mut watchers = Vec::new();
     for _ in 0..WATCHERS {
         watchers.push(client.watch(&watch).await.expect("watch"));
     }
     let reading: Vec<_> = watchers
         .into_iter()
-        .map(|watch| tokio::spawn(watch.collect(WRITES, Duration::from_secs(30))))
+        .map(|watch| tokio::spawn(watch.collect(WRITES, Duration::from_secs(60))))
         .collect();
     let began = Instant::now();
     for n in 0..WRITES {
