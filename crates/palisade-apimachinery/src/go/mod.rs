@@ -2,6 +2,8 @@
 //!
 //! Upstream's messages are full of values formatted by Go's `fmt` and `encoding/json`; they are reproduced here once.
 
+pub mod time;
+
 use std::fmt::Write as _;
 
 use serde_json::Value;
