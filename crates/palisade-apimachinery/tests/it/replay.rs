@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
+/// The namespace scenarios live in.
+pub(crate) const NAMESPACE: &str = "scenario";
+
 pub(crate) struct Server {
     scheme: Scheme,
     custom: Vec<Arc<Kind>>,
@@ -36,6 +39,13 @@ struct Target {
 impl Server {
     pub(crate) fn new(version: KubeVersion) -> Self {
         Self { scheme: Scheme::new(version), custom: Vec::new(), objects: BTreeMap::new(), counter: 0 }
+    }
+
+    pub(crate) fn create_namespace(&mut self) {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let request = json!({"method": "POST", "path": "/api/v1/namespaces", "body": body});
+        let answer = self.answer(&request).unwrap();
+        assert_eq!(answer.code, 201, "{}", answer.body);
     }
 
     /// Answers a recorded request, or `None` if it needs a real server.
@@ -116,7 +126,7 @@ impl Server {
         }
         let namespace_missing = kind.namespaced
             && !target.namespace.is_empty()
-            && target.namespace != "<NS>";
+            && target.namespace != NAMESPACE;
         match (method, target.subresource.as_str()) {
             ("GET", "") if !target.name.is_empty() => Some(match self.objects.get(&key) {
                 Some(object) if as_table(request) => {
