@@ -1,0 +1,4 @@
+//! Black-box tests of the object machinery.
+
+mod recordings;
+mod replay;
