@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use palisade_apimachinery::{Status, table};
-use serde_json::{Map, Value, json};
+use palisade_apimachinery::Status;
+use palisade_apimachinery::table::{self, IncludeObject};
+use serde_json::{Value, json};
 
 use crate::api::Call;
 use crate::http::body::Body;
@@ -109,25 +110,26 @@ pub fn table_of(
     query: &Query,
     columns: bool,
 ) -> Value {
-    let now = jiff::Timestamp::now().as_second();
-    let mut printed = table::table(&entry.kind, objects, now);
-    let include = query.get("includeObject").unwrap_or("Metadata");
-    let rows = printed.rows.drain(..).zip(objects).map(|(cells, object)| {
-        let object = match include {
-            "None" => Value::Null,
-            "Object" => object.clone(),
-            _ => partial(object, version),
-        };
-        json!({"cells": cells, "object": object})
-    });
-    let mut document = Map::new();
-    document.insert("kind".to_owned(), "Table".into());
-    document.insert("apiVersion".to_owned(), format!("meta.k8s.io/{version}").into());
-    document.insert("metadata".to_owned(), list_metadata);
-    document.insert("rows".to_owned(), rows.collect::<Vec<_>>().into());
-    let columns = if columns { printed.columns.to_value() } else { Value::Null };
-    document.insert("columnDefinitions".to_owned(), columns);
-    Value::Object(document)
+    let include = match query.get("includeObject") {
+        Some("None") => IncludeObject::None,
+        Some("Object") => IncludeObject::Object,
+        _ => IncludeObject::Metadata,
+    };
+    let objects: Vec<&Value> = objects.iter().collect();
+    let mut document = table::table(&entry.kind, &objects, include, &meta::now(), &list_metadata);
+    let Value::Object(fields) = &mut document else { return document };
+    fields.insert("apiVersion".to_owned(), format!("meta.k8s.io/{version}").into());
+    if !columns {
+        fields.insert("columnDefinitions".to_owned(), Value::Null);
+    }
+    if include == IncludeObject::Metadata {
+        for row in fields.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(metadata) = row.pointer_mut("/object/metadata") {
+                hide_conversion_annotations(metadata);
+            }
+        }
+    }
+    document
 }
 
 /// The objects of a list, with the list's own metadata.

@@ -84,6 +84,17 @@ pub fn patch(
     }
 }
 
+/// Applies a patch to a document that has no kind of its own here, such as a `Scale`; strategic patches merge.
+pub fn untyped(live: &Value, patch_type: PatchType, body: &[u8]) -> Result<Value> {
+    if patch_type == PatchType::Json {
+        return Ok(json::apply(live, body, FieldValidation::Ignore)?.0);
+    }
+    let (patch, _) = merge::read(body, FieldValidation::Ignore)?;
+    let mut patched = live.clone();
+    merge::apply(&mut patched, patch);
+    Ok(patched)
+}
+
 /// Upstream reports errors of the patched object with an empty kind and name.
 fn invalid_patch(kind: &Kind, shown: String, why: String) -> Box<Status> {
     let error = FieldError::invalid("patch", BadValue::Text(shown), why);
