@@ -131,8 +131,11 @@ pub trait Plugin: Send + Sync {
 /// Rules about objects that are part of storing them, not of admission: they cannot be switched off. Upstream
 /// keeps them in the strategies of pods and of the kinds with pod templates.
 pub trait ObjectRules: Send + Sync {
-    /// Completes an object before it is validated, such as copying between annotations and fields.
-    fn prepare(&self, _: &Kind, _subresource: &str, _object: &mut Value, _old: Option<&Value>) {}
+    /// Completes an object before it is validated, such as copying between annotations and fields. What it returns is
+    /// told to the user even if the object is refused.
+    fn prepare(&self, _: &Kind, _subresource: &str, _object: &mut Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Further field errors.
     fn validate(&self, _: &Kind, _subresource: &str, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {

@@ -36,6 +36,7 @@ mod openapi;
 mod openapi_proto;
 pub mod options;
 pub mod plugins;
+pub mod pod_security;
 pub mod registry;
 pub mod render;
 mod router;

@@ -8,9 +8,15 @@ use crate::api::Call;
 use crate::meta;
 
 /// Completes and validates a new object; returns warnings.
-pub(crate) fn before_create(call: &Call<'_>, kind: &Kind, object: &mut Value, now: &str) -> Result<Vec<String>, Box<Status>> {
+pub(crate) fn before_create(
+    call: &Call<'_>,
+    kind: &Kind,
+    object: &mut Value,
+    now: &str,
+    told: &mut Vec<String>,
+) -> Result<Vec<String>, Box<Status>> {
     let rules = &call.api.rules;
-    rules.prepare(kind, "", object, None);
+    told.extend(rules.prepare(kind, "", object, None));
     let extra = Extra {
         errors: rules.validate(kind, "", object, None),
         warnings: rules.warnings(kind, "", object, None),
@@ -31,9 +37,10 @@ pub(crate) fn before_update(
     subresource: &str,
     object: &mut Value,
     old: &Value,
+    told: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
     let rules = &call.api.rules;
-    rules.prepare(kind, subresource, object, Some(old));
+    told.extend(rules.prepare(kind, subresource, object, Some(old)));
     let extra = Extra {
         errors: rules.validate(kind, subresource, object, Some(old)),
         warnings: rules.warnings(kind, subresource, object, Some(old)),

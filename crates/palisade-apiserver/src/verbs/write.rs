@@ -172,7 +172,13 @@ impl<'a> Writer<'a> {
         let before_naming = object.clone();
         for attempt in 0..8 {
             object.clone_from(&before_naming);
-            let warnings = strategy::before_create(self.call, kind, &mut object, &self.now)?;
+            // What was told at the first attempt need not be told again.
+            let mut told = Vec::new();
+            let prepared = strategy::before_create(self.call, kind, &mut object, &self.now, &mut told);
+            if attempt == 0 {
+                self.notes.warnings.append(&mut told);
+            }
+            let warnings = prepared?;
             self.check_escalation(&object, None)?;
             if attempt == 0 {
                 self.judge(Operation::Create, Some(&object), None)?;
@@ -218,7 +224,7 @@ impl<'a> Writer<'a> {
             let conditional = self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live))?;
             let warnings =
-                strategy::before_update(self.call, kind, self.subresource, &mut object, &live)?;
+                strategy::before_update(self.call, kind, self.subresource, &mut object, &live, &mut self.notes.warnings)?;
             self.check_escalation(&object, Some(&live))?;
             self.judge(Operation::Update, Some(&object), Some(&live))?;
             self.notes.warnings.extend(warnings);
