@@ -122,7 +122,8 @@ fn finish(
     let mut strict: Vec<String> =
         duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
     strict.extend(problems.strict);
-    let mut object = object;
+    // `null` decodes to an object with nothing set.
+    let mut object = if object.is_null() { kind.zero() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
     let warnings = settle(strict, validation, |list| {

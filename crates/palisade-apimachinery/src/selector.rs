@@ -38,8 +38,8 @@ enum Operator {
 }
 
 impl Requirement {
-    fn matches(&self, labels: Option<&Value>) -> bool {
-        let value = labels.and_then(|l| l.get(&self.key)).and_then(Value::as_str);
+    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let value = label(&self.key);
         let contains = |v: &str| self.values.iter().any(|w| w == v);
         match self.operator {
             Operator::In | Operator::Equals => value.is_some_and(contains),
@@ -124,7 +124,12 @@ impl LabelSelector {
     /// Whether labels fit.
     #[must_use]
     pub fn matches_labels(&self, labels: Option<&Value>) -> bool {
-        self.requirements.iter().all(|r| r.matches(labels))
+        self.matches_with(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
+    }
+
+    /// Whether labels fit that are kept in another form.
+    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|r| r.matches(&label))
     }
 }
 
@@ -437,6 +442,11 @@ impl FieldSelector {
         self.terms.iter().all(|(field, equal, value)| (kind.field_value(object, field) == *value) == *equal)
     }
 
+    /// Whether an object fits whose selectable fields are kept in another form.
+    pub fn matches_with<'a>(&self, value_of: impl Fn(&str) -> &'a str) -> bool {
+        self.terms.iter().all(|(field, equal, value)| (value_of(field) == value) == *equal)
+    }
+
     /// The name it asks for, if it asks for one: a list becomes a get.
     #[must_use]
     pub fn exact_name(&self) -> Option<&str> {
@@ -488,6 +498,8 @@ fn unescape(text: &str) -> Parsed<String> {
 fn extra_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match (group, kind) {
         ("", "Pod") => &[
+            // An old name of `spec.nodeName`.
+            "spec.host",
             "spec.hostNetwork",
             "spec.nodeName",
             "spec.restartPolicy",
@@ -548,6 +560,17 @@ impl Kind {
             }
     }
 
+    /// The fields besides name and namespace that lists can be filtered by.
+    #[must_use]
+    pub fn selectable_fields(&self) -> Vec<String> {
+        let custom = match &self.body {
+            Body::Custom(custom) => custom.selectable.as_slice(),
+            Body::Builtin(_) => &[],
+        };
+        let custom = custom.iter().map(|path| path.text().trim_start_matches('.').to_owned());
+        extra_fields(&self.group, &self.kind).iter().map(|field| (*field).to_owned()).chain(custom).collect()
+    }
+
     /// Kinds with fields of their own say less about the ones they do not know.
     fn unknown_field(&self, field: &str) -> String {
         let own = !extra_fields(&self.group, &self.kind).is_empty();
@@ -563,7 +586,9 @@ impl Kind {
         }
     }
 
-    fn field_value(&self, object: &Value, field: &str) -> String {
+    /// The value of a selectable field, as selectors compare it.
+    #[must_use]
+    pub fn field_value(&self, object: &Value, field: &str) -> String {
         let text = |value: Option<&Value>| match value {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Null) | None => String::new(),
@@ -583,6 +608,7 @@ impl Kind {
                 let component = text(object.pointer("/source/component"));
                 if component.is_empty() { text(object.get("reportingComponent")) } else { component }
             }
+            "spec.host" => text(object.pointer("/spec/nodeName")),
             "status.podIPs" => text(object.pointer("/status/podIPs/0/ip")),
             _ => text(found),
         }

@@ -84,6 +84,19 @@ pub fn patch(
     }
 }
 
+/// Applies a JSON or merge patch to a document that is no kind of its own (`Scale`).
+pub fn untyped(live: &Value, patch_type: PatchType, body: &[u8]) -> Result<Value> {
+    match patch_type {
+        PatchType::Json => json::apply(live, body, FieldValidation::Ignore).map(|(value, _)| value),
+        _ => {
+            let (patch, _) = merge::read(body, FieldValidation::Warn)?;
+            let mut patched = live.clone();
+            merge::apply(&mut patched, patch);
+            Ok(patched)
+        }
+    }
+}
+
 /// Upstream reports errors of the patched object with an empty kind and name.
 fn invalid_patch(kind: &Kind, shown: String, why: String) -> Box<Status> {
     let error = FieldError::invalid("patch", BadValue::Text(shown), why);
@@ -218,14 +231,4 @@ mod go_ordered {
             scalar => out.push_str(&go::json(scalar)),
         }
     }
-}
-
-/// Applies a merge patch to a value, for objects that are no kind of their own (`Scale`).
-pub fn merge_values(target: &mut Value, patch: Value) {
-    merge::apply(target, patch);
-}
-
-/// Applies a JSON patch to any document.
-pub fn json_values(target: &Value, body: &[u8]) -> Result<Value> {
-    json::apply(target, body, FieldValidation::Ignore).map(|(value, _)| value)
 }
