@@ -13,6 +13,7 @@ mod internal;
 pub mod pod;
 mod rbac;
 mod registry;
+mod unified_diff;
 mod workload;
 
 use serde_json::Value;

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::containers;
 use super::validate::validate_metadata_and_spec;
 use crate::kinds::internal;
 use crate::rest::meta;
@@ -130,7 +129,7 @@ fn unchangeable(munged: &Value, old: &Value, version: crate::KubeVersion) -> Str
         "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, \
          `spec.activeDeadlineSeconds` or `spec.tolerations` (only additions to existing tolerations)"
     };
-    format!("{head}\n{}", internal::diff("core.PodSpec", old, munged, version))
+    format!("{head}\n{}", internal::diff("PodSpec", old, munged, version))
 }
 
 fn validate_added_tolerations(new: &[Value], old: &[Value], errors: &mut Errors) {
@@ -169,7 +168,7 @@ fn validate_gates(spec: &Value, old: &Value, errors: &mut Errors) {
 
 fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     meta::validate_update(new, old, errors);
-    validate_metadata_and_spec_without_duplicates(new, errors);
+    validate_metadata_and_spec(new, errors);
     let empty = Value::Null;
     let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
     let at = SPEC.field("ephemeralContainers");
@@ -180,18 +179,13 @@ fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
             None => errors
                 .forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n")),
             Some(after) if after != before => {
-                let diff = internal::diff("core.EphemeralContainer", before, after, errors.version);
+                let diff = internal::diff("EphemeralContainer", before, after, errors.version);
                 errors
                     .forbidden(&at, format!("existing ephemeral containers {name} may not be changed\n{diff}"));
             }
             Some(_) => {}
         }
     }
-}
-
-fn validate_metadata_and_spec_without_duplicates(new: &Value, errors: &mut Errors) {
-    validate_metadata_and_spec(new, errors);
-    let _ = containers::validate_ephemeral;
 }
 
 fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
