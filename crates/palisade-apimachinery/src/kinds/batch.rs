@@ -191,7 +191,11 @@ fn validate_generated(object: &Value, spec: &Value, errors: &mut Errors) {
     if let Some(selector) = spec.child("selector")
         && !LabelSelector::from_object(selector).matches_labels(Some(&Value::Object(expected)))
     {
-        errors.invalid(&SPEC.field("selector"), BadValue::Json(selector.clone()), "`selector` not auto-generated");
+        errors.invalid(
+            &SPEC.field("selector"),
+            BadValue::Json(selector.clone()),
+            "`selector` not auto-generated",
+        );
     }
 }
 
@@ -233,10 +237,7 @@ fn validate_job_spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         if mode == "Indexed" {
             if spec.child("completions").is_none() {
-                errors.required(
-                    &at.field("completions"),
-                    "when completion mode is Indexed",
-                );
+                errors.required(&at.field("completions"), "when completion mode is Indexed");
             }
             if let Some(parallelism) = spec.int("parallelism").filter(|p| *p > 100_000) {
                 errors.invalid(
@@ -327,11 +328,7 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
             errors.invalid(&at, schedule, why);
         }
         if schedule.contains("TZ") && errors.version.at_least(25) {
-            errors.invalid(
-                &at,
-                schedule,
-                "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-            );
+            errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
         }
     }
     errors.non_negative(&SPEC.field("startingDeadlineSeconds"), spec.int("startingDeadlineSeconds"));

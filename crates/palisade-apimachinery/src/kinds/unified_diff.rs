@@ -11,11 +11,7 @@ pub(crate) fn unified(old: &str, new: &str) -> String {
     let mut out = String::new();
     for group in groups(&operations(&a, &b), 3) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        out.push_str(&format!(
-            "@@ -{} +{} @@\n",
-            range(first.a.0, last.a.1),
-            range(first.b.0, last.b.1)
-        ));
+        out.push_str(&format!("@@ -{} +{} @@\n", range(first.a.0, last.a.1), range(first.b.0, last.b.1)));
         for op in &group {
             if op.equal {
                 a[op.a.0..op.a.1].iter().for_each(|line| push(&mut out, ' ', line));
@@ -93,11 +89,7 @@ fn operations(a: &[String], b: &[String]) -> Vec<Op> {
                     last.a.1 = block_a + size;
                     last.b.1 = block_b + size;
                 }
-                _ => out.push(Op {
-                    equal: true,
-                    a: (block_a, block_a + size),
-                    b: (block_b, block_b + size),
-                }),
+                _ => out.push(Op { equal: true, a: (block_a, block_a + size), b: (block_b, block_b + size) }),
             }
         }
         (i, j) = (block_a + size, block_b + size);
@@ -159,17 +151,9 @@ fn groups(ops: &[Op], context: usize) -> Vec<Vec<Op>> {
     for op in ops {
         let length = op.a.1 - op.a.0;
         if op.equal && length > 2 * context {
-            group.push(Op {
-                equal: true,
-                a: (op.a.0, op.a.0 + context),
-                b: (op.b.0, op.b.0 + context),
-            });
+            group.push(Op { equal: true, a: (op.a.0, op.a.0 + context), b: (op.b.0, op.b.0 + context) });
             out.push(std::mem::take(&mut group));
-            group.push(Op {
-                equal: true,
-                a: (op.a.1 - context, op.a.1),
-                b: (op.b.1 - context, op.b.1),
-            });
+            group.push(Op { equal: true, a: (op.a.1 - context, op.a.1), b: (op.b.1 - context, op.b.1) });
         } else {
             group.push(op);
         }
@@ -187,7 +171,10 @@ mod tests {
 
     #[test]
     fn shows_changes_with_context() {
-        assert_eq!(unified("a\nb\nc\nd\ne\nf\ng", "a\nb\nc\nD\ne\nf\ng"), "@@ -1,7 +1,7 @@\n a\n b\n c\n-d\n+D\n e\n f\n g\n");
+        assert_eq!(
+            unified("a\nb\nc\nd\ne\nf\ng", "a\nb\nc\nD\ne\nf\ng"),
+            "@@ -1,7 +1,7 @@\n a\n b\n c\n-d\n+D\n e\n f\n g\n"
+        );
         assert_eq!(unified("a", "a"), "");
         assert_eq!(unified("a\nc", "a\nb\nc"), "@@ -1,2 +1,3 @@\n a\n+b\n c\n");
     }

@@ -26,15 +26,21 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         ("batch", "Job") => "Runs pods until enough of them succeeded.",
         ("batch", "CronJob") => "Makes jobs on a schedule.",
         ("rbac.authorization.k8s.io", "Role") => "Permissions inside a namespace.",
-        ("rbac.authorization.k8s.io", "ClusterRole") => "Permissions in the whole cluster, or to be bound per namespace.",
+        ("rbac.authorization.k8s.io", "ClusterRole") => {
+            "Permissions in the whole cluster, or to be bound per namespace."
+        }
         ("rbac.authorization.k8s.io", "RoleBinding") => "Grants a role inside a namespace.",
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => "Grants a cluster role everywhere.",
         ("coordination.k8s.io", "Lease") => "A lock with an expiry, for electing leaders.",
         ("policy", "PodSecurityPolicy") => "The predecessor of Pod Security admission; read up to v1.24.",
         ("policy", "PodDisruptionBudget") => "How many pods may be down at the same time on purpose.",
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "Adds a kind to this API server.",
-        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => "Webhooks that may change objects.",
-        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => "Webhooks that may refuse objects.",
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            "Webhooks that may change objects."
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            "Webhooks that may refuse objects."
+        }
         ("authorization.k8s.io", _) => "Asks whether something is allowed.",
         ("authentication.k8s.io", _) => "Asks who somebody is.",
         _ => return None,
@@ -72,8 +78,12 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.SeccompProfile", "localhostProfile") => {
             "Path of the profile below the kubelet's seccomp folder; only for type Localhost."
         }
-        ("core.AppArmorProfile", "type") => "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node).",
-        ("core.AppArmorProfile", "localhostProfile") => "Name of the loaded profile; only for type Localhost.",
+        ("core.AppArmorProfile", "type") => {
+            "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."
+        }
+        ("core.AppArmorProfile", "localhostProfile") => {
+            "Name of the loaded profile; only for type Localhost."
+        }
         ("core.PodSecurityContext" | "core.SecurityContext", "seccompProfile") => {
             "The seccomp profile that filters system calls."
         }
@@ -83,10 +93,14 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.PodSecurityContext" | "core.SecurityContext", "runAsNonRoot") => {
             "If true, a container that would run as root is not started."
         }
-        ("core.PodSecurityContext" | "core.SecurityContext", "runAsUser") => "The user id the processes run as.",
+        ("core.PodSecurityContext" | "core.SecurityContext", "runAsUser") => {
+            "The user id the processes run as."
+        }
         ("core.PodSecurityContext" | "core.SecurityContext", "runAsGroup") => "The primary group id.",
         ("core.PodSecurityContext" | "core.SecurityContext", "seLinuxOptions") => "The SELinux context.",
-        ("core.PodSecurityContext", "supplementalGroups") => "Groups the processes have besides the primary one.",
+        ("core.PodSecurityContext", "supplementalGroups") => {
+            "Groups the processes have besides the primary one."
+        }
         ("core.PodSecurityContext", "fsGroup") => "The group that owns the pod's volumes.",
         ("core.PodSecurityContext", "sysctls") => "Kernel parameters of the pod's namespaces.",
         ("core.SecurityContext", "privileged") => "Runs the container with everything the host may do.",
@@ -95,7 +109,9 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         }
         ("core.SecurityContext", "capabilities") => "Linux capabilities to add and drop.",
         ("core.SecurityContext", "readOnlyRootFilesystem") => "Mounts the root of the container read-only.",
-        ("core.SecurityContext", "procMount") => "How /proc is mounted: Default hides parts of it, Unmasked does not.",
+        ("core.SecurityContext", "procMount") => {
+            "How /proc is mounted: Default hides parts of it, Unmasked does not."
+        }
         ("core.Capabilities", "add") => "Capabilities added to those of the runtime.",
         ("core.Capabilities", "drop") => "Capabilities taken away; ALL takes all of them.",
         ("core.PodSpec", "hostNetwork") => "Joins the node's network namespace.",
@@ -109,7 +125,9 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.PodSpec", "nodeName") => "The node the pod is bound to.",
         ("core.PodSpec", "serviceAccountName") => "The identity of the pod's processes.",
         ("core.PodSpec", "restartPolicy") => "When containers are started again: Always, OnFailure or Never.",
-        ("core.Container", "securityContext") => "Security settings of this container; they win over the pod's.",
+        ("core.Container", "securityContext") => {
+            "Security settings of this container; they win over the pod's."
+        }
         ("core.Container", "image") => "The image to run.",
         ("core.Container", "name") => "A name that is unique in the pod.",
         ("core.Pod" | "apps.Deployment", "spec") => "What is wanted.",

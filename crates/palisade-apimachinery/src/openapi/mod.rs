@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::scheme::{Body, Kind};
 use crate::schema::{ListType, Schema, Struct, Type, TypeKind, builtin};
+use crate::scheme::{Body, Kind};
 use crate::version::KubeVersion;
 
 /// Which document is written: they differ in where references lead.
@@ -255,7 +255,10 @@ impl Writer {
                     ListType::Atomic => "atomic",
                     ListType::Set => "set",
                     ListType::Map(keys) => {
-                        map.insert("x-kubernetes-list-map-keys".into(), keys.iter().map(|k| Value::from(&**k)).collect());
+                        map.insert(
+                            "x-kubernetes-list-map-keys".into(),
+                            keys.iter().map(|k| Value::from(&**k)).collect(),
+                        );
                         "map"
                     }
                 };

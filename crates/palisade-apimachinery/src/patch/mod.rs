@@ -134,7 +134,8 @@ fn strategic_patch(kind: &Kind, live: &Value, body: &[u8], validation: FieldVali
     let (Value::Object(patch), Value::Object(original)) = (patch, live.clone()) else {
         return Err(Status::bad_request("invalid JSON document"));
     };
-    let patched = strategic::merge_map(original, patch, Some(kind.schema())).map_err(strategic::Error::into_status)?;
+    let patched =
+        strategic::merge_map(original, patch, Some(kind.schema())).map_err(strategic::Error::into_status)?;
     let mut problems = Problems::unstructured(kind.emulated);
     let mut object = read_typed(kind.schema(), Value::Object(patched), &mut problems)
         .map_err(|error| invalid_patch(kind, shown.clone(), error.to_string()))?;
@@ -183,8 +184,8 @@ mod go_ordered {
     use serde_json::Value;
 
     use crate::go;
-    use crate::scheme::Kind;
     use crate::schema::{TypeKind, TypeRef};
+    use crate::scheme::Kind;
 
     pub(super) fn render(kind: &Kind, value: &Value, merge: Option<&Value>) -> String {
         let mut out = String::new();
@@ -218,7 +219,8 @@ mod go_ordered {
                 out.push('}');
             }
             Value::Array(items) => {
-                let item = of.filter(|of| matches!(of.ty.kind, TypeKind::List { .. })).and_then(TypeRef::item);
+                let item =
+                    of.filter(|of| matches!(of.ty.kind, TypeKind::List { .. })).and_then(TypeRef::item);
                 out.push('[');
                 for (i, value) in items.iter().enumerate() {
                     if i > 0 {

@@ -123,17 +123,20 @@ impl Server {
         // Users, media types, pages and the like are the server's.
         if request.get("impersonateUser").is_some()
             || request["accept"].as_str().is_some_and(|a| a.contains("as=Partial") || a == "text/html")
-            || ["limit", "continue", "resourceVersion", "resourceVersionMatch"].iter().any(|k| query.contains_key(*k))
+            || ["limit", "continue", "resourceVersion", "resourceVersionMatch"]
+                .iter()
+                .any(|k| query.contains_key(*k))
         {
             return None;
         }
         let content_type = request["contentType"].as_str().unwrap_or_default();
-        if !["", "application/json"].contains(&content_type) && PatchType::from_content_type(content_type).is_none() {
+        if !["", "application/json"].contains(&content_type)
+            && PatchType::from_content_type(content_type).is_none()
+        {
             return None;
         }
-        let namespace_missing = kind.namespaced
-            && !target.namespace.is_empty()
-            && target.namespace != NAMESPACE;
+        let namespace_missing =
+            kind.namespaced && !target.namespace.is_empty() && target.namespace != NAMESPACE;
         match (method, target.subresource.as_str()) {
             ("GET", "") if !target.name.is_empty() => Some(match self.objects.get(&key) {
                 Some(object) if as_table(request) => {
@@ -198,13 +201,18 @@ impl Server {
         let items: Vec<&Value> = self
             .objects
             .iter()
-            .filter(|((r, ns, _), _)| *r == resource && (target.namespace.is_empty() || *ns == target.namespace))
+            .filter(|((r, ns, _), _)| {
+                *r == resource && (target.namespace.is_empty() || *ns == target.namespace)
+            })
             .map(|(_, object)| object)
             .filter(|o| labels.matches(o) && fields.matches(kind, o))
             .collect();
         if as_table(request) {
             let items: Vec<Value> = items.into_iter().cloned().collect();
-            return Ok((200, print(kind, &items, query.get("includeObject").map_or("Metadata", String::as_str))));
+            return Ok((
+                200,
+                print(kind, &items, query.get("includeObject").map_or("Metadata", String::as_str)),
+            ));
         }
         let items: Vec<Value> = items
             .into_iter()
@@ -330,7 +338,13 @@ impl Server {
             return Err(Status::modified(kind.resource_name(), &target.name));
         }
         object["metadata"]["resourceVersion"] = stored.into();
-        warnings.extend(rest::before_update(kind, &mut object, live, &target.subresource, &Extra::default())?);
+        warnings.extend(rest::before_update(
+            kind,
+            &mut object,
+            live,
+            &target.subresource,
+            &Extra::default(),
+        )?);
         if !rest::is_noop(&object, live) {
             self.next_version(&mut object);
         }
