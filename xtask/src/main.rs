@@ -1,2 +1,76 @@
-//! Every chore of the project, in Rust.
-fn main() {}
+//! Every chore of the project, in Rust: `cargo xtask <chore>`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
+
+mod bench;
+mod check;
+mod conformance;
+mod demo;
+mod fixtures;
+mod fuzz;
+mod generate;
+mod process;
+mod recordings;
+mod setup;
+mod tidy;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+const USAGE: &str = "usage: cargo xtask CHORE
+  demo                             check and explain the bundled example manifests
+  check                            the one gate: format, lints, tests, documentation, conformance, fuzzing
+  conformance [--recordings DIR]   replay what real servers answered
+  bench                            measure, print a table, write BENCHMARKS.md
+  fuzz [TARGET] [--seconds N]      fuzz one target or each of them
+  gen                              write generated files
+  tidy                             edges between crates, module docs, names
+  setup                            install what the tests need";
+
+/// Why a chore did not end well.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(text)) => {
+            eprintln!("xtask: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let option = |name: &str| {
+        arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1))
+    };
+    match arguments.first().map(String::as_str) {
+        Some("check") => check::run_check(),
+        Some("demo") => demo::run_demo(),
+        Some("setup") => setup::run_setup(),
+        Some("bench") => bench::run_bench(),
+        Some("gen") => generate::run_generate(generate::Mode::Write),
+        Some("tidy") => tidy::run_tidy(),
+        Some("fuzz") => {
+            let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
+            let target = arguments.get(1).filter(|argument| !argument.starts_with("--"));
+            fuzz::run_fuzz(target.map(String::as_str), seconds)
+        }
+        Some("conformance") => {
+            let folder =
+                option("--recordings").map_or_else(|| root().join("tests/data/recordings"), PathBuf::from);
+            conformance::run(&folder)?;
+            fixtures::run(&check::shared_fixtures())
+        }
+        _ => Err(Failure(USAGE.to_owned())),
+    }
+}
+
+/// The workspace's root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}

@@ -1,1 +1,31 @@
-//! Palisade.
+//! What does a workload ask for, and what will each container get?
+//!
+//! The pure reading of pods: lean types that borrow from the input ([`pod`]), profile references between field
+//! and annotation ([`profile`]), what an API server does to a pod ([`prepare`], [`sync`]), what it refuses
+//! ([`validation`]) and says ([`warnings`]), what each container really runs with ([`effective`]) and what the
+//! node applies ([`node`]). One [`compat::Compat`] value decides whose rules apply.
+//!
+//! No IO, no clock, no async, no logging: everything worth saying is returned.
+#![warn(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod change;
+pub mod compat;
+pub mod effective;
+pub mod field_path;
+pub mod lower;
+pub mod metadata;
+pub mod node;
+pub mod pod;
+pub mod pod_view;
+pub mod prepare;
+pub mod problem;
+pub mod profile;
+pub mod quote;
+mod reading;
+pub mod security_context;
+pub mod sync;
+pub mod text;
+pub mod validation;
+pub mod volume;
+pub mod warnings;
+pub mod workload;

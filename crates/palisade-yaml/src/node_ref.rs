@@ -140,6 +140,7 @@ impl<'d> NodeRef<'d> {
     }
 
     /// The items, if it is a list; nothing otherwise.
+    #[must_use]
     pub fn items(self) -> impl ExactSizeIterator<Item = NodeRef<'d>> + DoubleEndedIterator {
         let items = match self.target().node().kind {
             Kind::Sequence(items) => self.document.children(items),
@@ -210,8 +211,9 @@ impl<'d> NodeRef<'d> {
         self.document.children(collection).iter().map(move |&child| self.with(child))
     }
 
-    /// A mapping's entries as they are written, `<<` included.
-    pub(crate) fn written_pairs(self) -> Vec<(NodeRef<'d>, NodeRef<'d>)> {
+    /// A mapping's keys and values as they are written: with `<<`, with duplicates, in the order of the source.
+    #[must_use]
+    pub fn written_pairs(self) -> Vec<(NodeRef<'d>, NodeRef<'d>)> {
         match self.target().node().kind {
             Kind::Mapping(entries) => {
                 self.document.pairs(entries).map(|(key, value)| (self.with(key), self.with(value))).collect()

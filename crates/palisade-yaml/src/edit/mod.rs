@@ -243,31 +243,43 @@ impl<'p, 's> Editor<'p, 's> {
             Outcome::Gone { .. } => Value::List(Vec::new()),
         };
         let style = Style::of(document);
-        let run = |pass: Pass<'_>| Planner::new(document, &style, pass).run(change);
+        // A comment below could become a part of a block of text; quotes are always safe.
+        let quoting = Style { literals: false, ..style.clone() };
+        self.plan_in(&style, index, document, change, &expected)
+            .or_else(|_| self.plan_in(&quoting, index, document, change, &expected))
+    }
+
+    fn plan_in(
+        &self,
+        style: &Style,
+        index: usize,
+        document: &Document<'_>,
+        change: &Change,
+        expected: &Value,
+    ) -> Result<Vec<TextEdit>, EditError> {
+        let run = |pass: Pass<'_>| Planner::new(document, style, pass).run(change);
+        // First only what is written in its own place, to learn which anchors that would change.
+        let direct = run(Pass::Direct)?;
         if !document.has_aliases {
-            let edits = run(Pass::Direct)?;
-            return if self.yields(index, &edits, &expected) {
-                Ok(edits)
+            return if self.yields(index, &direct, expected) {
+                Ok(direct)
             } else {
                 Err(EditError::NotFaithful)
             };
         }
-        // First only what is written in its own place, to learn which anchors that would change.
-        let direct = run(Pass::Direct)?;
         let mut dirty = dirty_anchors(document, &direct);
         let edits = run(Pass::Shared(&dirty))?;
-        if self.yields(index, &edits, &expected) {
+        if self.yields(index, &edits, expected) {
             return Ok(edits);
         }
         // Somebody else uses a value that changes, or that is gone: they get a copy of the old one.
         loop {
             let edits = run(Pass::Expanded(&dirty))?;
-            if self.yields(index, &edits, &expected) {
+            if self.yields(index, &edits, expected) {
                 return Ok(edits);
             }
-            let more = dirty_anchors(document, &edits);
             let known = dirty.len();
-            dirty.extend(more);
+            dirty.extend(dirty_anchors(document, &edits));
             if dirty.len() == known {
                 return Err(EditError::NotFaithful);
             }

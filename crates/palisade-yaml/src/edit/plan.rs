@@ -9,11 +9,11 @@ use super::{
     EditError, TextEdit, Value,
     change::{Action, Change, Outcome, OwnedStep},
     style::{Style, column},
-    write::{Key, Parent, Tree},
+    write::{Block, Key, Parent, Tree},
 };
 use crate::{
     Document, NodeRef, ScalarStyle, Span,
-    document::{Kind, NodeId},
+    document::{Kind, Node, NodeId},
     locate::{line_end, line_start},
 };
 
@@ -65,7 +65,58 @@ impl<'d> Planner<'d> {
         let flow = matches!(root.node().kind, Kind::Mapping(root) | Kind::Sequence(root) if root.flow);
         self.value(root, change, Site { parent: Parent::Root, flow })?;
         self.edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+        self.remove_first_line_break();
+        self.keep_last_line_break();
         Ok(self.edits)
+    }
+
+    /// The first lines of a text have no line break before them, so the one after has to go.
+    fn remove_first_line_break(&mut self) {
+        let mut end = self.first_byte();
+        let mut last = None;
+        for (at, edit) in self.edits.iter().enumerate() {
+            if !edit.text.is_empty() || edit.span.start != end {
+                break;
+            }
+            end = edit.span.end;
+            last = Some(at);
+        }
+        let next = self.next_line(end);
+        // What is removed from within the first line is none of our business.
+        let lines = end > self.first_byte() && line_end(self.source, end) == end;
+        if lines
+            && let Some(next) = next
+            && let Some(edit) = last.and_then(|at| self.edits.get_mut(at))
+        {
+            edit.span.end = next;
+        }
+    }
+
+    /// When everything after a block scalar goes, the line break at its end has to stay: it is a part of the value.
+    fn keep_last_line_break(&mut self) {
+        let mut start = self.source.len();
+        let mut first = None;
+        for (at, edit) in self.edits.iter().enumerate().rev() {
+            if !edit.text.is_empty() || edit.span.end != start {
+                break;
+            }
+            start = edit.span.start;
+            first = Some(at);
+        }
+        let ends_scalar = self.block_scalars().any(|node| line_end(self.source, node.span.end) == start);
+        if ends_scalar
+            && let Some(next) = self.next_line(start)
+            && let Some(edit) = first.and_then(|at| self.edits.get_mut(at))
+        {
+            edit.span.start = next;
+        }
+    }
+
+    fn block_scalars(&self) -> impl Iterator<Item = &'d Node<'d>> {
+        self.document.nodes.iter().filter(|node| {
+            matches!(&node.kind, Kind::Scalar(scalar)
+                if matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded))
+        })
     }
 
     fn push(&mut self, start: usize, end: usize, text: impl Into<String>) {
@@ -322,15 +373,11 @@ impl<'d> Planner<'d> {
         let old = node.node();
         let properties = self.source.get(old.outer_start..old.span.start).unwrap_or_default();
         let anchor = properties.split_whitespace().find(|word| old.anchored && word.starts_with('&'));
-        let with_anchor = |text: &str| match anchor {
-            Some(anchor) if text.is_empty() => anchor.to_owned(),
-            Some(anchor) => format!("{anchor} {text}"),
-            None => text.to_owned(),
-        };
         let written = !old.outer_span().is_empty();
         if site.flow {
             let indent = self.indentation(old.indicator);
-            let text = with_anchor(&self.style.laid_out(tree, &indent));
+            let text = self.style.laid_out(tree, &indent);
+            let text = anchor.map_or_else(|| text.clone(), |anchor| format!("{anchor} {text}"));
             let colon = self.source.as_bytes().get(old.indicator) == Some(&b':');
             let text = match (written, colon) {
                 (true, _) => text,
@@ -347,18 +394,19 @@ impl<'d> Planner<'d> {
         };
         let stays_flow = was_flow && matches!(tree, Tree::Map(_) | Tree::List(_));
         let mut block = if stays_flow {
-            super::write::Block { head: self.style.flow(tree), lines: Vec::new() }
+            Block { head: self.style.flow(tree), ..Block::default() }
         } else {
             self.style.block(tree, site.parent, was_flow_list)
         };
-        block.head = with_anchor(&block.head);
+        if let Some(anchor) = anchor {
+            block = block.with_anchor(anchor);
+        }
         let lines = self.joined(&block.lines);
         if site.parent == Parent::Root {
             let own_line = self.source.get(line_start(self.source, old.outer_start)..old.outer_start);
             let own_line =
                 own_line.is_none_or(|before| before.trim_start_matches('\u{feff}').trim().is_empty());
-            let collection = !block.lines.is_empty() || matches!(tree, Tree::Map(map) if !map.is_empty());
-            let text = if own_line || !collection {
+            let text = if own_line || block.compact.is_none() {
                 block.head
             } else {
                 format!("{}{}", self.style.eol, block.head)
@@ -486,29 +534,25 @@ impl<'d> Planner<'d> {
                 end = line;
             }
         }
-        match self.next_line(end) {
-            Some(next) => self.push(start, next, ""),
-            None => {
-                // The last line of a text without a line break at its end: the one before loses its break.
-                let before = self.source.get(..start).unwrap_or_default();
-                let before =
-                    before.strip_suffix('\n').map_or(before, |rest| rest.strip_suffix('\r').unwrap_or(rest));
-                self.push(before.len(), end, "");
-            }
-        }
+        // The line break before goes rather than the one after: something may be inserted at the end of the line.
+        let before = self.source.get(..start).unwrap_or_default();
+        let without =
+            before.strip_suffix('\n').map_or(before, |rest| rest.strip_suffix('\r').unwrap_or(rest));
+        let start = if without.len() < start { without.len() } else { start.max(self.first_byte()) };
+        self.push(start, end, "");
+    }
+
+    /// Where the text begins: after a byte order mark.
+    fn first_byte(&self) -> usize {
+        self.source.len() - self.source.trim_start_matches('\u{feff}').len()
     }
 
     /// Whether the line before `offset` is the end of a block scalar that keeps the empty lines after it.
     fn follows_kept_lines(&self, offset: usize) -> bool {
-        self.document.nodes.iter().any(|node| {
-            let block = matches!(&node.kind, Kind::Scalar(scalar)
-                if matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded));
-            let ends_here = || self.next_line(line_end(self.source, node.span.end)) == Some(offset);
-            let header = || {
-                let text = node.span.text(self.source);
-                text.get(..text.find(['\n', '\r']).unwrap_or(text.len())).unwrap_or_default().contains('+')
-            };
-            block && ends_here() && header()
+        self.block_scalars().any(|node| {
+            let text = node.span.text(self.source);
+            let header = text.get(..text.find(['\n', '\r']).unwrap_or(text.len())).unwrap_or_default();
+            header.contains('+') && self.next_line(line_end(self.source, node.span.end)) == Some(offset)
         })
     }
 

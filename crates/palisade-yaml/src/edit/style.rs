@@ -18,6 +18,8 @@ pub(super) struct Style {
     /// Whether lists of scalars are mostly written in brackets. Without any example they are not.
     pub(super) flow_lists: bool,
     pub(super) single_quotes: bool,
+    /// Whether a text of several lines may be written as a block (`|`).
+    pub(super) literals: bool,
     pub(super) json: Option<Json>,
 }
 
@@ -57,6 +59,7 @@ impl Style {
             list_offset: most_common(&habits.list_offsets).unwrap_or(0),
             flow_lists: habits.flow_lists > habits.block_lists,
             single_quotes: habits.single_quotes > habits.double_quotes,
+            literals: true,
             json,
         }
     }

@@ -42,6 +42,25 @@ impl From<Value> for Tree {
 pub(super) struct Block {
     pub(super) head: String,
     pub(super) lines: Vec<String>,
+    /// The column of `head` if it is the first line of a collection, which needs a line of its own after an anchor.
+    pub(super) compact: Option<usize>,
+}
+
+impl Block {
+    fn inline(head: impl Into<String>) -> Self {
+        Self { head: head.into(), ..Self::default() }
+    }
+
+    /// Puts an anchor before the value.
+    pub(super) fn with_anchor(mut self, anchor: &str) -> Self {
+        if let Some(column) = self.compact.take() {
+            self.lines.insert(0, format!("{:column$}{}", "", self.head));
+            self.head.clear();
+        }
+        let space = if self.head.is_empty() { "" } else { " " };
+        self.head = format!("{anchor}{space}{}", self.head);
+        self
+    }
 }
 
 /// What a block value belongs to.
@@ -59,13 +78,15 @@ impl Style {
     /// Writes a value in block style. `flow_list` asks for brackets around a list of scalars.
     pub(super) fn block(&self, tree: &Tree, parent: Parent, flow_list: bool) -> Block {
         match tree {
-            Tree::Alias(name) => Block { head: name.clone(), lines: Vec::new() },
-            Tree::Scalar(Value::String(text)) if suits_literal(text) => self.literal(text, parent),
-            Tree::Scalar(value) => Block { head: self.scalar(value, false), lines: Vec::new() },
-            Tree::Map(entries) if entries.is_empty() => Block { head: "{}".into(), lines: Vec::new() },
-            Tree::List(items) if items.is_empty() => Block { head: "[]".into(), lines: Vec::new() },
+            Tree::Alias(name) => Block::inline(name),
+            Tree::Scalar(Value::String(text)) if self.literals && suits_literal(text) => {
+                self.literal(text, parent)
+            }
+            Tree::Scalar(value) => Block::inline(self.scalar(value, false)),
+            Tree::Map(entries) if entries.is_empty() => Block::inline("{}"),
+            Tree::List(items) if items.is_empty() => Block::inline("[]"),
             Tree::List(items) if (flow_list || self.flow_lists) && items.iter().all(is_short_scalar) => {
-                Block { head: self.flow(tree), lines: Vec::new() }
+                Block::inline(self.flow(tree))
             }
             Tree::Map(entries) => {
                 let indent = match parent {
@@ -121,7 +142,7 @@ impl Style {
             None => ("|-", text),
         };
         let line = |line: &str| if line.is_empty() { String::new() } else { format!("{:indent$}{line}", "") };
-        Block { head: head.into(), lines: content.split('\n').map(line).collect() }
+        Block { lines: content.split('\n').map(line).collect(), ..Block::inline(head) }
     }
 
     /// Writes a value in flow style, on one line.
@@ -248,10 +269,10 @@ impl Style {
 /// The first line stands behind a dash; a document has no indentation to begin with.
 fn compact(mut lines: Vec<String>, parent: Parent, indent: usize) -> Block {
     match parent {
-        Parent::Key(_) => Block { head: String::new(), lines },
+        Parent::Key(_) => Block { lines, ..Block::default() },
         Parent::Dash(..) | Parent::Root => {
             let first = if lines.is_empty() { String::new() } else { lines.remove(0) };
-            Block { head: first.get(indent..).unwrap_or_default().to_owned(), lines }
+            Block { head: first.get(indent..).unwrap_or_default().to_owned(), lines, compact: Some(indent) }
         }
     }
 }
@@ -356,7 +377,15 @@ mod tests {
     use crate::{Limits, parse};
 
     fn style(json: Option<Json>) -> Style {
-        Style { eol: "\n", step: 2, list_offset: 0, flow_lists: false, single_quotes: false, json }
+        Style {
+            eol: "\n",
+            step: 2,
+            list_offset: 0,
+            flow_lists: false,
+            single_quotes: false,
+            literals: true,
+            json,
+        }
     }
 
     #[test]

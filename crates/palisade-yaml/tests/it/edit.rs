@@ -136,6 +136,12 @@ fn adds_entries_in_the_style_of_their_mapping() {
             "a:\n  b:\n    c: 1\n    x: 1\n  z: 2\nw: 3\n",
         ),
         ("document markers", "---\na: 1\n---\nb: 1\n...\n", &["= x 2"], "---\na: 1\nx: 2\n---\nb: 1\n...\n"),
+        (
+            "a text before a comment that would join it",
+            "a:\n  b: 1\n    # deep\nc: 1\n",
+            &["= a/x \"1\\n2\\n\""],
+            "a:\n  b: 1\n    # deep\n  x: |\n    1\n    2\nc: 1\n",
+        ),
         ("key that needs quotes", "a: 1\n", &["= yes 1", "= b:c 2"], "a: 1\n\"yes\": 1\nb:c: 2\n"),
     ]);
 }
@@ -177,6 +183,16 @@ fn removes_entries_and_their_line_comments() {
     check(&[
         ("middle", "a: 1\nb: 2 # c\nc: 3\n", &["- b"], "a: 1\nc: 3\n"),
         ("first", "a: 1\nb: 2\n", &["- a"], "b: 2\n"),
+        ("first two", "a: 1\r\nb: 2\r\nc: 3\r\n", &["- a", "- b"], "c: 3\r\n"),
+        ("first after a byte order mark", "\u{feff}a: 1\nb: 2\n", &["- a"], "\u{feff}b: 2\n"),
+        ("last two without newline", "a: 1\nb: 2\nc: 3", &["- b", "- c"], "a: 1"),
+        ("after a text", "a: |\n  x\nb: 2", &["- b"], "a: |\n  x\n"),
+        (
+            "last of a block, and added behind it",
+            "a:\n  b: 1\n  c: 2\n",
+            &["- a/c", "= d 3"],
+            "a:\n  b: 1\nd: 3\n",
+        ),
         ("last", "a: 1\nb: 2\n", &["- b"], "a: 1\n"),
         ("last without newline", "a: 1\nb: 2", &["- b"], "a: 1"),
         ("last without newline, CRLF", "a: 1\r\nb: 2", &["- b"], "a: 1"),

@@ -2,5 +2,7 @@
 
 mod deserialize;
 mod edit;
+mod generate;
 mod lookup;
+mod property;
 mod reader;

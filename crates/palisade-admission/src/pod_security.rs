@@ -1,0 +1,215 @@
+//! Pod Security Admission: pods are refused, workloads warned about.
+//!
+//! Implements: the admission part of Pod Security Admission for pods and pod controllers, its audit annotations
+//! and its metrics. Namespaces are judged in [`palisade_policy::standards::namespace`].
+
+use palisade_model::{compat::NEWEST_MINOR, metadata::StringMap, pod_view::PodView, problem::aggregate};
+use palisade_policy::standards::{
+    evaluator::{Evaluator, Outcome},
+    level::{Level, LevelVersion, Version},
+    policy::{Exemptions, Mode, Policy},
+};
+
+/// Prefix of audit annotations made in process.
+pub const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
+
+/// Subresources of pods that never change what runs.
+const IGNORED_SUBRESOURCES: &[&str] =
+    &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// Who asks for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'r> {
+    /// The namespace of the request.
+    pub namespace: &'r str,
+    /// The user's name.
+    pub user: &'r str,
+    /// The subresource, empty if none.
+    pub subresource: &'r str,
+    /// Whether the object is a pod: workloads are never refused.
+    pub is_pod: bool,
+}
+
+/// What Pod Security Admission says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why the pod is refused: `violates PodSecurity "L:V": …`.
+    pub denied: Option<String>,
+    /// At most one.
+    pub warnings: Vec<String>,
+    /// Audit annotations without their prefix.
+    pub audit: Vec<(&'static str, String)>,
+    /// What to count.
+    pub counted: Vec<Counted>,
+}
+
+/// One increment of a `pod_security_*` counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counted {
+    /// `pod_security_evaluations_total`.
+    Evaluation {
+        /// Which mode.
+        mode: Mode,
+        /// Whether the pod passed.
+        allowed: bool,
+        /// At which level.
+        policy: LevelVersion,
+    },
+    /// `pod_security_exemptions_total`.
+    Exemption,
+    /// `pod_security_errors_total`.
+    Error {
+        /// Whether nothing could be evaluated.
+        fatal: bool,
+    },
+}
+
+/// The label value of a version in metrics.
+#[must_use]
+pub fn metric_version(policy: LevelVersion) -> String {
+    match policy.version {
+        _ if policy.level == Level::Privileged => "latest".to_owned(),
+        Version::Latest => "latest".to_owned(),
+        Version::Minor(minor) if minor <= u64::from(NEWEST_MINOR) => format!("v1.{minor}"),
+        Version::Minor(_) => "future".to_owned(),
+    }
+}
+
+/// Pod Security Admission with its configuration.
+#[derive(Debug)]
+pub struct PodSecurity {
+    /// The rules.
+    pub evaluator: Evaluator,
+    /// What namespaces get that say nothing.
+    pub defaults: Policy,
+    /// Who is never judged.
+    pub exemptions: Exemptions,
+}
+
+/// What the request alone tells, before the object need be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Screened {
+    /// Nothing more to do.
+    Done(Verdict),
+    /// The pod must be judged by this policy; the text names labels that could not be read.
+    Judge(Policy, Option<String>),
+}
+
+impl PodSecurity {
+    /// Decides by request and namespace alone, as far as that goes.
+    #[must_use]
+    pub fn screen(&self, request: &Request<'_>, labels: &StringMap<'_>) -> Screened {
+        if let Some(verdict) = self.exempt(request) {
+            return Screened::Done(verdict);
+        }
+        let (policy, problems) = Policy::from_labels(labels, &self.defaults);
+        if problems.is_empty() {
+            if request.is_pod && policy.is_privileged() {
+                let counted = Counted::Evaluation {
+                    mode: Mode::Enforce,
+                    allowed: true,
+                    policy: LevelVersion::PRIVILEGED,
+                };
+                return Screened::Done(Verdict {
+                    audit: vec![("enforce-policy", LevelVersion::PRIVILEGED.to_string())],
+                    counted: vec![counted],
+                    ..Verdict::default()
+                });
+            }
+            let silent = policy.warn.level == Level::Privileged && policy.audit.level == Level::Privileged;
+            if !request.is_pod && silent {
+                return Screened::Done(Verdict::default());
+            }
+            return Screened::Judge(policy, None);
+        }
+        Screened::Judge(policy, Some(format!("Failed to parse policy: {}", aggregate(&problems))))
+    }
+
+    /// Requests that are never judged, whatever the namespace's labels: they need not even be known.
+    #[must_use]
+    pub fn exempt(&self, request: &Request<'_>) -> Option<Verdict> {
+        let ignored = if request.is_pod {
+            IGNORED_SUBRESOURCES.contains(&request.subresource)
+        } else {
+            !request.subresource.is_empty()
+        };
+        if ignored {
+            return Some(Verdict::default());
+        }
+        let reason = if self.exemptions.namespace(request.namespace) {
+            "namespace"
+        } else if self.exemptions.user(request.user) {
+            "user"
+        } else {
+            return None;
+        };
+        Some(exemption(reason))
+    }
+
+    /// Judges a pod or template by a policy.
+    #[must_use]
+    pub fn judge(
+        &self,
+        policy: &Policy,
+        label_error: Option<String>,
+        enforce: bool,
+        pod: &PodView<'_, '_>,
+    ) -> Verdict {
+        if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
+            return exemption("runtimeClass");
+        }
+        let mut verdict = Verdict::default();
+        if let Some(error) = label_error {
+            verdict.audit.push(("error", error));
+            verdict.counted.push(Counted::Error { fatal: false });
+        }
+        let mut known: Vec<(LevelVersion, Outcome)> = Vec::new();
+        let mut outcome = |policy: LevelVersion| -> Option<String> {
+            let position = known.iter().position(|(level, _)| *level == policy).unwrap_or_else(|| {
+                known.push((policy, self.evaluator.evaluate(policy, pod)));
+                known.len() - 1
+            });
+            let (_, outcome) = known.get(position)?;
+            (!outcome.allowed()).then(|| outcome.details())
+        };
+        if enforce {
+            verdict.audit.push(("enforce-policy", policy.enforce.to_string()));
+            let violation = outcome(policy.enforce);
+            verdict.counted.push(Counted::Evaluation {
+                mode: Mode::Enforce,
+                allowed: violation.is_none(),
+                policy: policy.enforce,
+            });
+            verdict.denied =
+                violation.map(|details| format!("violates PodSecurity \"{}\": {details}", policy.enforce));
+        }
+        if let Some(details) = outcome(policy.audit) {
+            let text = format!("would violate PodSecurity \"{}\": {details}", policy.audit);
+            verdict.audit.push(("audit-violations", text));
+            verdict.counted.push(Counted::Evaluation {
+                mode: Mode::Audit,
+                allowed: false,
+                policy: policy.audit,
+            });
+        }
+        if verdict.denied.is_none()
+            && let Some(details) = outcome(policy.warn)
+        {
+            verdict.warnings.push(format!("would violate PodSecurity \"{}\": {details}", policy.warn));
+            verdict.counted.push(Counted::Evaluation {
+                mode: Mode::Warn,
+                allowed: false,
+                policy: policy.warn,
+            });
+        }
+        verdict
+    }
+}
+
+fn exemption(reason: &str) -> Verdict {
+    Verdict {
+        audit: vec![("exempt", reason.to_owned())],
+        counted: vec![Counted::Exemption],
+        ..Verdict::default()
+    }
+}

@@ -1,0 +1,279 @@
+//! `palisade check`: what is wrong with these manifests?
+
+use std::{borrow::Cow, error::Error as _, path::Path};
+
+use palisade_policy::standards::level::{Level, LevelVersion, Version};
+
+use crate::{
+    Exit,
+    args::{ApiVersion, CheckArgs, FeatureGate},
+    config::{Config, ConfigError, glob_matches},
+    diagnostic::Severity,
+    engine::{Progress, default_jobs, in_order},
+    fix::{Fixed, fix_text, unified_diff},
+    input::{Input, discover},
+    judge::{FileReport, Settings, decode, judge_bytes, judge_text},
+    render::{Fragment, Output, Renderer, Sinks, Totals, human},
+    replace::replace,
+    suppression::Terms,
+    terminal::Terminal,
+};
+
+/// Runs the command.
+pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Exit {
+    let config =
+        match if args.no_config { Ok(Config::default()) } else { Config::find(args.config.as_deref()) } {
+            Ok(config) => config,
+            Err(error) => return complain(&error, terminal),
+        };
+    let settings = settings(args, &config);
+    let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
+    let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
+    if on_stdout > 1 {
+        terminal
+            .say("error: only one format can go to stdout; give the others a file, as in `-o sarif=FILE`");
+        return Exit::Input;
+    }
+    let mode = Mode::of(args);
+    if mode.needs_stdout() {
+        if args.output.iter().any(|output| output.file.is_none()) {
+            terminal.say(
+                "error: stdout is taken by the changed text; give the output a file, as in `-o json=FILE`",
+            );
+            return Exit::Input;
+        }
+        outputs.retain(|output| output.file.is_some());
+    } else if outputs.is_empty() {
+        outputs.push(Output::HUMAN);
+    }
+    check(args, &config, &settings, outputs, terminal)
+}
+
+fn complain(error: &ConfigError, terminal: &Terminal) -> Exit {
+    let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    terminal.say(format!("error: {error}{}", cause.trim_end()));
+    Exit::Input
+}
+
+/// The command line wins over the file.
+fn settings(args: &CheckArgs, config: &Config) -> Settings {
+    let level = args.level.or(config.level).unwrap_or(Level::Restricted);
+    let version = args.policy_version.or(config.policy_version).unwrap_or(Version::Latest);
+    let ApiVersion(compat) = args.kubernetes_version.or(config.kubernetes_version).unwrap_or_default();
+    let compat = FeatureGate::apply(&args.feature_gates, compat);
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let mut settings = Settings::new(LevelVersion::new(level, version), compat, today);
+    settings.namespace = args.namespace.clone().or_else(|| config.namespace.clone());
+    settings.strict = args.strict || config.strict;
+    settings.severities =
+        config.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
+    settings
+}
+
+fn check(
+    args: &CheckArgs,
+    config: &Config,
+    settings: &Settings,
+    outputs: Vec<Output>,
+    terminal: &mut Terminal,
+) -> Exit {
+    let mode = Mode::of(args);
+    let excluded = |path: &Path| {
+        config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
+    };
+    let found = discover(&args.input.paths, excluded);
+    if found.inputs.is_empty() && found.problems.is_empty() {
+        terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
+        return Exit::Input;
+    }
+    let style = human::Style { color: terminal.out_color, width: Terminal::width() };
+    let renderers: Vec<Renderer> =
+        outputs.into_iter().map(|output| Renderer::new(output, settings.policy, style)).collect();
+    let mut sinks = match Sinks::open(&renderers, &mut terminal.out) {
+        Ok(sinks) => sinks,
+        Err(error) => return terminal.cannot_write(&error),
+    };
+    let drawn = |answer: Answer| {
+        let fragments: Vec<Fragment> =
+            renderers.iter().map(|renderer| renderer.fragment(&answer.report)).collect();
+        (answer, fragments)
+    };
+
+    let mut incomplete = false;
+    for problem in found.problems {
+        let (answer, fragments) = drawn(Answer::of(FileReport::unreadable(problem)));
+        sinks.push(&answer.report, &fragments, &mut terminal.out);
+    }
+    let work = |input: &Input| drawn(answer(input, mode, settings, config));
+    let progress = Progress::new(!args.quiet);
+    let jobs = args.jobs.unwrap_or_else(default_jobs);
+    in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
+        sinks.push(&answer.report, &fragments, &mut terminal.out);
+        if let Some(text) = &answer.stdout {
+            sinks.write(text, &mut terminal.out);
+        }
+        if mode.needs_stdout() && mode != Mode::Diff {
+            let style = human::Style { color: terminal.err_color, width: None };
+            let mut left = String::new();
+            human::diagnostics(&answer.report.diagnostics, style, &mut left);
+            terminal.say_text(&left);
+        }
+        for line in answer.said.iter().filter(|line| !args.quiet || line.starts_with("error")) {
+            terminal.say(line);
+        }
+        incomplete |= answer.incomplete;
+    });
+    let totals = match sinks.finish(&mut terminal.out) {
+        Ok(totals) => totals,
+        Err(error) => return terminal.cannot_write(&error),
+    };
+    if !args.quiet {
+        terminal.say(summary(&totals, settings.policy, mode));
+    }
+    if incomplete { Exit::Incomplete } else { exit(&totals) }
+}
+
+/// What to do about findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Report,
+    Fix,
+    /// The fixed text of stdin goes to stdout.
+    FixStdin,
+    Diff,
+}
+
+impl Mode {
+    fn of(args: &CheckArgs) -> Self {
+        let stdin = args.input.paths.iter().any(|path| path.as_os_str() == "-");
+        match (args.diff, args.fix) {
+            (true, _) => Self::Diff,
+            (false, true) if stdin => Self::FixStdin,
+            (false, true) => Self::Fix,
+            (false, false) => Self::Report,
+        }
+    }
+
+    const fn needs_stdout(self) -> bool {
+        matches!(self, Self::Diff | Self::FixStdin)
+    }
+}
+
+/// What there is to say about a file.
+struct Answer {
+    report: FileReport,
+    stdout: Option<String>,
+    said: Vec<String>,
+    incomplete: bool,
+}
+
+impl Answer {
+    const fn of(report: FileReport) -> Self {
+        Self { report, stdout: None, said: Vec::new(), incomplete: false }
+    }
+}
+
+fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> Answer {
+    let bytes = match input.read() {
+        Ok(bytes) => bytes,
+        Err(problem) => return Answer::of(FileReport::unreadable(*problem)),
+    };
+    let (file, accepted) = (input.name(), accepted(input, config));
+    if mode == Mode::Report {
+        return Answer::of(judge_bytes(&file, &bytes, settings, &accepted));
+    }
+    let text = match decode(&file, &bytes) {
+        Ok(text) => text,
+        Err(problem) => return Answer::of(FileReport::unreadable(*problem)),
+    };
+    let Fixed { text: fixed, report, fixed: count, refused } = fix_text(&file, &text, settings, &accepted);
+    let mut answer = Answer::of(report);
+    answer.said = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
+    let Some(fixed) = fixed else {
+        if mode == Mode::FixStdin && *input == Input::Stdin {
+            answer.stdout = Some(text.into_owned());
+        }
+        return answer;
+    };
+    match (mode, input) {
+        (Mode::Diff, _) => {
+            answer.stdout = Some(unified_diff(&file, &text, &fixed));
+            // Nothing is written: what is in the file is what counts.
+            answer.report = judge_text(&file, &text, settings, &accepted);
+        }
+        (_, Input::Stdin) => answer.stdout = Some(fixed),
+        (_, Input::File(path)) => {
+            let left = answer.report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
+            let written = if matches!(text, Cow::Owned(_)) {
+                Err("it is written in UTF-16".to_owned())
+            } else {
+                replace(path, &bytes, fixed.as_bytes()).map_err(|error| error.to_string())
+            };
+            match written {
+                Ok(()) => answer
+                    .said
+                    .push(format!("fixed {file}: {} gone, {left} left", self::count(count, "finding"))),
+                Err(reason) => {
+                    answer.said.push(format!("error: cannot fix {file}: {reason}"));
+                    answer.report = judge_text(&file, &text, settings, &accepted);
+                    answer.incomplete = true;
+                }
+            }
+        }
+    }
+    answer
+}
+
+fn accepted(input: &Input, config: &Config) -> Vec<Terms> {
+    match input {
+        Input::File(path) if !config.ignore.is_empty() => config.accepted_in(path),
+        _ => Vec::new(),
+    }
+}
+
+/// Errors decide. Where nothing at all could be judged, the input is at fault, not what it says.
+fn exit(totals: &Totals) -> Exit {
+    if totals.errors > 0 && totals.objects == 0 {
+        Exit::Input
+    } else if totals.error_findings > 0 {
+        Exit::Findings
+    } else {
+        Exit::Clean
+    }
+}
+
+fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
+    let mut line = format!(
+        "{} in {} judged at {policy}: {} allowed, {} denied",
+        count(totals.objects, "object"),
+        count(totals.files, "file"),
+        totals.allowed,
+        totals.denied
+    );
+    let mut details = Vec::new();
+    if totals.error_findings > 0 {
+        details.push(count(totals.error_findings, "error"));
+    }
+    if totals.warning_findings > 0 {
+        details.push(count(totals.warning_findings, "warning"));
+    }
+    if totals.suppressed > 0 {
+        details.push(format!("{} accepted", totals.suppressed));
+    }
+    if totals.skipped > 0 {
+        details.push(format!("{} without a pod skipped", count(totals.skipped, "object")));
+    }
+    if !details.is_empty() {
+        line.push_str("; ");
+        line.push_str(&details.join(", "));
+    }
+    if totals.fixable > 0 && mode == Mode::Report {
+        let fixable = count(totals.fixable, "finding");
+        line.push_str(&["\n", &fixable, " can be fixed with --fix; --diff shows what would change"].concat());
+    }
+    line
+}
+
+fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

@@ -1,0 +1,371 @@
+//! `palisade migrate`: legacy annotations become fields, the proposal's defaults become v1 fields.
+//!
+//! What a container runs with must be the same before and after, read as the designs read it (annotations honoured);
+//! otherwise nothing is written. Where field and annotation disagree, a person must decide.
+
+use std::{borrow::Cow, io::Write, path::Path, sync::Arc};
+
+use palisade_model::{
+    compat::Compat,
+    effective::effective_contexts,
+    lower::{Lowering, absorb, lower},
+    pod::Pod,
+    pod_view::PodView,
+    prepare::{Subject, prepare_for_create},
+    profile::{ProfileRef, apparmor, seccomp},
+    security_context::ProfileField,
+    sync::sync,
+    workload::read_template,
+};
+use palisade_policy::standards::finding::Edit;
+use palisade_yaml::{Limits, parse};
+
+use crate::{
+    Exit,
+    args::MigrateArgs,
+    config::glob_matches,
+    diagnostic::{Code, Diagnostic, ObjectId, Severity},
+    fix::{Change, apply, unified_diff},
+    input::{Input, discover},
+    judge::{decode, template_problem, yaml_problem},
+    manifest::{Object, objects},
+    render::human,
+    replace::replace,
+    source_map::Source,
+    terminal::Terminal,
+};
+
+/// Runs the command.
+pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
+    let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
+    let found = discover(&args.input.paths, excluded);
+    if found.inputs.is_empty() && found.problems.is_empty() {
+        terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
+        return Exit::Input;
+    }
+    let mut problems = found.problems;
+    let mut totals = Totals { unreadable: problems.len(), ..Totals::default() };
+    for input in &found.inputs {
+        let mut migrated = match migrate(input) {
+            Ok(migrated) => migrated,
+            Err(problem) => {
+                totals.unreadable += 1;
+                problems.push(*problem);
+                continue;
+            }
+        };
+        problems.append(&mut migrated.problems);
+        totals.readable += 1;
+        if let Err(exit) = write(input, &migrated, args, &mut totals, terminal) {
+            return exit;
+        }
+    }
+    let style = human::Style { color: terminal.err_color, width: None };
+    let mut text = String::new();
+    human::diagnostics(&problems, style, &mut text);
+    terminal.say_text(&text);
+    if let Err(error) = terminal.out.flush() {
+        return terminal.cannot_write(&error);
+    }
+    if !args.quiet {
+        let would = if args.check || args.diff { "would be " } else { "" };
+        terminal.say(format!(
+            "{} in {} {would}migrated",
+            plural(totals.moved, "setting"),
+            plural(totals.changed, "file")
+        ));
+    }
+    if totals.failed {
+        Exit::Incomplete
+    } else if totals.unreadable > 0 && totals.readable == 0 {
+        Exit::Input
+    } else if problems.iter().any(|problem| problem.severity == Severity::Error)
+        || (args.check && totals.changed > 0)
+    {
+        Exit::Findings
+    } else {
+        Exit::Clean
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    moved: usize,
+    changed: usize,
+    readable: usize,
+    unreadable: usize,
+    failed: bool,
+}
+
+fn plural(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+fn write(
+    input: &Input,
+    migrated: &Migrated,
+    args: &MigrateArgs,
+    totals: &mut Totals,
+    terminal: &mut Terminal,
+) -> Result<(), Exit> {
+    let file = input.name();
+    let print = |terminal: &mut Terminal, text: &str| {
+        terminal.out.write_all(text.as_bytes()).map_err(|error| terminal.cannot_write(&error))
+    };
+    let Some(new) = &migrated.text else {
+        if *input == Input::Stdin && !args.diff && !args.check {
+            print(terminal, &migrated.old)?;
+        }
+        return Ok(());
+    };
+    totals.changed += 1;
+    totals.moved += migrated.moved;
+    if args.diff {
+        return print(terminal, &unified_diff(&file, &migrated.old, new));
+    }
+    if args.check {
+        terminal.say(format!("would migrate {file}"));
+        return Ok(());
+    }
+    let Input::File(path) = input else { return print(terminal, new) };
+    let written = if migrated.utf16 {
+        Err("it is written in UTF-16".to_owned())
+    } else {
+        replace(path, migrated.old.as_bytes(), new.as_bytes()).map_err(|error| error.to_string())
+    };
+    match written {
+        Ok(()) if args.quiet => {}
+        Ok(()) => terminal.say(format!("migrated {file}: {}", plural(migrated.moved, "setting"))),
+        Err(reason) => {
+            terminal.say(format!("error: cannot migrate {file}: {reason}"));
+            totals.failed = true;
+        }
+    }
+    Ok(())
+}
+
+struct Migrated {
+    old: String,
+    /// The new text; `None` if it stays as it is.
+    text: Option<String>,
+    moved: usize,
+    problems: Vec<Diagnostic>,
+    utf16: bool,
+}
+
+fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
+    let file = input.name();
+    let bytes = input.read()?;
+    let text = decode(&file, &bytes)?;
+    let utf16 = matches!(text, Cow::Owned(_));
+    let source = Source::new(&text);
+    let parsed = parse(&text, &Limits::default());
+    if !parsed.errors.is_empty()
+        && let Some(template) = template_problem(&file, &source)
+    {
+        return Err(Box::new(template));
+    }
+    let mut problems: Vec<Diagnostic> =
+        parsed.errors.iter().map(|error| yaml_problem(error, &file, &source)).collect();
+    if parsed.documents.is_empty() && !problems.is_empty() {
+        return Err(Box::new(problems.remove(0)));
+    }
+    let objects: Vec<Object<'_>> = parsed.documents.iter().flat_map(objects).collect();
+    let mut planned = Vec::new();
+    for object in &objects {
+        let Some(workload) = object.workload else { continue };
+        match read_template(object.node, workload.path) {
+            Ok(Some(pod)) => {
+                let mut plan =
+                    Plan { object, file: &file, source: &source, edits: Vec::new(), problems: &mut problems };
+                plan.annotations(&workload.subject().view(&pod));
+                plan.proposal(&workload.subject().view(&pod));
+                for edits in plan.edits {
+                    planned.push((object.source.id(), edits));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => problems.push(
+                Diagnostic::error(Code::of("api/type"), &file, error.to_string())
+                    .at(source.label(error.span, error.message.clone())),
+            ),
+        }
+    }
+    let changes: Vec<Change<'_>> =
+        planned.iter().map(|(object, edits)| Change { object, edits: edits.clone() }).collect();
+    let applied = apply(&text, &changes);
+    for reason in &applied.refused {
+        problems.push(Diagnostic::error(
+            Code::of("migrate/refused"),
+            &file,
+            format!("cannot be edited: {reason}"),
+        ));
+    }
+    let moved = changes.len() - applied.refused.len();
+    let new = applied.text.filter(|new| {
+        let same = meaning(&text) == meaning(new);
+        if !same {
+            problems.push(Diagnostic::error(
+                Code::of("migrate/refused"),
+                &file,
+                "the migrated manifest would not mean the same; the file is left alone",
+            ));
+        }
+        same
+    });
+    let moved = if new.is_some() { moved } else { 0 };
+    Ok(Migrated { text: new, moved, problems, utf16, old: text.into_owned() })
+}
+
+/// What every container of a text runs with, as the designs read it: field before annotation, container before pod.
+fn meaning(text: &str) -> Vec<(ObjectId, Vec<(String, String)>)> {
+    let mut compat = Compat::designs();
+    compat.gates.seccomp_config_maps = true;
+    let parsed = parse(text, &Limits::default());
+    let mut all = Vec::new();
+    for object in parsed.documents.iter().flat_map(objects) {
+        let Some(workload) = object.workload else { continue };
+        let Ok(Some(mut pod)) = read_template(object.node, workload.path) else { continue };
+        prepare_for_create(&mut pod, Subject::Pod, &compat);
+        sync(&mut pod, &compat);
+        absorb(&mut pod);
+        all.push((object.source.id().clone(), settings(&pod, &compat)));
+    }
+    all
+}
+
+fn settings(pod: &Pod<'_>, compat: &Compat) -> Vec<(String, String)> {
+    let view = PodView::of_pod(pod);
+    let rows = effective_contexts(&view, compat).into_iter().flat_map(|context| {
+        let name = context.container.to_owned();
+        context.rows().into_iter().map(move |row| (format!("{name} {}", row.field), row.json.to_string()))
+    });
+    rows.collect()
+}
+
+struct Plan<'p, 's> {
+    object: &'p Object<'p>,
+    file: &'p Arc<str>,
+    source: &'p Source<'s>,
+    /// Each entry is made together or not at all.
+    edits: Vec<Vec<Edit>>,
+    problems: &'p mut Vec<Diagnostic>,
+}
+
+impl Plan<'_, '_> {
+    fn annotations(&mut self, view: &PodView<'_, '_>) {
+        let of_pod = view.security_context();
+        for (key, value) in view.metadata().annotations.iter() {
+            if key == seccomp::POD_ANNOTATION {
+                let field = of_pod.and_then(|context| context.seccomp_profile.as_ref());
+                let path = view.path(&["spec", "securityContext", "seccompProfile"]);
+                self.profile(view, key, seccomp::from_annotation(value), field, None, path);
+            } else if let Some(name) = key.strip_prefix(seccomp::CONTAINER_ANNOTATION_PREFIX) {
+                let Some(container) = view.container(name) else {
+                    self.nobody(view, key, name);
+                    continue;
+                };
+                let field = container.security_context().and_then(|context| context.seccomp_profile.as_ref());
+                let path = container.path(view).fields(&["securityContext", "seccompProfile"]);
+                self.profile(view, key, seccomp::from_annotation(value), field, None, path);
+            } else if let Some(name) = key.strip_prefix(apparmor::ANNOTATION_PREFIX) {
+                let Some(container) = view.container(name) else {
+                    self.nobody(view, key, name);
+                    continue;
+                };
+                let field =
+                    container.security_context().and_then(|context| context.app_armor_profile.as_ref());
+                let inherited = of_pod.and_then(|context| context.app_armor_profile.as_ref());
+                let path = container.path(view).fields(&["securityContext", "appArmorProfile"]);
+                // The design gives the empty value a meaning.
+                let reference = if value.is_empty() {
+                    Some(ProfileRef::RuntimeDefault)
+                } else {
+                    apparmor::from_annotation(value)
+                };
+                self.profile(view, key, reference, field, inherited, path);
+            }
+        }
+    }
+
+    fn profile(
+        &mut self,
+        view: &PodView<'_, '_>,
+        key: &str,
+        reference: Option<ProfileRef<'_>>,
+        field: Option<&ProfileField<'_>>,
+        inherited: Option<&ProfileField<'_>>,
+        path: palisade_model::field_path::FieldPath,
+    ) {
+        let annotation = view.annotation_path(key);
+        let Some(reference) = reference else {
+            self.problem(
+                "profile/annotation",
+                &annotation,
+                format!("{key} names no profile, and is left alone"),
+                "correct or remove it",
+            );
+            return;
+        };
+        let wanted = reference.to_field();
+        match field.or(inherited.filter(|inherited| **inherited == wanted)) {
+            None => {
+                let value = serde_json::to_value(&wanted).unwrap_or_default();
+                self.edits.push(vec![Edit::Set(path, value), Edit::Remove(annotation)]);
+            }
+            Some(field) if *field == wanted => self.edits.push(vec![Edit::Remove(annotation)]),
+            Some(field) => {
+                let has = field.reference().map_or_else(|| field.kind.as_str().to_owned(), |r| r.to_string());
+                let message = format!("{key} says {reference}, but {path} says {has}; both are left alone");
+                self.problem(
+                    "profile/conflict",
+                    &annotation,
+                    message,
+                    "decide which of the two is right, and remove the other",
+                );
+            }
+        }
+    }
+
+    fn nobody(&mut self, view: &PodView<'_, '_>, key: &str, name: &str) {
+        let message = format!("{key} is for container \"{name}\", which does not exist; it is left alone");
+        self.problem(
+            "annotation/dead",
+            &view.annotation_path(key),
+            message,
+            "correct the name, or remove it",
+        );
+    }
+
+    fn proposal(&mut self, view: &PodView<'_, '_>) {
+        let mut edits = Vec::new();
+        for step in lower(view) {
+            match step {
+                Lowering::Set(path, value) => edits.push(Edit::Set(path, value)),
+                Lowering::Remove(path) => edits.push(Edit::Remove(path)),
+                Lowering::Impossible(path, reason) => {
+                    let message = format!("{path} has no v1 form: {reason}");
+                    self.problem("migrate/impossible", &path, message, "say it in v1 fields by hand");
+                    return;
+                }
+            }
+        }
+        if !edits.is_empty() {
+            self.edits.push(edits);
+        }
+    }
+
+    fn problem(
+        &mut self,
+        code: &'static str,
+        path: &palisade_model::field_path::FieldPath,
+        message: String,
+        help: &str,
+    ) {
+        let place = self.object.source.place(path, None);
+        let problem = Diagnostic::error(Code::of(code), self.file, message)
+            .at(self.source.label(place.span, ""))
+            .help(help);
+        self.problems.push(Diagnostic { path: Some(path.to_string()), ..problem });
+    }
+}

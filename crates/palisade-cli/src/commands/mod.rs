@@ -1,0 +1,9 @@
+//! One file for each command.
+
+pub mod check;
+pub mod completions;
+pub mod explain;
+pub mod man;
+pub mod migrate;
+pub mod profile;
+pub mod version;

@@ -1,0 +1,322 @@
+//! `palisade.toml`: what a project always asks for.
+//!
+//! Found in the working folder or the closest parent that has one. Options on the command line win. Paths and
+//! patterns are relative to the file's folder.
+//!
+//! ```toml
+//! level = "restricted"             # privileged, baseline or restricted
+//! policy-version = "v1.35"         # or "latest"
+//! kubernetes-version = "v1.35"     # or "designs"
+//! namespace = "shop"               # of objects that name none
+//! strict = false                   # objects without a pod are errors
+//! exclude = ["vendor/**"]          # paths to leave out
+//! output = ["human", "sarif=palisade.sarif"]
+//!
+//! [severity]                       # error, warning or off, for a code or a prefix such as "annotation/*"
+//! "annotation/deprecated" = "off"
+//!
+//! [[ignore]]                       # findings that are accepted
+//! paths = ["monitoring/**"]
+//! codes = ["pss/hostPathVolumes"]
+//! reason = "node exporter reads the node's file systems"
+//! until = "2027-01-31"
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use jiff::civil::Date;
+use palisade_policy::standards::level::{Level, Version};
+use serde::{Deserialize, Deserializer, de};
+use thiserror::Error;
+
+use crate::{args::ApiVersion, diagnostic::Severity, render::Output, suppression::Terms};
+
+/// The file's name.
+pub const FILE_NAME: &str = "palisade.toml";
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file named by the user cannot be read.
+    #[error("cannot read {path}", path = .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not TOML, or says something unknown.
+    #[error("{path} is not a valid configuration", path = .path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Why, with the place.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+}
+
+/// What the file says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct Config {
+    /// Level to judge by.
+    #[serde(deserialize_with = "parsed")]
+    pub level: Option<Level>,
+    /// Edition of the standards.
+    #[serde(deserialize_with = "parsed")]
+    pub policy_version: Option<Version>,
+    /// The API server.
+    #[serde(deserialize_with = "parsed")]
+    pub kubernetes_version: Option<ApiVersion>,
+    /// Namespace of objects that name none.
+    pub namespace: Option<String>,
+    /// Whether objects without a pod are errors.
+    pub strict: bool,
+    /// Paths to leave out.
+    pub exclude: Vec<String>,
+    /// Output formats.
+    #[serde(deserialize_with = "all_parsed")]
+    pub output: Vec<Output>,
+    /// Severities of codes.
+    pub severity: BTreeMap<String, SeverityOrOff>,
+    /// Accepted findings.
+    pub ignore: Vec<Accepted>,
+    /// The folder the patterns are relative to.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// A severity, or none at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeverityOrOff {
+    /// Decides the exit status.
+    Error,
+    /// Does not.
+    Warning,
+    /// Is not even said.
+    Off,
+}
+
+impl From<SeverityOrOff> for Option<Severity> {
+    fn from(severity: SeverityOrOff) -> Self {
+        match severity {
+            SeverityOrOff::Error => Some(Severity::Error),
+            SeverityOrOff::Warning => Some(Severity::Warning),
+            SeverityOrOff::Off => None,
+        }
+    }
+}
+
+/// An entry of `ignore`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accepted {
+    /// Where; everywhere if left out.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// Which codes.
+    pub codes: Vec<String>,
+    /// Why.
+    #[serde(deserialize_with = "not_empty")]
+    pub reason: String,
+    /// The last day it holds.
+    #[serde(default, deserialize_with = "parsed")]
+    pub until: Option<Date>,
+}
+
+fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(|error| de::Error::custom(format!("{text:?}: {error}")))
+}
+
+fn all_parsed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Output>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    texts
+        .iter()
+        .map(|text| text.parse().map_err(|error| de::Error::custom(format!("{text:?}: {error}"))))
+        .collect()
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.trim().is_empty() { Err(de::Error::custom("a reason is required")) } else { Ok(text) }
+}
+
+impl Config {
+    /// The file named by the user, or the closest one; nothing set if there is none.
+    pub fn find(named: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = match named {
+            Some(path) => path.to_owned(),
+            None => match closest() {
+                Some(path) => path,
+                None => return Ok(Self::default()),
+            },
+        };
+        let text = fs::read_to_string(&path)
+            .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+        let mut config: Self = toml::from_str(&text)
+            .map_err(|source| ConfigError::Invalid { path: path.clone(), source: Box::new(source) })?;
+        let absolute = std::path::absolute(&path).unwrap_or(path);
+        config.folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
+        // Outputs stay where the user is, except those the file names.
+        Ok(config)
+    }
+
+    /// Whether a path is left out.
+    #[must_use]
+    pub fn excludes(&self, path: &Path) -> bool {
+        !self.exclude.is_empty() && self.matches(&self.exclude, path)
+    }
+
+    /// What is accepted in a file.
+    #[must_use]
+    pub fn accepted_in(&self, path: &Path) -> Vec<Terms> {
+        self.ignore
+            .iter()
+            .filter(|entry| entry.paths.is_empty() || self.matches(&entry.paths, path))
+            .map(|entry| Terms {
+                codes: entry.codes.clone(),
+                reason: entry.reason.clone(),
+                until: entry.until,
+            })
+            .collect()
+    }
+
+    fn matches(&self, patterns: &[String], path: &Path) -> bool {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let relative = absolute.strip_prefix(&self.folder).unwrap_or(&absolute);
+        patterns.iter().any(|pattern| glob_matches(pattern, relative))
+    }
+}
+
+fn closest() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|folder| folder.join(FILE_NAME)).find(|path| path.is_file())
+}
+
+/// Whether a pattern names a path or one of its parents: `*` and `?` stay within a name, `**` spans folders, and a
+/// pattern without a slash is looked for at any depth.
+#[must_use]
+pub fn glob_matches(pattern: &str, path: &Path) -> bool {
+    let names: Vec<_> = path
+        .components()
+        .filter_map(|component| match component {
+            std::path::Component::Normal(name) => Some(name.to_string_lossy()),
+            _ => None,
+        })
+        .collect();
+    let anchored = pattern.trim_end_matches('/').contains('/');
+    let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if !anchored {
+        parts.insert(0, "**");
+    }
+    // A folder that matches takes along what is in it.
+    (1..=names.len()).any(|end| parts_match(&parts, names.get(..end).unwrap_or_default()))
+}
+
+fn parts_match(parts: &[&str], names: &[std::borrow::Cow<'_, str>]) -> bool {
+    match (parts.split_first(), names.split_first()) {
+        (None, None) => true,
+        (Some((&"**", rest)), _) => {
+            parts_match(rest, names)
+                || names.split_first().is_some_and(|(_, below)| parts_match(parts, below))
+        }
+        (Some((part, rest)), Some((name, below))) => {
+            name_matches(part.as_bytes(), name.as_bytes()) && parts_match(rest, below)
+        }
+        _ => false,
+    }
+}
+
+fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
+    // The classic walk: remember the last star, and go back to it.
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&b) if b == b'?' || Some(&b) == name.get(n) => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    p = at + 1;
+                    n = from + 1;
+                    star = Some((at, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|&b| b == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Config, glob_matches};
+
+    #[test]
+    fn patterns_name_paths_and_what_is_below() {
+        for (pattern, path, expected) in [
+            ("vendor/**", "vendor/a/b.yaml", true),
+            ("vendor", "vendor/a/b.yaml", true),
+            ("vendor", "x/vendor/a.yaml", true),
+            ("/vendor", "x/vendor/a.yaml", false),
+            ("./vendor", "vendor/a.yaml", true),
+            ("*.tmpl.yaml", "a/b/c.tmpl.yaml", true),
+            ("a/*.yaml", "a/b/c.yaml", false),
+            ("a/**/*.yaml", "a/b/c.yaml", true),
+            ("a/**/*.yaml", "a/c.yaml", true),
+            ("a?c.yaml", "abc.yaml", true),
+            ("*a*b*c", "xxaxxbxxc", true),
+            ("*a*b*c", "xxaxxbxx", false),
+        ] {
+            assert_eq!(glob_matches(pattern, Path::new(path)), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn the_documented_example_is_valid() {
+        let source = include_str!("config.rs");
+        let example: String = source
+            .lines()
+            .skip_while(|line| *line != "//! ```toml")
+            .skip(1)
+            .take_while(|line| *line != "//! ```")
+            .flat_map(|line| [line.trim_start_matches("//!"), "\n"])
+            .collect();
+        let config: Config = toml::from_str(&example).unwrap();
+        assert_eq!(config.ignore.len(), 1);
+        assert_eq!(config.output.len(), 2);
+    }
+
+    #[test]
+    fn unknown_keys_and_missing_reasons_are_mistakes() {
+        for text in [
+            "levle = \"baseline\"",
+            "level = \"strict\"",
+            "[[ignore]]\ncodes = [\"pss/*\"]",
+            "[[ignore]]\ncodes = [\"pss/*\"]\nreason = \" \"",
+            "[severity]\n\"pss/*\" = \"fatal\"",
+            "output = [\"xml\"]",
+        ] {
+            assert!(toml::from_str::<Config>(text).is_err(), "{text}");
+        }
+    }
+}

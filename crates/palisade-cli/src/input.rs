@@ -1,0 +1,177 @@
+//! Which files, and their bytes.
+//!
+//! Folders are searched for manifests; a file named by the user is read whatever it is called. Nothing here fails
+//! as a whole: what cannot be read becomes a diagnostic, and the rest goes on.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use walkdir::WalkDir;
+
+use crate::diagnostic::{Code, Diagnostic};
+
+/// The largest manifest that is read. An API server takes 3 MiB in one request; a file holds many objects.
+pub const MAX_BYTES: usize = 64 << 20;
+
+/// Something to read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Input {
+    /// A file.
+    File(PathBuf),
+    /// Standard input.
+    Stdin,
+}
+
+impl Input {
+    /// What the user calls it.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        match self {
+            Self::File(path) => path.to_string_lossy().as_ref().into(),
+            Self::Stdin => "<stdin>".into(),
+        }
+    }
+
+    /// Its bytes, or what stands in the way.
+    pub fn read(&self) -> Result<Vec<u8>, Box<Diagnostic>> {
+        match self {
+            Self::File(path) => read_file(path).map_err(|error| Box::new(self.unreadable(&error))),
+            Self::Stdin => {
+                let mut bytes = Vec::new();
+                let limit = MAX_BYTES as u64 + 1;
+                io::stdin()
+                    .lock()
+                    .take(limit)
+                    .read_to_end(&mut bytes)
+                    .map_err(|error| Box::new(self.unreadable(&error)))?;
+                Ok(bytes)
+            }
+        }
+        .and_then(|bytes| {
+            if bytes.len() > MAX_BYTES { Err(Box::new(too_large(&self.name(), None))) } else { Ok(bytes) }
+        })
+    }
+
+    fn unreadable(&self, error: &io::Error) -> Diagnostic {
+        let name = self.name();
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            let size = match self {
+                Self::File(path) => path.metadata().ok().map(|metadata| metadata.len()),
+                Self::Stdin => None,
+            };
+            return too_large(&name, size);
+        }
+        unreadable(&name, error)
+    }
+}
+
+/// One system call to open, one for the size, as few as possible to read.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let limit = MAX_BYTES as u64;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if metadata.len() > limit {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default() + 1);
+    // A pipe has no size, and a file may grow while it is read.
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn too_large(name: &Arc<str>, size: Option<u64>) -> Diagnostic {
+    let size = size.map_or_else(String::new, |size| format!(" ({} MiB)", size >> 20));
+    Diagnostic::error(
+        Code::of("input/too-large"),
+        name,
+        format!("{name} is too large{size}: at most {} MiB are read", MAX_BYTES >> 20),
+    )
+    .help("split it into smaller files, or leave it out with --exclude")
+}
+
+fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        _ => error.to_string(),
+    };
+    Diagnostic::error(Code::of("input/unreadable"), name, format!("cannot read {name}: {reason}"))
+}
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What to read, sorted, each once.
+    pub inputs: Vec<Input>,
+    /// What could not be searched.
+    pub problems: Vec<Diagnostic>,
+}
+
+/// Finds the manifests below the given paths; `excluded` leaves paths out, also those named by the user, so that
+/// a tool that passes changed files respects the configuration.
+pub fn discover(paths: &[PathBuf], excluded: impl Fn(&Path) -> bool) -> Found {
+    let mut found = Found::default();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            found.inputs.push(Input::Stdin);
+            continue;
+        }
+        match path.metadata() {
+            Ok(metadata) if metadata.is_dir() => search(path, &excluded, &mut found),
+            // A file that cannot be looked at is reported when it is read.
+            _ if !excluded(path) => found.inputs.push(Input::File(path.clone())),
+            _ => {}
+        }
+    }
+    found.inputs.sort();
+    found.inputs.dedup();
+    found.problems.sort_by(|a, b| a.file.cmp(&b.file));
+    found
+}
+
+fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
+    let walk = WalkDir::new(folder).follow_links(true).into_iter().filter_entry(|entry| {
+        entry.depth() == 0 || (!is_hidden(entry.file_name().as_encoded_bytes()) && !excluded(entry.path()))
+    });
+    for entry in walk {
+        match entry {
+            Ok(entry) if entry.file_type().is_file() => {
+                if is_manifest(entry.path()) {
+                    found.inputs.push(Input::File(entry.into_path()));
+                }
+            }
+            Ok(_) => {}
+            // A link that leads back up: everything below is visited anyway.
+            Err(error) if error.loop_ancestor().is_some() => {}
+            Err(error) => {
+                let path = error.path().unwrap_or(folder);
+                // A dangling link is only of interest if it is called like a manifest.
+                if path.is_symlink() && !is_manifest(path) {
+                    continue;
+                }
+                let name: Arc<str> = path.to_string_lossy().as_ref().into();
+                let error = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
+                found.problems.push(unreadable(&name, &error));
+            }
+        }
+    }
+}
+
+/// `.git` and its like hold no manifests; a hidden folder can be named explicitly.
+fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".")
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| {
+        ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    })
+}

@@ -1,0 +1,390 @@
+//! A text of manifests in, findings with places out.
+//!
+//! Every object goes the way it would go in an API server: read, prepared, synced, validated, judged. The verdict
+//! is upstream's; the places are the user's. No IO here: [`crate::input`] reads, [`crate::render`] writes.
+
+mod annotations;
+mod problems;
+mod standards;
+mod words;
+
+use std::{borrow::Cow, sync::Arc};
+
+use jiff::civil::Date;
+use palisade_model::{
+    compat::Compat,
+    field_path::FieldPath,
+    lower::absorb,
+    pod::Pod,
+    pod_view::PodView,
+    prepare::prepare_for_create,
+    sync::sync,
+    validation::validate_create,
+    workload::{WorkloadKind, read_template},
+};
+use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
+use palisade_yaml::{ErrorKind, Limits};
+
+use crate::{
+    diagnostic::{Code, Diagnostic, ObjectId, Severity},
+    manifest::{Object, objects},
+    source_map::{ObjectSource, Place, Source},
+    suppression::{self, Scope, Suppressions, Terms, severity_of},
+};
+
+/// What to judge by.
+#[derive(Debug)]
+pub struct Settings {
+    /// Level and edition of the standards.
+    pub policy: LevelVersion,
+    /// The API server whose rules apply.
+    pub compat: Compat,
+    /// The rules.
+    pub evaluator: Evaluator,
+    /// Namespace of objects that name none.
+    pub namespace: Option<String>,
+    /// Whether objects without a pod are errors.
+    pub strict: bool,
+    /// Severities the user gives to codes, `None` for off; the last that names a code counts.
+    pub severities: Vec<(String, Option<Severity>)>,
+    /// Today, for exceptions that end.
+    pub today: Date,
+}
+
+impl Settings {
+    /// The rules of a level, edition and API server, and nothing else.
+    #[must_use]
+    pub fn new(policy: LevelVersion, compat: Compat, today: Date) -> Self {
+        Self {
+            policy,
+            compat,
+            evaluator: Evaluator::of(&compat),
+            namespace: None,
+            strict: false,
+            severities: Vec::new(),
+            today,
+        }
+    }
+}
+
+/// The verdict on one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which object of the file.
+    pub id: ObjectId,
+    /// API group; empty for core.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace, if the object or the user names one.
+    pub namespace: Option<String>,
+    /// Name, or the prefix of a generated one.
+    pub name: Option<String>,
+    /// Whether the standards allow it.
+    pub allowed: bool,
+    /// Upstream's text; empty if it is allowed.
+    pub message: String,
+}
+
+impl Verdict {
+    /// `Deployment default/web`, as a person would say it.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("(unnamed)");
+        match &self.namespace {
+            Some(namespace) => format!("{} {namespace}/{name}", self.kind),
+            None => format!("{} {name}", self.kind),
+        }
+    }
+}
+
+/// What was found in one file.
+#[derive(Debug, Clone)]
+pub struct FileReport {
+    /// The file, as the user named it.
+    pub file: Arc<str>,
+    /// Verdicts in the order of the file.
+    pub verdicts: Vec<Verdict>,
+    /// Findings from top to bottom.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Objects that hold no pod.
+    pub skipped: usize,
+    /// Documents, or whole files, that could not be judged.
+    pub errors: usize,
+    /// Findings that a person accepted.
+    pub suppressed: usize,
+}
+
+impl FileReport {
+    /// Nothing found yet.
+    #[must_use]
+    pub const fn new(file: Arc<str>) -> Self {
+        Self { file, verdicts: Vec::new(), diagnostics: Vec::new(), skipped: 0, errors: 0, suppressed: 0 }
+    }
+
+    /// A file of which nothing could be judged.
+    #[must_use]
+    pub fn unreadable(problem: Diagnostic) -> Self {
+        let mut report = Self::new(Arc::clone(&problem.file));
+        report.diagnostics.push(problem);
+        report.errors = 1;
+        report
+    }
+}
+
+/// Judges the bytes of a file.
+#[must_use]
+pub fn judge_bytes(file: &Arc<str>, bytes: &[u8], settings: &Settings, accepted: &[Terms]) -> FileReport {
+    match decode(file, bytes) {
+        Ok(text) => judge_text(file, &text, settings, accepted),
+        Err(problem) => FileReport::unreadable(*problem),
+    }
+}
+
+/// Bytes to text, or a clear word about why not.
+pub fn decode<'b>(file: &Arc<str>, bytes: &'b [u8]) -> Result<Cow<'b, str>, Box<Diagnostic>> {
+    palisade_yaml::decode(bytes).map_err(|error| {
+        let code = match error {
+            palisade_yaml::DecodeError::Binary { .. } => "input/binary",
+            palisade_yaml::DecodeError::NotUtf8 { .. } | palisade_yaml::DecodeError::NotUtf16 { .. } => {
+                "input/encoding"
+            }
+        };
+        Box::new(Diagnostic::error(Code::of(code), file, format!("cannot read {file}: {error}")))
+    })
+}
+
+/// Judges the documents of a text.
+#[must_use]
+pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[Terms]) -> FileReport {
+    let source = Source::new(text);
+    let mut report = FileReport::new(Arc::clone(file));
+    let parsed = palisade_yaml::parse(text, &Limits::default());
+    if !parsed.errors.is_empty()
+        && let Some(template) = template_problem(file, &source)
+    {
+        report.diagnostics.push(template);
+        report.errors = 1;
+        return report;
+    }
+    for error in &parsed.errors {
+        report.diagnostics.push(yaml_problem(error, file, &source));
+        report.errors += 1;
+    }
+    let mut suppressions = Suppressions::from_comments(parsed.comments(), file, &source);
+    for terms in accepted {
+        suppressions.add_configured(terms.clone());
+    }
+    for document in &parsed.documents {
+        for duplicate in document.duplicate_keys() {
+            let label = source.label(duplicate.second, "the last one counts");
+            let first = source.label(duplicate.first, "first set here");
+            report.diagnostics.push(
+                Diagnostic::error(
+                    Code::of("yaml/duplicate-key"),
+                    file,
+                    format!("the key \"{}\" is set twice in the same mapping", duplicate.key),
+                )
+                .at(label.related(first))
+                .help("remove one of them"),
+            );
+        }
+        let mut walk =
+            Walk { file, source: &source, settings, suppressions: &mut suppressions, report: &mut report };
+        for object in objects(document) {
+            walk.object(&object);
+        }
+    }
+    if !settings.severities.is_empty() {
+        report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
+            Some(Some(severity)) => {
+                finding.severity = severity;
+                true
+            }
+            Some(None) => false,
+            None => true,
+        });
+    }
+    if !suppressions.is_empty() {
+        report.suppressed = suppressions.apply(&mut report.diagnostics, settings.today, file, &source);
+    }
+    report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
+    report
+}
+
+pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
+    let span = palisade_yaml::looks_like_template(source.text())?;
+    Some(
+        Diagnostic::error(Code::of("input/template"), file, format!("{file} is a template, not a manifest"))
+            .at(source.label(span, "filled in by a template engine such as Helm"))
+            .help("check what it renders to: helm template CHART | palisade check -"),
+    )
+}
+
+pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
+    let code = match error.kind {
+        ErrorKind::AliasBomb => "yaml/alias-bomb",
+        ErrorKind::CyclicAlias => "yaml/cyclic-alias",
+        ErrorKind::UnknownAnchor => "yaml/unknown-anchor",
+        ErrorKind::TooDeep => "yaml/too-deep",
+        ErrorKind::TooLarge => "input/too-large",
+        ErrorKind::InvalidKey => "yaml/invalid-key",
+        ErrorKind::InvalidTag => "yaml/invalid-tag",
+        ErrorKind::InvalidMerge => "yaml/invalid-merge",
+        _ => "yaml/syntax",
+    };
+    let mut label = source.label(error.span, "");
+    if let Some((span, text)) = &error.related {
+        label = label.related(source.label(*span, text.clone()));
+    }
+    Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
+}
+
+struct Walk<'w, 's> {
+    file: &'w Arc<str>,
+    source: &'w Source<'s>,
+    settings: &'w Settings,
+    suppressions: &'w mut Suppressions,
+    report: &'w mut FileReport,
+}
+
+impl Walk<'_, '_> {
+    fn object(&mut self, object: &Object<'_>) {
+        let Some(workload) = object.workload else {
+            self.skip(&object.source, object.api_version, object.kind);
+            return;
+        };
+        let before = self.report.diagnostics.len();
+        self.workload(object, workload);
+        for finding in self.report.diagnostics.iter_mut().skip(before) {
+            finding.object = Some(object.source.id().clone());
+        }
+    }
+
+    fn skip(&mut self, object: &ObjectSource<'_>, api_version: &str, kind: &str) {
+        if !self.settings.strict {
+            self.report.skipped += 1;
+            return;
+        }
+        let what = match (api_version, kind) {
+            ("", "") => "this is no Kubernetes object: it has no apiVersion and no kind".to_owned(),
+            (_, "") => "this object has no kind".to_owned(),
+            ("", kind) => format!("this {kind} has no apiVersion"),
+            (api_version, kind) => format!("{kind} of {api_version} holds no pod that could be judged"),
+        };
+        let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
+            .at(self.source.label(object.head(), ""))
+            .because("--strict takes nothing that cannot be judged");
+        self.report.diagnostics.push(finding);
+        self.report.errors += 1;
+    }
+
+    fn workload(&mut self, manifest: &Object<'_>, workload: &'static WorkloadKind) {
+        let (node, object) = (manifest.node, &manifest.source);
+        let pod: Option<Pod<'_>> = match read_template(node, workload.path) {
+            Ok(pod) => pod,
+            Err(error) => {
+                let finding = Diagnostic::error(Code::of("api/type"), self.file, error.to_string())
+                    .at(self.source.label(error.span, error.message.clone()))
+                    .because(format!("an API server cannot read this {}", workload.kind));
+                self.report.diagnostics.push(finding);
+                self.report.errors += 1;
+                return;
+            }
+        };
+        let Some(mut pod) = pod else {
+            let path = FieldPath::of(workload.path);
+            let place = object.place(&path, None);
+            let finding = Diagnostic::error(
+                Code::of("api/invalid"),
+                self.file,
+                format!("{} has no pod template at {path}", workload.kind),
+            )
+            .at(self.source.label(place.span, "the template is missing here"));
+            self.report.diagnostics.push(Diagnostic { path: Some(path.to_string()), ..finding });
+            self.report.errors += 1;
+            return;
+        };
+
+        self.read_suppressions(object, workload);
+
+        let subject = workload.subject();
+        let compat = &self.settings.compat;
+        let mut context = Context {
+            file: self.file,
+            source: self.source,
+            settings: self.settings,
+            object,
+            workload,
+            filled: Vec::new(),
+        };
+        let findings = &mut self.report.diagnostics;
+        annotations::report(&context, node, &subject.view(&pod), findings);
+        prepare_for_create(&mut pod, subject, compat);
+        if workload.path.is_empty() {
+            context.filled = sync(&mut pod, compat).changes.into_iter().map(|change| change.at).collect();
+        }
+        let view = subject.view(&pod);
+        problems::report(&context, &view, &validate_create(&view, compat), findings);
+        annotations::ports(&context, &view, findings);
+        // The proposal's defaults count as settings of each container, as they do in admission.
+        if compat.is_designs() {
+            absorb(&mut pod);
+        }
+        let view = subject.view(&pod);
+        let outcome = self.settings.evaluator.evaluate(self.settings.policy, &view);
+        standards::report(&context, &view, &outcome, findings);
+
+        self.report.verdicts.push(Verdict {
+            id: object.id().clone(),
+            group: workload.group.to_owned(),
+            kind: workload.kind.to_owned(),
+            namespace: manifest
+                .metadata("namespace")
+                .map(str::to_owned)
+                .or_else(|| self.settings.namespace.clone()),
+            name: manifest.name().map(str::to_owned),
+            allowed: outcome.allowed(),
+            message: if outcome.allowed() { String::new() } else { outcome.details() },
+        });
+    }
+
+    fn read_suppressions(&mut self, object: &ObjectSource<'_>, workload: &WorkloadKind) {
+        let own = FieldPath::of(&["metadata", "annotations"]).key(suppression::ANNOTATION);
+        let template =
+            FieldPath::of(workload.path).fields(&["metadata", "annotations"]).key(suppression::ANNOTATION);
+        let both = [Some(own), (!workload.path.is_empty()).then_some(template)];
+        for path in both.into_iter().flatten() {
+            if let Some((span, text)) = object.text(&path) {
+                let scope = Scope::Object(object.id().clone());
+                self.suppressions.add(text, scope, span, self.file, self.source);
+            }
+        }
+    }
+}
+
+/// Everything the reporters need to know about the object at hand.
+struct Context<'c, 's> {
+    file: &'c Arc<str>,
+    source: &'c Source<'s>,
+    settings: &'c Settings,
+    object: &'c ObjectSource<'c>,
+    workload: &'static WorkloadKind,
+    /// What the API server copied between annotations and fields.
+    filled: Vec<FieldPath>,
+}
+
+impl Context<'_, '_> {
+    /// Where a field is in the file; one that the API server filled in is where its annotation is.
+    fn place(&self, path: &FieldPath, view: &PodView<'_, '_>) -> Place {
+        let filled = self.filled.iter().any(|filled| filled.contains(path));
+        self.object.place(path, filled.then_some(view))
+    }
+}
+
+/// `apps/Deployment` as kubectl names it: `deployment.apps`.
+#[must_use]
+pub fn kubectl_kind(group: &str, kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    if group.is_empty() { kind } else { format!("{kind}.{group}") }
+}

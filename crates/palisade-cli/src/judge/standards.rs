@@ -1,0 +1,88 @@
+//! What the Pod Security Standards forbid, as diagnostics.
+
+use palisade_model::pod_view::PodView;
+use palisade_policy::standards::{
+    checks,
+    evaluator::Outcome,
+    finding::{Edit, Finding, Remedy},
+};
+
+use super::{Context, words};
+use crate::diagnostic::{Code, Diagnostic};
+
+pub(super) fn report(
+    context: &Context<'_, '_>,
+    view: &PodView<'_, '_>,
+    outcome: &Outcome,
+    findings: &mut Vec<Diagnostic>,
+) {
+    for violation in &outcome.violations {
+        for finding in &violation.findings {
+            findings.push(diagnostic(context, view, violation.check, finding));
+        }
+    }
+}
+
+fn diagnostic(
+    context: &Context<'_, '_>,
+    view: &PodView<'_, '_>,
+    check: &str,
+    finding: &Finding,
+) -> Diagnostic {
+    let settings = context.settings;
+    let place = context.place(&finding.path, view);
+    let rule = checks::check(check);
+    let level = rule.map_or(settings.policy.level, |rule| rule.level);
+    let text = match (&place.missing, finding.value.is_some()) {
+        (Some(missing), false) => format!("no {missing} here; {level} asks for {}", finding.allowed),
+        // A value that is not in the file comes from a default: what is wrong stands nearby.
+        _ => format!("{level} allows {}", finding.allowed),
+    };
+    let mut diagnostic = Diagnostic::error(Code::standard(check), context.file, finding.summary.clone())
+        .at(context.source.label(place.span, text));
+    if let Some(rule) = rule {
+        let version = settings.policy.version.clamp(settings.evaluator.newest());
+        let level = capitalised(rule.level.as_str());
+        diagnostic = diagnostic.because(format!(
+            "Pod Security Standards v1.{version}, {level}, \"{}\": {}",
+            rule.title, rule.why
+        ));
+    }
+    if let Some(annotation) = place.annotation {
+        diagnostic =
+            diagnostic.because(format!("an API server copies the annotation {annotation} into the field"));
+    }
+    diagnostic.path = Some(finding.path.to_string());
+    diagnostic.container.clone_from(&finding.container);
+    match &finding.remedy {
+        Remedy::Edits(edits) => {
+            let mut edits = edits.clone();
+            clear_union(context, &mut edits);
+            let words = words::Words { object: context.object, view, value: finding.value.as_deref() };
+            diagnostic.help = Some(words.edits(&edits));
+            diagnostic.fix = Some(edits);
+        }
+        Remedy::Manual(reason) => diagnostic.help = Some(format!("a person must decide: {reason}")),
+    }
+    diagnostic
+}
+
+/// A profile of another type must not keep the reference to a ConfigMap, which a release does not even see.
+fn clear_union(context: &Context<'_, '_>, edits: &mut Vec<Edit>) {
+    let stale: Vec<Edit> = edits
+        .iter()
+        .filter_map(|edit| match edit {
+            Edit::Set(path, _) if path.to_string().ends_with("seccompProfile.type") => path.parent(),
+            _ => None,
+        })
+        .map(|profile| profile.field("configMapProfile"))
+        .filter(|path| context.object.find(path).is_some())
+        .map(Edit::Remove)
+        .collect();
+    edits.extend(stale);
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,139 @@
+//! JSON with the stable keys of the command line contract.
+//!
+//! `document` counts the documents of a file from 0, empty ones left out; all items of a `List` have the number of
+//! their document. Keys that do not apply are null. `fix` is the list of edits that `--fix` would make, with paths
+//! from the object's root, or null.
+
+use std::io::{self, Write};
+
+use palisade_policy::standards::{finding::Edit, level::LevelVersion};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::Totals;
+use crate::judge::FileReport;
+
+#[derive(Serialize)]
+struct Object<'o> {
+    file: &'o str,
+    document: usize,
+    kind: &'o str,
+    namespace: Option<&'o str>,
+    name: Option<&'o str>,
+    allowed: bool,
+    level: &'static str,
+    #[serde(serialize_with = "displayed")]
+    version: palisade_policy::standards::level::Version,
+    message: &'o str,
+}
+
+fn displayed<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+#[derive(Serialize)]
+struct Finding<'f> {
+    code: &'f str,
+    severity: &'static str,
+    file: &'f str,
+    line: Option<usize>,
+    column: Option<usize>,
+    path: Option<&'f str>,
+    container: Option<&'f str>,
+    message: &'f str,
+    help: Option<&'f str>,
+    fix: Option<Vec<EditJson<'f>>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct EditJson<'e> {
+    op: &'static str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'e Value>,
+}
+
+impl<'e> From<&'e Edit> for EditJson<'e> {
+    fn from(edit: &'e Edit) -> Self {
+        let (op, value) = match edit {
+            Edit::Set(_, value) => ("set", Some(value)),
+            Edit::Append(_, value) => ("append", Some(value)),
+            Edit::Remove(_) => ("remove", None),
+        };
+        Self { op, path: edit.path().to_string(), value }
+    }
+}
+
+#[derive(Serialize)]
+struct Summary {
+    objects: usize,
+    allowed: usize,
+    denied: usize,
+    skipped: usize,
+    errors: usize,
+}
+
+pub(super) fn fragment(
+    report: &FileReport,
+    policy: LevelVersion,
+    verdicts: &mut String,
+    findings: &mut String,
+) {
+    for verdict in &report.verdicts {
+        let object = Object {
+            file: &report.file,
+            document: verdict.id.document,
+            kind: &verdict.kind,
+            namespace: verdict.namespace.as_deref(),
+            name: verdict.name.as_deref(),
+            allowed: verdict.allowed,
+            level: policy.level.as_str(),
+            version: policy.version,
+            message: &verdict.message,
+        };
+        push(&object, verdicts);
+    }
+    for diagnostic in &report.diagnostics {
+        let finding = Finding {
+            code: diagnostic.code.as_str(),
+            severity: diagnostic.severity.as_str(),
+            file: &diagnostic.file,
+            line: diagnostic.line(),
+            column: diagnostic.at.as_ref().map(|label| label.column),
+            path: diagnostic.path.as_deref(),
+            container: diagnostic.container.as_deref(),
+            message: &diagnostic.summary,
+            help: diagnostic.help.as_deref(),
+            fix: diagnostic.fix.as_ref().map(|edits| edits.iter().map(EditJson::from).collect()),
+        };
+        push(&finding, findings);
+    }
+}
+
+/// Nothing here can fail to be written as JSON: keys are strings, numbers are integers.
+fn push(value: &impl Serialize, text: &mut String) {
+    if let Ok(json) = serde_json::to_string(value) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push('\n');
+        text.push_str(&json);
+    }
+}
+
+pub(super) fn append(part: &str, any: &mut bool, out: &mut dyn Write) -> io::Result<()> {
+    if part.is_empty() {
+        return Ok(());
+    }
+    if *any {
+        out.write_all(b",")?;
+    }
+    *any = true;
+    out.write_all(part.as_bytes())
+}
+
+pub(super) fn finish(findings: &str, totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
+    let Totals { objects, allowed, denied, skipped, errors, .. } = *totals;
+    let summary = serde_json::to_string(&Summary { objects, allowed, denied, skipped, errors })?;
+    writeln!(out, "],\n\"findings\":[{findings}],\n\"summary\":{summary}}}")
+}

@@ -1,0 +1,75 @@
+//! JUnit XML: a suite for each file, a test case for each object.
+//!
+//! An object that is denied, or has another error, is a failure; a file or document that cannot be judged is an
+//! error.
+
+use std::io::{self, Write};
+
+use palisade_policy::standards::level::LevelVersion;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::human;
+use crate::{
+    diagnostic::{Diagnostic, Severity},
+    judge::FileReport,
+};
+
+#[derive(Debug)]
+pub(super) struct Suites(Report);
+
+impl Default for Suites {
+    fn default() -> Self {
+        Self(Report::new("palisade"))
+    }
+}
+
+impl Suites {
+    pub(super) fn push(&mut self, report: &FileReport, policy: LevelVersion) {
+        let mut suite = TestSuite::new(&*report.file);
+        for verdict in &report.verdicts {
+            let of_object =
+                |d: &&Diagnostic| d.severity == Severity::Error && d.object.as_ref() == Some(&verdict.id);
+            let findings: Vec<_> = report.diagnostics.iter().filter(of_object).cloned().collect();
+            let mut status = TestCaseStatus::success();
+            if !findings.is_empty() {
+                status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                let message = if verdict.allowed {
+                    format!("{} is not valid", verdict.title())
+                } else {
+                    format!("violates PodSecurity \"{policy}\": {}", verdict.message)
+                };
+                status.set_message(message);
+                if let Some(first) = findings.first() {
+                    status.set_type(first.code.as_str());
+                }
+                status.set_description(described(&findings));
+            }
+            let mut case = TestCase::new(verdict.title(), status);
+            case.set_classname(&*report.file);
+            suite.add_test_case(case);
+        }
+        let other = |d: &&Diagnostic| d.severity == Severity::Error && d.object.is_none();
+        for finding in report.diagnostics.iter().filter(other) {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+            status.set_message(&*finding.summary).set_type(finding.code.as_str());
+            status.set_description(described(std::slice::from_ref(finding)));
+            let mut case = TestCase::new(&*report.file, status);
+            case.set_classname(&*report.file);
+            suite.add_test_case(case);
+        }
+        if !suite.test_cases.is_empty() {
+            self.0.add_test_suite(suite);
+        }
+    }
+
+    pub(super) fn finish(&self, out: &mut dyn Write) -> io::Result<()> {
+        let text = self.0.to_string().map_err(io::Error::other)?;
+        out.write_all(text.as_bytes())
+    }
+}
+
+fn described(findings: &[Diagnostic]) -> String {
+    let mut text = String::new();
+    human::diagnostics(findings, human::Style::PLAIN, &mut text);
+    text
+}

@@ -1,0 +1,122 @@
+//! References to seccomp and AppArmor profiles, between field and annotation.
+//!
+//! Implements: the Pod API of the seccomp and AppArmor designs, and `configmap/<name>/<key>` of the ConfigMap
+//! profile design. Validation of what users wrote is in [`crate::validation`]; resolution on the node in
+//! [`crate::node`].
+
+pub mod apparmor;
+pub mod document;
+
+pub mod seccomp;
+mod syscalls;
+
+use std::fmt;
+
+use crate::{security_context::ProfileField, text::Text};
+
+/// A usable reference to a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProfileRef<'a> {
+    /// No confinement.
+    Unconfined,
+    /// What the container runtime brings along.
+    RuntimeDefault,
+    /// A file below the node's seccomp folder, or a loaded AppArmor profile.
+    Localhost(Text<'a>),
+    /// A key of a ConfigMap in the pod's namespace; seccomp only.
+    ConfigMap {
+        /// The ConfigMap.
+        name: Text<'a>,
+        /// The key in its data.
+        key: Text<'a>,
+    },
+}
+
+/// The field's name of a profile type.
+pub mod kind {
+    /// No confinement.
+    pub const UNCONFINED: &str = "Unconfined";
+    /// The runtime's own profile.
+    pub const RUNTIME_DEFAULT: &str = "RuntimeDefault";
+    /// A profile present on the node.
+    pub const LOCALHOST: &str = "Localhost";
+    /// A profile in a ConfigMap.
+    pub const CONFIG_MAP: &str = "ConfigMap";
+}
+
+impl ProfileRef<'_> {
+    /// The `type` of the field form.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unconfined => kind::UNCONFINED,
+            Self::RuntimeDefault => kind::RUNTIME_DEFAULT,
+            Self::Localhost(_) => kind::LOCALHOST,
+            Self::ConfigMap { .. } => kind::CONFIG_MAP,
+        }
+    }
+
+    /// The annotation form.
+    #[must_use]
+    pub fn to_annotation(&self) -> String {
+        match self {
+            Self::Unconfined => "unconfined".to_owned(),
+            Self::RuntimeDefault => "runtime/default".to_owned(),
+            Self::Localhost(path) => format!("localhost/{path}"),
+            Self::ConfigMap { name, key } => format!("configmap/{name}/{key}"),
+        }
+    }
+
+    /// The field form.
+    #[must_use]
+    pub fn to_field(&self) -> ProfileField<'static> {
+        let mut field = ProfileField { kind: Text::borrowed(self.kind()), ..ProfileField::default() };
+        match self {
+            Self::Localhost(path) => field.localhost_profile = Some(path.clone().into_owned()),
+            Self::ConfigMap { name, key } => field.config_map_profile = Some(format!("{name}/{key}").into()),
+            Self::Unconfined | Self::RuntimeDefault => {}
+        }
+        field
+    }
+
+    /// The same reference, independent of the input.
+    #[must_use]
+    pub fn into_owned(self) -> ProfileRef<'static> {
+        match self {
+            Self::Unconfined => ProfileRef::Unconfined,
+            Self::RuntimeDefault => ProfileRef::RuntimeDefault,
+            Self::Localhost(path) => ProfileRef::Localhost(path.into_owned()),
+            Self::ConfigMap { name, key } => {
+                ProfileRef::ConfigMap { name: name.into_owned(), key: key.into_owned() }
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProfileRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unconfined | Self::RuntimeDefault => f.write_str(self.kind()),
+            Self::Localhost(path) => write!(f, "Localhost {path}"),
+            Self::ConfigMap { name, key } => write!(f, "ConfigMap {name}/{key}"),
+        }
+    }
+}
+
+impl<'a> ProfileField<'a> {
+    /// The reference, if the field holds a complete one: known type, and a `Localhost` that names something
+    /// (the name may be empty, as the API accepts it).
+    #[must_use]
+    pub fn reference(&self) -> Option<ProfileRef<'a>> {
+        match self.kind.as_str() {
+            kind::UNCONFINED => Some(ProfileRef::Unconfined),
+            kind::RUNTIME_DEFAULT => Some(ProfileRef::RuntimeDefault),
+            kind::LOCALHOST => self.localhost_profile.clone().map(ProfileRef::Localhost),
+            kind::CONFIG_MAP => {
+                let (name, key) = seccomp::config_map_reference(self.config_map_profile.as_deref()?)?;
+                Some(ProfileRef::ConfigMap { name: name.to_owned().into(), key: key.to_owned().into() })
+            }
+            _ => None,
+        }
+    }
+}

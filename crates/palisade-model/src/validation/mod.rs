@@ -1,0 +1,118 @@
+//! What a real API server would refuse in the security part of a pod or template.
+//!
+//! Implements: `ValidatePodCreate`, `ValidatePodTemplateSpec` and `ValidatePodUpdate` as far as they concern
+//! security: profile annotations and fields, security contexts, host namespaces and ports, the pod's OS.
+//! Everything else about a pod (images, probes, resources, names) is left to the API server's own validation.
+
+mod annotations;
+mod matching;
+mod operating_system;
+mod pod_level;
+mod profiles;
+mod security_contexts;
+mod update;
+
+pub use update::{
+    immutable_spec_changes, validate_ephemeral_containers_update, validate_ephemeral_security_contexts,
+    validate_update, validate_update_security_contexts,
+};
+
+use crate::{
+    compat::Compat,
+    field_path::FieldPath,
+    pod_view::{ContainerKind, PodView},
+    problem::Problem,
+};
+
+/// How much of a pod is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything this crate knows of.
+    Whole,
+    /// Profiles and security contexts alone: for an API server that validates the rest of a pod itself.
+    SecurityContexts,
+}
+
+/// Every problem of a new pod, or of a template on create and update, in upstream's order. The pod must have
+/// been prepared and, unless it is a template, synced.
+#[must_use]
+pub fn validate_create(view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
+    validate_create_in(Scope::Whole, view, compat)
+}
+
+/// The same for a part of the pod.
+#[must_use]
+pub fn validate_create_in(scope: Scope, view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    annotations::validate(view, compat, &mut problems);
+    validate_spec(scope, view, compat, &mut problems);
+    if scope == Scope::Whole && !view.spec().ephemeral_containers.is_empty() {
+        let at = view.path(&["spec", ContainerKind::Ephemeral.field()]);
+        problems.push(if view.is_pod() {
+            Problem::forbidden(at, "cannot be set on create")
+        } else {
+            Problem::forbidden(at, "ephemeral containers not allowed in pod template")
+        });
+    }
+    matching::validate_seccomp(view, compat, &mut problems);
+    matching::validate_app_armor(view, compat, &mut problems);
+    problems
+}
+
+fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+    for kind in [ContainerKind::App, ContainerKind::Init, ContainerKind::Ephemeral] {
+        for container in view.containers().filter(|container| container.kind == kind) {
+            let Some(context) = container.security_context() else { continue };
+            let path = container.path(view).field("securityContext");
+            // Up to v1.25 an ephemeral container's index is printed twice.
+            let doubled = kind == ContainerKind::Ephemeral && compat.api_minor() <= 25;
+            let first = problems.len();
+            security_contexts::validate_container(context, &path, view.spec(), compat, problems);
+            if doubled {
+                for problem in problems.iter_mut().skip(first) {
+                    let once = format!("{}[{}].", kind.field(), container.index);
+                    let twice = format!("{}[{i}][{i}].", kind.field(), i = container.index);
+                    let called = problem.field().replacen(&once, &twice, 1);
+                    problem.called = Some(called);
+                }
+            }
+        }
+        if scope == Scope::Whole && kind == ContainerKind::App {
+            pod_level::validate_host_ports(view, problems);
+        }
+    }
+    if let Some(context) = view.security_context() {
+        let path = view.path(&["spec", "securityContext"]);
+        security_contexts::validate_pod(context, &path, view.spec(), compat, problems);
+    }
+    if scope == Scope::Whole {
+        pod_level::validate_host_users(view, problems);
+    }
+    pod_level::validate_windows_host_process(view, compat, problems);
+    operating_system::validate(view, compat, problems);
+}
+
+/// Prints a string value the way the release does for plain strings.
+fn quoted(text: &str) -> impl std::fmt::Display + '_ {
+    crate::quote::Quoted(text)
+}
+
+/// Prints a value of a named string type (a profile type, a mount type) the way the release does.
+fn named_string(text: &str, compat: &Compat) -> String {
+    if compat.prints_values_as_json() {
+        crate::quote::JsonQuoted(text).to_string()
+    } else {
+        crate::quote::Quoted(text).to_string()
+    }
+}
+
+/// `<annotations path>.<key>`: upstream writes a dot where a bracket belongs, and leaves `metadata` out for
+/// templates.
+fn annotation_called(view: &PodView<'_, '_>, key: &str, bracket: bool) -> String {
+    let annotations = if view.is_pod() {
+        FieldPath::of(&["metadata", "annotations"])
+    } else {
+        view.base().field("annotations")
+    };
+    if bracket { format!("{annotations}[{key}]") } else { format!("{annotations}.{key}") }
+}

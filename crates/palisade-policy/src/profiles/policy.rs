@@ -1,0 +1,119 @@
+//! `ProfilePolicy`, our cluster-scoped resource: rules for the namespaces its selector picks.
+
+use std::collections::BTreeMap;
+
+use palisade_model::{change::Change, compat::Compat, metadata::StringMap, pod_view::PodView};
+use serde::Deserialize;
+
+use super::rules::{Mechanism, ProfileRules, ProfileViolation};
+
+/// Group and version of the resource.
+pub const API_VERSION: &str = "palisade.dev/v1alpha1";
+/// Kind of the resource.
+pub const KIND: &str = "ProfilePolicy";
+
+/// The resource, as far as it decides anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ProfilePolicy {
+    /// Its name.
+    pub metadata: PolicyMeta,
+    /// Its rules.
+    pub spec: ProfilePolicySpec,
+}
+
+/// Metadata of a policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PolicyMeta {
+    /// Its name.
+    pub name: String,
+}
+
+/// `spec` of a [`ProfilePolicy`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProfilePolicySpec {
+    /// The namespaces it is for; no selector means all.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Rules for seccomp.
+    pub seccomp: Option<ProfileRules>,
+    /// Rules for AppArmor.
+    pub app_armor: Option<ProfileRules>,
+}
+
+/// Kubernetes' label selector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LabelSelector {
+    /// Labels that must have these values.
+    pub match_labels: BTreeMap<String, String>,
+    /// Further demands on labels.
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One demand on a label.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Requirement {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// Values for the first two.
+    pub values: Vec<String>,
+}
+
+impl LabelSelector {
+    /// Whether labels meet every demand; an operator that does not exist matches nothing.
+    #[must_use]
+    pub fn matches(&self, labels: &StringMap<'_>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value.as_str()))
+            && self.match_expressions.iter().all(|requirement| {
+                let value = labels.get(&requirement.key);
+                let listed = value.is_some_and(|value| requirement.values.iter().any(|entry| entry == value));
+                match requirement.operator.as_str() {
+                    "In" => listed,
+                    "NotIn" => !listed,
+                    "Exists" => value.is_some(),
+                    "DoesNotExist" => value.is_none(),
+                    _ => false,
+                }
+            })
+    }
+}
+
+impl ProfilePolicy {
+    /// Whether the policy is for a namespace with these labels.
+    #[must_use]
+    pub fn selects(&self, namespace_labels: &StringMap<'_>) -> bool {
+        self.spec.namespace_selector.as_ref().is_none_or(|selector| selector.matches(namespace_labels))
+    }
+
+    /// What is wrong with the policy itself; such a policy is reported and its part left out.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.rules()
+            .filter_map(|(mechanism, rules)| rules.problem().map(|problem| format!("{mechanism}: {problem}")))
+            .collect()
+    }
+
+    /// The writes that give a pod its defaults.
+    #[must_use]
+    pub fn defaults(&self, view: &PodView<'_, '_>) -> Vec<Change> {
+        self.rules().filter_map(|(mechanism, rules)| rules.defaults(mechanism, view)).collect()
+    }
+
+    /// Every profile of a pod that the policy does not allow.
+    #[must_use]
+    pub fn violations(&self, view: &PodView<'_, '_>, compat: &Compat) -> Vec<ProfileViolation> {
+        let name = format!("ProfilePolicy {:?}", self.metadata.name);
+        self.rules().flat_map(|(mechanism, rules)| rules.violations(mechanism, view, &name, compat)).collect()
+    }
+
+    fn rules(&self) -> impl Iterator<Item = (Mechanism, &ProfileRules)> {
+        [(Mechanism::Seccomp, &self.spec.seccomp), (Mechanism::AppArmor, &self.spec.app_armor)]
+            .into_iter()
+            .filter_map(|(mechanism, rules)| Some((mechanism, rules.as_ref()?)))
+    }
+}

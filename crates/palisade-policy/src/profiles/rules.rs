@@ -1,0 +1,294 @@
+//! A default profile and a set of allowed ones, whatever they were read from.
+
+use std::fmt;
+
+use palisade_model::{
+    change::{Change, NewValue},
+    compat::Compat,
+    field_path::FieldPath,
+    pod_view::{ContainerRef, PodView},
+    profile::{ProfileRef, apparmor, kind, seccomp},
+    security_context::ProfileField,
+};
+use serde::Deserialize;
+
+/// Seccomp or AppArmor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mechanism {
+    /// System call filters.
+    Seccomp,
+    /// Mandatory access control by AppArmor.
+    AppArmor,
+}
+
+impl Mechanism {
+    /// The field's name.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Seccomp => "seccompProfile",
+            Self::AppArmor => "appArmorProfile",
+        }
+    }
+
+    /// What a container runs with that names nothing.
+    const fn unset(self) -> ProfileRef<'static> {
+        match self {
+            Self::Seccomp => ProfileRef::Unconfined,
+            Self::AppArmor => ProfileRef::RuntimeDefault,
+        }
+    }
+
+    fn read_annotation(self, value: &str) -> Option<ProfileRef<'_>> {
+        match self {
+            Self::Seccomp => seccomp::from_annotation(value),
+            Self::AppArmor => apparmor::from_annotation(value),
+        }
+    }
+
+    fn of_pod<'p, 'a>(self, view: &PodView<'p, 'a>) -> Option<&'p ProfileField<'a>> {
+        let context = view.security_context()?;
+        match self {
+            Self::Seccomp => context.seccomp_profile.as_ref(),
+            Self::AppArmor => context.app_armor_profile.as_ref(),
+        }
+    }
+
+    fn of_container<'p, 'a>(self, container: &ContainerRef<'p, 'a>) -> Option<&'p ProfileField<'a>> {
+        let context = container.security_context()?;
+        match self {
+            Self::Seccomp => context.seccomp_profile.as_ref(),
+            Self::AppArmor => context.app_armor_profile.as_ref(),
+        }
+    }
+
+    /// There is no pod-level AppArmor annotation.
+    const fn pod_annotation(self) -> Option<&'static str> {
+        match self {
+            Self::Seccomp => Some(seccomp::POD_ANNOTATION),
+            Self::AppArmor => None,
+        }
+    }
+
+    fn container_annotation(self, container: &str) -> String {
+        match self {
+            Self::Seccomp => seccomp::container_annotation(container),
+            Self::AppArmor => apparmor::annotation(container),
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Seccomp => "seccomp",
+            Self::AppArmor => "AppArmor",
+        })
+    }
+}
+
+/// A set of profiles: the plural of a profile. A type that is not listed excludes every profile of that type, and so
+/// does a list of names that is not given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProfileSet {
+    /// Profile types.
+    pub types: Vec<String>,
+    /// Localhost profiles; a trailing `*` means a prefix, `*` alone means all.
+    pub localhost_profiles: Vec<String>,
+    /// ConfigMaps by name; a trailing `*` means a prefix, `*` alone means all.
+    pub config_maps: Vec<String>,
+}
+
+impl ProfileSet {
+    /// Whether the set has this profile.
+    #[must_use]
+    pub fn contains(&self, profile: &ProfileRef<'_>) -> bool {
+        if !self.types.iter().any(|kind| kind == profile.kind()) {
+            return false;
+        }
+        match profile {
+            ProfileRef::Unconfined | ProfileRef::RuntimeDefault => true,
+            ProfileRef::Localhost(path) => matches_any(&self.localhost_profiles, path),
+            ProfileRef::ConfigMap { name, .. } => matches_any(&self.config_maps, name),
+        }
+    }
+}
+
+fn matches_any(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => pattern == name,
+    })
+}
+
+impl fmt::Display for ProfileSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.types.is_empty() {
+            return f.write_str("none");
+        }
+        for (position, name) in self.types.iter().enumerate() {
+            if position > 0 {
+                f.write_str(", ")?;
+            }
+            f.write_str(name)?;
+            let patterns = match name.as_str() {
+                kind::LOCALHOST => &self.localhost_profiles,
+                kind::CONFIG_MAP => &self.config_maps,
+                _ => continue,
+            };
+            write!(f, " ({})", if patterns.is_empty() { "none".to_owned() } else { patterns.join(" ") })?;
+        }
+        Ok(())
+    }
+}
+
+/// The rules for one mechanism.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ProfileRules {
+    /// What a pod gets that names nothing. Must be allowed.
+    pub default_profile: Option<DefaultProfile>,
+    /// What a pod may name; no set allows everything.
+    pub allowed_profiles: Option<ProfileSet>,
+}
+
+/// The field form of the default profile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DefaultProfile {
+    #[serde(rename = "type")]
+    kind: String,
+    localhost_profile: Option<String>,
+    config_map_profile: Option<String>,
+}
+
+impl DefaultProfile {
+    /// As the field is written into pods.
+    #[must_use]
+    pub fn to_field(&self) -> ProfileField<'static> {
+        ProfileField {
+            kind: self.kind.clone().into(),
+            localhost_profile: self.localhost_profile.clone().map(Into::into),
+            config_map_profile: self.config_map_profile.clone().map(Into::into),
+        }
+    }
+
+    /// From a reference.
+    #[must_use]
+    pub fn of(reference: &ProfileRef<'_>) -> Self {
+        let field = reference.to_field();
+        Self {
+            kind: field.kind.to_string(),
+            localhost_profile: field.localhost_profile.map(|path| path.to_string()),
+            config_map_profile: field.config_map_profile.map(|path| path.to_string()),
+        }
+    }
+}
+
+/// A profile that is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileViolation {
+    /// Where it is named; for a container that names nothing, where it should.
+    pub at: FieldPath,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl ProfileRules {
+    /// What is wrong with the rules themselves.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let default = self.default_profile.as_ref()?.to_field();
+        let Some(reference) = default.reference() else {
+            return Some(format!(
+                "defaultProfile of type {:?} is incomplete or unknown",
+                default.kind.as_str()
+            ));
+        };
+        match &self.allowed_profiles {
+            Some(allowed) if !allowed.contains(&reference) => Some(format!(
+                "defaultProfile {reference} must be allowed by allowedProfiles, which has {allowed}"
+            )),
+            _ => None,
+        }
+    }
+
+    /// The writes that give a pod its default: the pod's field, if neither the pod names a profile nor all its
+    /// containers do.
+    #[must_use]
+    pub fn defaults(&self, mechanism: Mechanism, view: &PodView<'_, '_>) -> Option<Change> {
+        let profile = self.default_profile.as_ref()?.to_field();
+        let annotations = &view.metadata().annotations;
+        let named_by_pod = mechanism.of_pod(view).is_some()
+            || mechanism.pod_annotation().is_some_and(|key| annotations.contains(key));
+        let all_named = view.containers().all(|container| {
+            mechanism.of_container(&container).is_some()
+                || annotations.contains(&mechanism.container_annotation(container.name()))
+        });
+        let windows = view.spec().is_windows();
+        if named_by_pod || windows || (all_named && view.containers().next().is_some()) {
+            return None;
+        }
+        let at = view.path(&["spec", "securityContext", mechanism.field()]);
+        Some(Change { at, to: NewValue::Profile(profile) })
+    }
+
+    /// Every profile of a pod that is not allowed, in fields and annotations alike, and every container that would
+    /// run with one because nothing is named.
+    #[must_use]
+    pub fn violations(
+        &self,
+        mechanism: Mechanism,
+        view: &PodView<'_, '_>,
+        policy: &str,
+        compat: &Compat,
+    ) -> Vec<ProfileViolation> {
+        let Some(allowed) = &self.allowed_profiles else { return Vec::new() };
+        if view.spec().is_windows() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut check = |at: FieldPath, profile: Option<ProfileRef<'_>>, raw: &str| {
+            // What cannot be read is refused by validation; here it only must not count as allowed.
+            let shown = profile.as_ref().map_or_else(|| raw.to_owned(), ToString::to_string);
+            if !profile.is_some_and(|profile| allowed.contains(&profile)) {
+                let message =
+                    format!("{mechanism} profile {shown} is not allowed by {policy}: allowed is {allowed}");
+                found.push(ProfileViolation { at, message });
+            }
+        };
+        let annotations = &view.metadata().annotations;
+        let of_pod = mechanism.of_pod(view);
+        if let Some(field) = of_pod {
+            check(view.path(&["spec", "securityContext", mechanism.field()]), field.reference(), &field.kind);
+        }
+        let pod_annotation = mechanism.pod_annotation().and_then(|key| Some((key, annotations.get(key)?)));
+        if let Some((key, value)) = pod_annotation {
+            check(view.annotation_path(key), mechanism.read_annotation(value), value);
+        }
+        for container in view.containers() {
+            let field = mechanism.of_container(&container);
+            let path = || container.path(view).fields(&["securityContext", mechanism.field()]);
+            if let Some(field) = field {
+                check(path(), field.reference(), &field.kind);
+            }
+            let key = mechanism.container_annotation(container.name());
+            let annotation = annotations.get(&key);
+            if let Some(value) = annotation {
+                let empty_default =
+                    mechanism == Mechanism::AppArmor && value.is_empty() && compat.is_designs();
+                let reference = if empty_default {
+                    Some(ProfileRef::RuntimeDefault)
+                } else {
+                    mechanism.read_annotation(value)
+                };
+                check(view.annotation_path(&key), reference, value);
+            }
+            if field.is_none() && annotation.is_none() && of_pod.is_none() && pod_annotation.is_none() {
+                check(path(), Some(mechanism.unset()), "");
+            }
+        }
+        found
+    }
+}

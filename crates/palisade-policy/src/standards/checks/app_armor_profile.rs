@@ -1,0 +1,134 @@
+//! A container may not lift its AppArmor confinement.
+//!
+//! Implements: Pod Security Standards, Baseline, "AppArmor". Fields and annotations are both looked at, in every
+//! policy version: a field that is newer than the version would otherwise be a way around it.
+
+use palisade_model::{
+    profile::{apparmor, kind},
+    quote::Quoted,
+    security_context::ProfileField,
+};
+use serde_json::json;
+
+use super::{
+    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    message, names,
+};
+
+pub(super) static CHECK: Check = Check {
+    id: "appArmorProfile",
+    level: Level::Baseline,
+    title: "AppArmor",
+    why: "the runtime's profile keeps containers from files and calls that lead to the node",
+    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+};
+
+const ALLOWED: &str = "RuntimeDefault or Localhost, or no profile";
+
+fn is_bad(profile: &ProfileField<'_>) -> bool {
+    !matches!(profile.kind.as_str(), kind::RUNTIME_DEFAULT | kind::LOCALHOST)
+}
+
+fn is_bad_annotation(value: &str) -> bool {
+    !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
+}
+
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    let of_pod = pod
+        .security_context()
+        .and_then(|context| context.app_armor_profile.as_ref())
+        .filter(|profile| is_bad(profile));
+    let bad = containers_where(pod, |container| {
+        container
+            .security_context()
+            .and_then(|context| context.app_armor_profile.as_ref())
+            .is_some_and(is_bad)
+    });
+    let annotations: Vec<_> = pod
+        .metadata()
+        .annotations
+        .with_prefix(apparmor::ANNOTATION_PREFIX)
+        .filter(|(_, _, value)| is_bad_annotation(value))
+        .collect();
+    if of_pod.is_none() && bad.is_empty() && annotations.is_empty() {
+        return None;
+    }
+
+    let mut types = Vec::new();
+    let mut findings = Vec::new();
+    let mut field = |profile: &ProfileField<'_>,
+                     path: palisade_model::field_path::FieldPath,
+                     container: Option<&str>,
+                     who: String| {
+        types.push(profile.kind.as_str().to_owned());
+        let mut edits = vec![Edit::Set(path.clone().field("type"), json!(kind::RUNTIME_DEFAULT))];
+        if profile.localhost_profile.is_some() {
+            edits.push(Edit::Remove(path.clone().field("localhostProfile")));
+        }
+        findings.push(Finding {
+            path: path.field("type"),
+            container: container.map(str::to_owned),
+            value: Some(profile.kind.as_str().to_owned()),
+            summary: format!("{who} asks for the AppArmor profile type \"{}\"", profile.kind),
+            allowed: ALLOWED,
+            remedy: Remedy::Edits(edits),
+        });
+    };
+    if let Some(profile) = of_pod {
+        field(profile, pod.path(&["spec", "securityContext", "appArmorProfile"]), None, "pod".to_owned());
+    }
+    for container in &bad {
+        if let Some(profile) =
+            container.security_context().and_then(|context| context.app_armor_profile.as_ref())
+        {
+            let path = container.path(pod).fields(&["securityContext", "appArmorProfile"]);
+            field(profile, path, Some(container.name()), called(container));
+        }
+    }
+    let mut values = message::sorted_unique(types);
+    values.extend(annotations.iter().map(|(_, key, value)| format!("{key}={}", Quoted(value))));
+
+    for (name, key, value) in &annotations {
+        let path = pod.annotation_path(key);
+        let container = pod.container(name);
+        let has_field = container
+            .and_then(|container| container.security_context())
+            .is_some_and(|context| context.app_armor_profile.is_some());
+        // An annotation for nobody, or beside a field, says nothing: it can go. Alone it is the setting itself.
+        let edit = if container.is_none() || has_field {
+            Edit::Remove(path.clone())
+        } else {
+            Edit::Set(path.clone(), json!("runtime/default"))
+        };
+        findings.push(Finding {
+            path,
+            container: container.map(|container| container.name().to_owned()),
+            value: Some((*value).to_owned()),
+            summary: format!("annotation asks for the AppArmor profile \"{value}\" for container \"{name}\""),
+            allowed: "runtime/default or localhost/<profile>",
+            remedy: Remedy::Edits(vec![edit]),
+        });
+    }
+
+    let reason = message::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
+    // Releases without the field knew annotations alone, and told them without saying who set them.
+    if options.newest < 30 {
+        return Some(Violation { check: CHECK.id, reason, detail: values.join(", "), findings });
+    }
+    let mut setters = Vec::with_capacity(3);
+    if of_pod.is_some() {
+        setters.push("pod".to_owned());
+    }
+    if !bad.is_empty() {
+        setters.push(message::containers(&names(&bad)));
+    }
+    if !annotations.is_empty() {
+        setters.push(message::plural("annotation", "annotations", annotations.len()).to_owned());
+    }
+    let detail = format!(
+        "{} must not set AppArmor profile type to {}",
+        setters.join(" and "),
+        message::quoted(&values)
+    );
+    Some(Violation { check: CHECK.id, reason, detail, findings })
+}

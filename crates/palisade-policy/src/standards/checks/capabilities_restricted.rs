@@ -1,0 +1,85 @@
+//! A container must drop all capabilities and may take back only `NET_BIND_SERVICE`.
+//!
+//! Implements: Pod Security Standards, Restricted, "Capabilities".
+
+use serde_json::json;
+
+use super::{
+    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called,
+    capabilities_baseline::added_outside, containers_where, message, names,
+};
+
+pub(super) static CHECK: Check = Check {
+    id: "capabilities_restricted",
+    level: Level::Restricted,
+    title: "Capabilities",
+    why: "a process without capabilities cannot use root's powers even if it becomes root",
+    revisions: &[
+        Revision { since: 22, overrides: &["capabilities_baseline"], run: since_v1_22 },
+        Revision { since: 25, overrides: &["capabilities_baseline"], run: since_v1_25 },
+    ],
+};
+
+fn since_v1_22(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+    let keeping = containers_where(pod, |container| {
+        container
+            .security_context()
+            .and_then(|context| context.capabilities.as_ref())
+            .is_none_or(|capabilities| !capabilities.drop.iter().any(|capability| *capability == "ALL"))
+    });
+    let added = added_outside(pod, &["NET_BIND_SERVICE"], "NET_BIND_SERVICE alone");
+    if keeping.is_empty() && added.containers.is_empty() {
+        return None;
+    }
+    let mut details = Vec::with_capacity(2);
+    let mut findings = Vec::new();
+    if !keeping.is_empty() {
+        let who = message::containers(&names(&keeping));
+        details.push(format!("{who} must set securityContext.capabilities.drop=[\"ALL\"]"));
+        for container in &keeping {
+            let path = container.path(pod).fields(&["securityContext", "capabilities", "drop"]);
+            let drops = container
+                .security_context()
+                .and_then(|context| context.capabilities.as_ref())
+                .is_some_and(|capabilities| !capabilities.drop.is_empty());
+            let edit = if drops {
+                Edit::Append(path.clone(), json!("ALL"))
+            } else {
+                Edit::Set(path.clone(), json!(["ALL"]))
+            };
+            findings.push(Finding {
+                path,
+                container: Some(container.name().to_owned()),
+                value: None,
+                summary: format!("{} does not drop all capabilities", called(container)),
+                allowed: "a drop list with ALL",
+                remedy: windows_or(pod, vec![edit]),
+            });
+        }
+    }
+    if !added.containers.is_empty() {
+        details.push(added.detail());
+        findings.extend(added.findings);
+    }
+    Some(Violation {
+        check: CHECK.id,
+        reason: "unrestricted capabilities",
+        detail: details.join("; "),
+        findings,
+    })
+}
+
+fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    if pod.spec().is_windows() { None } else { since_v1_22(pod, options) }
+}
+
+/// Linux settings cannot be added to a pod that says it is for Windows.
+pub(super) fn windows_or(pod: &PodView<'_, '_>, edits: Vec<Edit>) -> Remedy {
+    if pod.spec().is_windows() {
+        Remedy::Manual(
+            "a pod for Windows cannot carry this setting; policy versions from v1.25 on do not ask for it",
+        )
+    } else {
+        Remedy::Edits(edits)
+    }
+}

@@ -1,0 +1,41 @@
+//! A pod may not join the node's network, PID or IPC namespace.
+//!
+//! Implements: Pod Security Standards, Baseline, "Host Namespaces".
+
+use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation};
+
+pub(super) static CHECK: Check = Check {
+    id: "hostNamespaces",
+    level: Level::Baseline,
+    title: "Host Namespaces",
+    why: "sharing one lets a container see or disturb everything else on the node",
+    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+};
+
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+    let spec = pod.spec();
+    let joined: Vec<&'static str> =
+        [("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)]
+            .into_iter()
+            .filter(|&(_, joins)| joins == Some(true))
+            .map(|(field, _)| field)
+            .collect();
+    if joined.is_empty() {
+        return None;
+    }
+    let detail = joined.iter().map(|field| format!("{field}=true")).collect::<Vec<_>>().join(", ");
+    let findings = joined
+        .iter()
+        .map(|&field| Finding {
+            path: pod.path(&["spec", field]),
+            container: None,
+            value: Some("true".to_owned()),
+            summary: format!("pod sets {field}"),
+            allowed: "false, or no value",
+            remedy: Remedy::Manual(
+                "the workload may rely on the node's namespace; leave it only if it does not",
+            ),
+        })
+        .collect();
+    Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings })
+}

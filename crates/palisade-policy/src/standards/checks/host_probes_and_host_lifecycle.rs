@@ -1,0 +1,64 @@
+//! A probe or lifecycle handler may not name a host: the kubelet would connect to it.
+//!
+//! Implements: Pod Security Standards, Baseline, "Host Probes / Lifecycle Hooks".
+
+use palisade_model::pod::Handler;
+
+use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+
+pub(super) static CHECK: Check = Check {
+    id: "hostProbesAndHostLifecycle",
+    level: Level::Baseline,
+    title: "Host Probes / Lifecycle Hooks",
+    why: "the kubelet connects to the named host from the node's network",
+    revisions: &[Revision { since: 34, overrides: &[], run: since_v1_34 }],
+};
+
+fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut hosts: Vec<&str> = Vec::new();
+    let mut findings = Vec::new();
+    for container in pod.containers() {
+        let spec = container.container;
+        let lifecycle = spec.lifecycle.as_ref();
+        let handlers: [(&[&'static str], Option<&Handler<'_>>); 5] = [
+            (&["livenessProbe"], spec.liveness_probe.as_ref()),
+            (&["readinessProbe"], spec.readiness_probe.as_ref()),
+            (&["startupProbe"], spec.startup_probe.as_ref()),
+            (&["lifecycle", "postStart"], lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref())),
+            (&["lifecycle", "preStop"], lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref())),
+        ];
+        for (fields, handler) in handlers {
+            let Some(handler) = handler else { continue };
+            for (action, target) in [("httpGet", &handler.http_get), ("tcpSocket", &handler.tcp_socket)] {
+                let Some(host) = target.as_ref().map(|target| target.host.as_str()) else { continue };
+                if host.is_empty() {
+                    continue;
+                }
+                names.push(container.name());
+                hosts.push(host);
+                let path = container.path(pod).fields(fields).field(action).field("host");
+                findings.push(Finding {
+                    path: path.clone(),
+                    container: Some(container.name().to_owned()),
+                    value: Some(host.to_owned()),
+                    summary: format!("{} has the node connect to host \"{host}\"", called(&container)),
+                    allowed: "no host: the pod itself is meant",
+                    remedy: Remedy::remove(path),
+                });
+            }
+        }
+    }
+    if findings.is_empty() {
+        return None;
+    }
+    let (names, hosts) = (message::sorted_unique(names), message::sorted_unique(hosts));
+    let detail = format!(
+        "{} {} {} {}",
+        message::containers(&names),
+        message::plural("uses", "use", names.len()),
+        message::plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.len()),
+        message::quoted(&hosts)
+    );
+    Some(Violation { check: CHECK.id, reason: "probe or lifecycle host", detail, findings })
+}

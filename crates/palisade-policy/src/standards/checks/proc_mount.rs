@@ -1,0 +1,67 @@
+//! A container may not lift the masks of /proc, unless the pod has a user namespace of its own.
+//!
+//! Implements: Pod Security Standards, Baseline, "/proc Mount Type".
+
+use super::{
+    Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where, message,
+    names,
+};
+
+pub(super) static CHECK: Check = Check {
+    id: "procMount",
+    level: Level::Baseline,
+    title: "/proc Mount Type",
+    why: "parts of /proc reach into the kernel of the node",
+    revisions: &[
+        Revision { since: 0, overrides: &[], run: since_v1_0 },
+        Revision { since: 35, overrides: &[], run: since_v1_35 },
+    ],
+};
+
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+    unmasked(pod, CHECK.id)
+}
+
+fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    if pod.spec().has_user_namespace() { None } else { since_v1_0(pod, options) }
+}
+
+pub(super) fn unmasked(pod: &PodView<'_, '_>, check: &'static str) -> Option<Violation> {
+    let bad = containers_where(pod, |container| {
+        container
+            .security_context()
+            .and_then(|context| context.proc_mount.as_ref())
+            .is_some_and(|mount| *mount != "Default")
+    });
+    if bad.is_empty() {
+        return None;
+    }
+    let mount = |container: &palisade_model::pod_view::ContainerRef<'_, '_>| {
+        container
+            .security_context()
+            .and_then(|context| context.proc_mount.as_ref())
+            .map(|mount| mount.as_str().to_owned())
+            .unwrap_or_default()
+    };
+    let values = message::sorted_unique(bad.iter().map(mount).collect());
+    let detail = format!(
+        "{} must not set securityContext.procMount to {}",
+        message::containers(&names(&bad)),
+        message::quoted(&values)
+    );
+    let findings = bad
+        .iter()
+        .map(|container| {
+            let path = container.path(pod).fields(&["securityContext", "procMount"]);
+            Finding {
+                path: path.clone(),
+                container: Some(container.name().to_owned()),
+                value: Some(mount(container)),
+                summary: format!("{} sees an unmasked /proc", called(container)),
+                allowed: "Default, or no value",
+                remedy: Remedy::set(path, "Default"),
+            }
+        })
+        .collect();
+    Some(Violation { check, reason: "procMount", detail, findings })
+}

@@ -1,0 +1,67 @@
+//! A pod may use only volumes whose content the cluster controls.
+//!
+//! Implements: Pod Security Standards, Restricted, "Volume Types".
+
+use palisade_model::volume::{Volume, VolumeSource};
+
+use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, message};
+
+const ALLOWED: &[VolumeSource] = &[
+    VolumeSource::ConfigMap,
+    VolumeSource::Csi,
+    VolumeSource::DownwardApi,
+    VolumeSource::EmptyDir,
+    VolumeSource::Ephemeral,
+    VolumeSource::PersistentVolumeClaim,
+    VolumeSource::Projected,
+    VolumeSource::Secret,
+];
+
+pub(super) static CHECK: Check = Check {
+    id: "restrictedVolumes",
+    level: Level::Restricted,
+    title: "Volume Types",
+    why: "volumes defined inside a pod bypass the cluster's storage administration",
+    revisions: &[Revision { since: 0, overrides: &["hostPathVolumes"], run: since_v1_0 }],
+};
+
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    let is_allowed = |volume: &Volume<'_>| {
+        ALLOWED.iter().any(|&source| volume.has(source))
+            || (options.knows_image_volumes && volume.has(VolumeSource::Image))
+    };
+    let bad: Vec<_> =
+        pod.spec().volumes.iter().enumerate().filter(|(_, volume)| !is_allowed(volume)).collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let kind = |volume: &Volume<'_>| {
+        volume.sources().find(|&source| source != VolumeSource::Image).map_or("unknown", VolumeSource::as_str)
+    };
+    let names: Vec<_> = bad.iter().map(|(_, volume)| volume.name.as_str()).collect();
+    let kinds = message::sorted_unique(bad.iter().map(|(_, volume)| kind(volume)).collect());
+    let detail = format!(
+        "{} {} {} {} {}",
+        message::plural("volume", "volumes", names.len()),
+        message::quoted(&names),
+        message::plural("uses", "use", names.len()),
+        message::plural("restricted volume type", "restricted volume types", kinds.len()),
+        message::quoted(&kinds)
+    );
+    let findings = bad
+        .iter()
+        .map(|(index, volume)| {
+            let path = pod.path(&["spec", "volumes"]).index(*index);
+            let kind = kind(volume);
+            Finding {
+                path: if kind == "unknown" { path } else { path.field(kind) },
+                container: None,
+                value: None,
+                summary: format!("volume \"{}\" is of the type {kind}", volume.name),
+                allowed: "configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected or secret",
+                remedy: Remedy::Manual("the data must be provided through an allowed volume type, such as a persistentVolumeClaim"),
+            }
+        })
+        .collect();
+    Some(Violation { check: CHECK.id, reason: "restricted volume types", detail, findings })
+}

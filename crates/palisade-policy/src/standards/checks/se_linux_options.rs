@@ -1,0 +1,115 @@
+//! A pod may choose among the container types of SELinux, and no user or role.
+//!
+//! Implements: Pod Security Standards, Baseline, "SELinux".
+
+use palisade_model::{field_path::FieldPath, security_context::SeLinuxOptions};
+
+use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+
+pub(super) static CHECK: Check = Check {
+    id: "seLinuxOptions",
+    level: Level::Baseline,
+    title: "SELinux",
+    why: "other types, users and roles are confined less than containers are",
+    revisions: &[
+        Revision { since: 0, overrides: &[], run: since_v1_0 },
+        Revision { since: 31, overrides: &[], run: since_v1_31 },
+    ],
+};
+
+fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t"])
+}
+
+fn since_v1_31(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+}
+
+fn evaluate(pod: &PodView<'_, '_>, options: Options, types: &[&str]) -> Option<Violation> {
+    let mut found = Found { types: Vec::new(), user: false, role: false, findings: Vec::new() };
+    let of_pod = pod.security_context().and_then(|context| context.se_linux_options.as_ref());
+    let pod_offends = of_pod.is_some_and(|options| {
+        let path = || pod.path(&["spec", "securityContext", "seLinuxOptions"]);
+        found.look(options, types, path, || "pod".to_owned(), None)
+    });
+    let mut offenders = Vec::new();
+    for container in pod.containers() {
+        let options = container.security_context().and_then(|context| context.se_linux_options.as_ref());
+        let Some(options) = options else { continue };
+        let path = || container.path(pod).fields(&["securityContext", "seLinuxOptions"]);
+        if found.look(options, types, path, || called(&container), Some(container.name())) {
+            offenders.push(container.name());
+        }
+    }
+    if found.findings.is_empty() {
+        return None;
+    }
+    let types = message::sorted_unique(found.types);
+    let mut data = Vec::with_capacity(3);
+    if !types.is_empty() {
+        data.push(format!("{} {}", message::plural("type", "types", types.len()), message::quoted(&types)));
+    }
+    // v1.24 and before told users and roles only together with a type.
+    let tells_all = options.newest >= 25 || !types.is_empty();
+    if found.user && tells_all {
+        data.push("user may not be set".to_owned());
+    }
+    if found.role && tells_all {
+        data.push("role may not be set".to_owned());
+    }
+    let detail = format!(
+        "{} set forbidden securityContext.seLinuxOptions: {}",
+        message::setters(pod_offends, &offenders),
+        data.join("; ")
+    );
+    Some(Violation { check: CHECK.id, reason: "seLinuxOptions", detail, findings: found.findings })
+}
+
+struct Found<'p> {
+    types: Vec<&'p str>,
+    user: bool,
+    role: bool,
+    findings: Vec<Finding>,
+}
+
+impl<'p> Found<'p> {
+    fn look(
+        &mut self,
+        options: &'p SeLinuxOptions<'_>,
+        types: &[&str],
+        path: impl Fn() -> FieldPath,
+        who: impl Fn() -> String,
+        container: Option<&str>,
+    ) -> bool {
+        let before = self.findings.len();
+        let mut add = |field: &'static str, value: &str, allowed: &'static str| {
+            let path = path().field(field);
+            self.findings.push(Finding {
+                path: path.clone(),
+                container: container.map(str::to_owned),
+                value: Some(value.to_owned()),
+                summary: format!("{} sets the SELinux {field} {value}", who()),
+                allowed,
+                remedy: Remedy::remove(path),
+            });
+        };
+        let kind = options.kind.as_str();
+        if !types.contains(&kind) {
+            self.types.push(kind);
+            add(
+                "type",
+                kind,
+                "container_t, container_init_t, container_kvm_t (from v1.31 on container_engine_t), or no value",
+            );
+        }
+        if !options.user.is_empty() {
+            self.user = true;
+            add("user", &options.user, "no value");
+        }
+        if !options.role.is_empty() {
+            self.role = true;
+            add("role", &options.role, "no value");
+        }
+        self.findings.len() > before
+    }
+}

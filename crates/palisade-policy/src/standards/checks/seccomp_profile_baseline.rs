@@ -1,0 +1,160 @@
+//! A container may not lift its seccomp confinement.
+//!
+//! Implements: Pod Security Standards, Baseline, "Seccomp". Up to v1.18 the setting is an annotation, from v1.19
+//! on a field; each edition looks at its own form alone.
+
+use palisade_model::{
+    field_path::FieldPath,
+    pod_view::ContainerRef,
+    profile::{kind, seccomp},
+    quote::Quoted,
+    security_context::ProfileField,
+};
+use serde_json::json;
+
+use super::{
+    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    message, names,
+};
+
+pub(super) static CHECK: Check = Check {
+    id: "seccompProfile_baseline",
+    level: Level::Baseline,
+    title: "Seccomp",
+    why: "an unconfined container can call everything the kernel offers",
+    revisions: &[
+        Revision { since: 0, overrides: &[], run: since_v1_0 },
+        Revision { since: 19, overrides: &[], run: since_v1_19 },
+    ],
+};
+
+pub(super) const ALLOWED: &str = "RuntimeDefault or Localhost";
+
+fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
+    let is_bad = |value: &str| {
+        !(value == "runtime/default" || value == "docker/default" || value.starts_with("localhost/"))
+    };
+    let annotations = &pod.metadata().annotations;
+    let mut findings = Vec::new();
+    let mut found = Vec::new();
+    let mut look = |key: &str, container: Option<&str>| {
+        let Some(value) = annotations.get(key).filter(|value| is_bad(value)) else { return };
+        found.push(format!("{key}={}", Quoted(value)));
+        findings.push(Finding {
+            path: pod.annotation_path(key),
+            container: container.map(str::to_owned),
+            value: Some(value.to_owned()),
+            summary: format!("annotation asks for the seccomp profile \"{value}\""),
+            allowed: "runtime/default or localhost/<path>",
+            remedy: Remedy::set(pod.annotation_path(key), "runtime/default"),
+        });
+    };
+    if !annotations.is_empty() {
+        look(seccomp::POD_ANNOTATION, None);
+        for container in pod.containers() {
+            look(&seccomp::container_annotation(container.name()), Some(container.name()));
+        }
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let found = message::sorted_unique(found);
+    let detail = format!(
+        "forbidden {} {}",
+        message::plural("annotation", "annotations", found.len()),
+        found.join(", ")
+    );
+    Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings })
+}
+
+fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
+    explicitly_bad(pod, options, CHECK.id)
+}
+
+pub(super) fn is_allowed(profile: &ProfileField<'_>, options: Options) -> bool {
+    match profile.kind.as_str() {
+        kind::RUNTIME_DEFAULT | kind::LOCALHOST => true,
+        kind::CONFIG_MAP => options.config_map_profiles,
+        _ => false,
+    }
+}
+
+pub(super) fn of_container<'p, 'a>(container: &ContainerRef<'p, 'a>) -> Option<&'p ProfileField<'a>> {
+    container.security_context().and_then(|context| context.seccomp_profile.as_ref())
+}
+
+pub(super) fn of_pod<'p, 'a>(pod: &PodView<'p, 'a>) -> Option<&'p ProfileField<'a>> {
+    pod.security_context().and_then(|context| context.seccomp_profile.as_ref())
+}
+
+/// Profiles that are set, and set to what is not allowed.
+pub(super) fn explicitly_bad(
+    pod: &PodView<'_, '_>,
+    options: Options,
+    check: &'static str,
+) -> Option<Violation> {
+    let pod_profile = of_pod(pod).filter(|profile| !is_allowed(profile, options));
+    let bad = containers_where(pod, |container| {
+        of_container(container).is_some_and(|profile| !is_allowed(profile, options))
+    });
+    if pod_profile.is_none() && bad.is_empty() {
+        return None;
+    }
+    let mut types = Vec::new();
+    let mut findings = Vec::new();
+    let mut add = |profile: &ProfileField<'_>,
+                   path: FieldPath,
+                   annotation: String,
+                   container: Option<&str>,
+                   who: String| {
+        types.push(profile.kind.as_str().to_owned());
+        findings.push(Finding {
+            path: path.clone().field("type"),
+            container: container.map(str::to_owned),
+            value: Some(profile.kind.as_str().to_owned()),
+            summary: format!("{who} asks for the seccomp profile type \"{}\"", profile.kind),
+            allowed: ALLOWED,
+            remedy: Remedy::Edits(confine(pod, profile, &path, &annotation)),
+        });
+    };
+    if let Some(profile) = pod_profile {
+        let path = pod.path(&["spec", "securityContext", "seccompProfile"]);
+        add(profile, path, seccomp::POD_ANNOTATION.to_owned(), None, "pod".to_owned());
+    }
+    for container in &bad {
+        if let Some(profile) = of_container(container) {
+            let path = container.path(pod).fields(&["securityContext", "seccompProfile"]);
+            let annotation = seccomp::container_annotation(container.name());
+            add(profile, path, annotation, Some(container.name()), called(container));
+        }
+    }
+    let detail = format!(
+        "{} must not set securityContext.seccompProfile.type to {}",
+        message::setters(pod_profile.is_some(), &names(&bad)),
+        message::quoted(&message::sorted_unique(types))
+    );
+    Some(Violation { check, reason: "seccompProfile", detail, findings })
+}
+
+/// Turns a profile into the runtime's own; an annotation of the same level would contradict it and goes.
+fn confine(
+    pod: &PodView<'_, '_>,
+    profile: &ProfileField<'_>,
+    path: &FieldPath,
+    annotation: &str,
+) -> Vec<Edit> {
+    let mut edits = vec![Edit::Set(path.clone().field("type"), json!(kind::RUNTIME_DEFAULT))];
+    for (field, set) in [
+        ("localhostProfile", profile.localhost_profile.is_some()),
+        ("configMapProfile", profile.config_map_profile.is_some()),
+    ] {
+        if set {
+            edits.push(Edit::Remove(path.clone().field(field)));
+        }
+    }
+    let value = pod.metadata().annotations.get(annotation);
+    if value.is_some_and(|value| value != "runtime/default" && value != "docker/default") {
+        edits.push(Edit::Remove(pod.annotation_path(annotation)));
+    }
+    edits
+}

@@ -1,0 +1,198 @@
+//! Which checks run for a level and version, and what they say together.
+//!
+//! Implements: the registry of Pod Security Admission's policy package. Every check runs, none stops the others;
+//! results come in upstream's order, baseline ids before restricted ones. A restricted check may replace a
+//! baseline one from the version on in which it exists.
+
+use palisade_model::{
+    compat::{ApiServer, Compat, NEWEST_MINOR},
+    pod_view::PodView,
+};
+
+use super::{
+    checks::CHECKS,
+    finding::Violation,
+    level::{Level, LevelVersion},
+};
+
+/// A rule of the Pod Security Standards.
+#[derive(Debug)]
+pub struct Check {
+    /// Upstream's id.
+    pub id: &'static str,
+    /// The lowest level that has it.
+    pub level: Level,
+    /// Its name in the published standards.
+    pub title: &'static str,
+    /// Why it exists, in a clause.
+    pub why: &'static str,
+    /// Its editions, oldest first. Published ones are never edited.
+    pub revisions: &'static [Revision],
+}
+
+/// An edition of a check.
+#[derive(Debug)]
+pub struct Revision {
+    /// The first version it applies to, `v1.<since>`.
+    pub since: u16,
+    /// Baseline checks it replaces.
+    pub overrides: &'static [&'static str],
+    /// The rule: what it forbids, or nothing.
+    pub run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
+}
+
+/// What a check may need to know besides the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The newest edition known: that of the emulated release.
+    pub newest: u16,
+    /// Whether `image` volumes are known to be harmless; releases up to v1.32 did not know them.
+    pub knows_image_volumes: bool,
+    /// Whether a seccomp profile from a ConfigMap counts as one chosen by the cluster's people, like `Localhost`.
+    /// True only where the administrator switched the feature on.
+    pub config_map_profiles: bool,
+}
+
+impl Options {
+    /// The options of an API server.
+    #[must_use]
+    pub const fn of(compat: &Compat) -> Self {
+        let newest = match compat.api {
+            ApiServer::Designs => NEWEST_MINOR,
+            ApiServer::Kubernetes(minor) => minor,
+        };
+        Self {
+            newest,
+            knows_image_volumes: newest >= 33,
+            config_map_profiles: compat.has_config_map_profiles(),
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::of(&Compat::designs())
+    }
+}
+
+/// Judges pods. Cheap to share, cheap to ask: a pod that passes costs no allocation.
+#[derive(Debug)]
+pub struct Evaluator {
+    options: Options,
+    baseline: Vec<Vec<&'static Revision>>,
+    restricted: Vec<Vec<&'static Revision>>,
+}
+
+impl Default for Evaluator {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Evaluator {
+    /// Sets up the rules of every version up to the newest.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let newest = options.newest.min(NEWEST_MINOR);
+        let options = Options { newest, ..options };
+        let editions =
+            |level| (0..=newest).map(|minor| rules(level, minor).map(|(_, r)| r).collect()).collect();
+        Self { options, baseline: editions(Level::Baseline), restricted: editions(Level::Restricted) }
+    }
+
+    /// The rules of an API server.
+    #[must_use]
+    pub fn of(compat: &Compat) -> Self {
+        Self::new(Options::of(compat))
+    }
+
+    /// The newest edition known.
+    #[must_use]
+    pub const fn newest(&self) -> u16 {
+        self.options.newest
+    }
+
+    /// Judges a pod or template.
+    #[must_use]
+    pub fn evaluate(&self, policy: LevelVersion, pod: &PodView<'_, '_>) -> Outcome {
+        let editions = match policy.level {
+            Level::Privileged => return Outcome::default(),
+            Level::Baseline => &self.baseline,
+            Level::Restricted => &self.restricted,
+        };
+        let minor = usize::from(policy.version.clamp(self.options.newest));
+        let rules = editions.get(minor).or_else(|| editions.last()).map_or(&[][..], Vec::as_slice);
+        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(pod, self.options)).collect() }
+    }
+}
+
+/// The checks of a level in an edition, in the order of their results.
+pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, &'static Revision)> {
+    let current = move |check: &'static Check| {
+        check
+            .revisions
+            .iter()
+            .rev()
+            .find(|revision| revision.since <= minor)
+            .map(|revision| (check, revision))
+    };
+    let overridden = move |id: &str| {
+        level == Level::Restricted
+            && CHECKS
+                .iter()
+                .filter(|check| check.level == Level::Restricted)
+                .filter_map(|check| current(check))
+                .any(|(_, revision)| revision.overrides.contains(&id))
+    };
+    CHECKS
+        .iter()
+        .filter(move |check| check.level <= level && level != Level::Privileged)
+        .filter(move |check| !overridden(check.id))
+        .filter_map(move |check| current(check))
+}
+
+/// What all checks of a level and version said.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// The checks that forbid the pod, in upstream's order.
+    pub violations: Vec<Violation>,
+}
+
+impl Outcome {
+    /// Whether nothing forbids the pod.
+    #[must_use]
+    pub const fn allowed(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    /// Upstream's short text: the reasons alone.
+    #[must_use]
+    pub fn reasons(&self) -> String {
+        let mut text = String::new();
+        for violation in &self.violations {
+            if !text.is_empty() {
+                text.push_str(", ");
+            }
+            text.push_str(violation.reason);
+        }
+        text
+    }
+
+    /// Upstream's long text: reasons with details.
+    #[must_use]
+    pub fn details(&self) -> String {
+        let mut text = String::new();
+        for violation in &self.violations {
+            if !text.is_empty() {
+                text.push_str(", ");
+            }
+            text.push_str(violation.reason);
+            if !violation.detail.is_empty() {
+                text.push_str(" (");
+                text.push_str(&violation.detail);
+                text.push(')');
+            }
+        }
+        text
+    }
+}

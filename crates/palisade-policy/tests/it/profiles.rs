@@ -1,0 +1,226 @@
+//! Allowed and default profiles.
+
+use palisade_model::{compat::Compat, metadata::StringMap, pod_view::PodView};
+use palisade_policy::profiles::{pod_security_policy::ProfileStrategies, policy::ProfilePolicy};
+use serde_json::{Value, json};
+
+use crate::pod;
+
+fn policy(spec: Value) -> ProfilePolicy {
+    serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+}
+
+fn violations(policy: &ProfilePolicy, object: &Value) -> Vec<String> {
+    let text = object.to_string();
+    let pod = pod(&text);
+    policy
+        .violations(&PodView::of_pod(&pod), &Compat::designs())
+        .into_iter()
+        .map(|v| v.at.to_string())
+        .collect()
+}
+
+#[test]
+fn annotations_and_fields_are_both_checked() {
+    let policy =
+        policy(json!({"seccomp": {"allowedProfiles": {"types": ["RuntimeDefault", "Localhost", "ConfigMap"],
+        "localhostProfiles": ["operator/*", "a.json"], "configMaps": ["web-*"]}}}));
+    let container = |profile: Value| json!({"spec": {"containers": [{"name": "c", "securityContext": {"seccompProfile": profile}}]}});
+    let path = "spec.containers[0].securityContext.seccompProfile";
+    for (profile, refused) in [
+        (json!({"type": "RuntimeDefault"}), false),
+        (json!({"type": "Unconfined"}), true),
+        (json!({"type": "Localhost", "localhostProfile": "operator/x.json"}), false),
+        (json!({"type": "Localhost", "localhostProfile": "a.json"}), false),
+        (json!({"type": "Localhost", "localhostProfile": "b.json"}), true),
+        (json!({"type": "ConfigMap", "configMapProfile": "web-1/k"}), false),
+        (json!({"type": "ConfigMap", "configMapProfile": "db/k"}), true),
+        (json!({"type": "Nonsense"}), true),
+    ] {
+        let expected: &[&str] = if refused { &[path] } else { &[] };
+        assert_eq!(violations(&policy, &container(profile.clone())), expected, "{profile}");
+    }
+    // After an update annotation and field may differ, and which counts depends on the node.
+    let diverged = json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/c": "unconfined"}},
+        "spec": {"containers": [{"name": "c", "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]}});
+    assert_eq!(
+        violations(&policy, &diverged),
+        ["metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]"]
+    );
+    // A container that names nothing runs unconfined, which is not in the set.
+    assert_eq!(violations(&policy, &json!({"spec": {"containers": [{"name": "c"}]}})), [path]);
+}
+
+#[test]
+fn an_unnamed_app_armor_profile_is_the_runtimes() {
+    let strict = policy(
+        json!({"appArmor": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["*"]}}}),
+    );
+    let usual = policy(json!({"appArmor": {"allowedProfiles": {"types": ["RuntimeDefault"]}}}));
+    let silent = json!({"spec": {"containers": [{"name": "c"}]}});
+    assert_eq!(violations(&strict, &silent).len(), 1);
+    assert_eq!(violations(&usual, &silent).len(), 0);
+}
+
+#[test]
+fn only_the_pods_field_is_defaulted_and_only_where_somebody_needs_it() {
+    let policy =
+        policy(json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "d.json"}}}));
+    let defaults = |object: Value| {
+        let text = object.to_string();
+        let pod = pod(&text);
+        let changes = policy.defaults(&PodView::of_pod(&pod));
+        changes
+            .iter()
+            .map(|change| format!("{} {}", change.at, change.to.to_json().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let expected =
+        [r#"spec.securityContext.seccompProfile {"localhostProfile":"d.json","type":"Localhost"}"#];
+    let own = json!({"name": "a", "securityContext": {"seccompProfile": {"type": "Unconfined"}}});
+    assert_eq!(defaults(json!({"spec": {"containers": [{"name": "c"}]}})), expected);
+    assert_eq!(defaults(json!({"spec": {"containers": [own, {"name": "c"}]}})), expected);
+    assert!(defaults(json!({"spec": {"containers": [own]}})).is_empty());
+    assert!(
+        defaults(json!({"spec": {"securityContext": {"seccompProfile": {}}, "containers": [{"name": "c"}]}}))
+            .is_empty()
+    );
+    let annotated = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}}, "spec": {"containers": [{"name": "c"}]}});
+    assert!(defaults(annotated).is_empty());
+    assert!(defaults(json!({"spec": {"os": {"name": "windows"}, "containers": [{"name": "c"}]}})).is_empty());
+}
+
+#[test]
+fn a_default_that_is_not_allowed_is_a_mistake() {
+    let bad = policy(
+        json!({"seccomp": {"defaultProfile": {"type": "Unconfined"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}}),
+    );
+    assert_eq!(
+        bad.problems(),
+        ["seccomp: defaultProfile Unconfined must be allowed by allowedProfiles, which has RuntimeDefault"]
+    );
+}
+
+#[test]
+fn selectors_pick_namespaces() {
+    let with = |selector: Value| policy(json!({"namespaceSelector": selector}));
+    let labels: StringMap<'_> =
+        [("team".into(), "a".into()), ("env".into(), "prod".into())].into_iter().collect();
+    for (selector, selected) in [
+        (json!({}), true),
+        (json!({"matchLabels": {"team": "a"}}), true),
+        (json!({"matchLabels": {"team": "b"}}), false),
+        (json!({"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod", "stage"]}]}), true),
+        (json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]}), false),
+        (json!({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["prod"]}]}), true),
+        (json!({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}), true),
+        (json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), true),
+        (json!({"matchExpressions": [{"key": "team", "operator": "Nope"}]}), false),
+    ] {
+        assert_eq!(with(selector.clone()).selects(&labels), selected, "{selector}");
+    }
+    assert!(policy(json!({})).selects(&labels));
+}
+
+fn psp(annotations: &Value, spec: Value) -> ProfileStrategies {
+    ProfileStrategies::read(&json!({"metadata": {"name": "p", "annotations": annotations}, "spec": spec}))
+        .unwrap()
+}
+
+const ALLOWED: &str = "seccomp.security.alpha.kubernetes.io/allowedProfileNames";
+const DEFAULT: &str = "seccomp.security.alpha.kubernetes.io/defaultProfileName";
+
+#[test]
+fn a_releases_pod_security_policy_speaks_upstreams_words() {
+    let told = |strategies: &ProfileStrategies, object: &Value| {
+        let text = object.to_string();
+        let pod = pod(&text);
+        let problems = strategies.violations(&PodView::of_pod(&pod), &Compat::kubernetes(24));
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let silent = json!({"spec": {"containers": [{"name": "c"}]}});
+    let unconfined = json!({"spec": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}, "containers": [{"name": "c"}]}});
+    let nothing = psp(&json!({}), json!({}));
+    let list = psp(&json!({ALLOWED: "runtime/default,localhost/a"}), json!({}));
+    let any = psp(&json!({ALLOWED: "*"}), json!({}));
+    let pod_key = "pod.metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]";
+    let container_key = "pod.metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]";
+    assert!(told(&nothing, &silent).is_empty());
+    assert_eq!(
+        told(&nothing, &unconfined),
+        [
+            format!("{pod_key}: Forbidden: seccomp may not be set"),
+            format!("{container_key}: Forbidden: seccomp may not be set")
+        ]
+    );
+    let text = "is not an allowed seccomp profile. Valid values are runtime/default,localhost/a";
+    assert_eq!(
+        told(&list, &unconfined),
+        [
+            format!("{pod_key}: Forbidden: unconfined {text}"),
+            format!("{container_key}: Forbidden: unconfined {text}")
+        ]
+    );
+    // The value is empty, and so the sentence begins with a blank.
+    assert_eq!(told(&list, &silent)[0], format!("{pod_key}: Forbidden:  {text}"));
+    assert!(told(&any, &unconfined).is_empty());
+    let docker =
+        json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "docker/default"}}});
+    assert!(told(&list, &docker).is_empty());
+    let armored = psp(
+        &json!({"apparmor.security.beta.kubernetes.io/allowedProfileNames": "runtime/default"}),
+        json!({}),
+    );
+    let key = "pod.metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]";
+    assert_eq!(told(&armored, &silent), [format!("{key}: Forbidden: AppArmor profile must be set")]);
+    let localhost = json!({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "localhost/x"}}, "spec": {"containers": [{"name": "c"}]}});
+    assert_eq!(
+        told(&armored, &localhost),
+        [format!(
+            "{key}: Forbidden: localhost/x is not an allowed profile. Allowed values: \"runtime/default\""
+        )]
+    );
+}
+
+#[test]
+fn a_release_defaults_annotations_and_the_designs_default_fields() {
+    let strategies = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "*"}), json!({}));
+    let pod = pod(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
+    let changes = |compat: &Compat| {
+        let changes = strategies.defaults(&PodView::of_pod(&pod), compat);
+        changes
+            .iter()
+            .map(|change| format!("{} {}", change.at, change.to.to_json().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        changes(&Compat::kubernetes(24)),
+        [r#"metadata.annotations[seccomp.security.alpha.kubernetes.io/pod] "runtime/default""#]
+    );
+    assert_eq!(
+        changes(&Compat::designs()),
+        [r#"spec.securityContext.seccompProfile {"type":"RuntimeDefault"}"#]
+    );
+}
+
+#[test]
+fn field_and_annotations_of_a_policy_must_match() {
+    let field = json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}});
+    let same = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default"}), field.clone());
+    let other = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default,unconfined"}), field);
+    assert!(same.problems().is_empty());
+    assert_eq!(
+        other.problems()[0].to_string(),
+        "spec.seccomp: Forbidden: seccomp in annotations and field must match"
+    );
+    let broken = psp(&json!({ALLOWED: "runtime/x,*,localhost/../y"}), json!({}));
+    assert_eq!(
+        broken.problems().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            format!(
+                "metadata.annotations[{ALLOWED}]: Invalid value: \"runtime/x\": must be a valid seccomp profile"
+            ),
+            format!("metadata.annotations[{ALLOWED}]: Invalid value: \"../y\": must not contain '..'"),
+        ]
+    );
+}

@@ -1,0 +1,279 @@
+//! Measurements, never tests: a table on the terminal and in BENCHMARKS.md, with the machine named.
+//!
+//! Whatever is compared is measured in one run. Each figure is the best of several rounds, which is the one least
+//! disturbed by whatever else the machine does.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use palisade_admission::{
+    admission_review::{Facts, Review},
+    pod_security::PodSecurity,
+};
+use palisade_model::{metadata::StringMap, pod::Pod, pod_view::PodView};
+use palisade_policy::standards::{
+    evaluator::Evaluator,
+    level::{Level, LevelVersion, Version},
+    namespace::{ExistingPods, Limit},
+    policy::{Exemptions, Policy},
+};
+
+use crate::{Failure, process::run, root};
+
+const ROUNDS: usize = 7;
+const FILES: usize = 10_000;
+const PODS: usize = 100_000;
+
+/// A pod as people deploy it that passes restricted.
+const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-5d8f7c9b4-x2x9k","namespace":"shop","labels":{"app":"web","pod-template-hash":"5d8f7c9b4"},"annotations":{"prometheus.io/scrape":"true"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-5d8f7c9b4","uid":"9c6f7e3a-8f1e-4a3e-9d53-0f1a2b3c4d5e","controller":true}]},"spec":{"serviceAccountName":"web","securityContext":{"runAsNonRoot":true,"runAsUser":10001,"fsGroup":10001,"seccompProfile":{"type":"RuntimeDefault"}},"initContainers":[{"name":"migrate","image":"registry.example/shop/migrate:1.4.2","command":["/migrate"],"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}],"containers":[{"name":"web","image":"registry.example/shop/web:1.4.2","ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[{"name":"DATABASE_URL","valueFrom":{"secretKeyRef":{"name":"db","key":"url"}}}],"resources":{"requests":{"cpu":"100m","memory":"128Mi"},"limits":{"memory":"256Mi"}},"readinessProbe":{"httpGet":{"path":"/ready","port":8080}},"livenessProbe":{"httpGet":{"path":"/healthz","port":8080}},"securityContext":{"allowPrivilegeEscalation":false,"readOnlyRootFilesystem":true,"capabilities":{"drop":["ALL"]}},"volumeMounts":[{"name":"tmp","mountPath":"/tmp"},{"name":"config","mountPath":"/etc/web"}]},{"name":"proxy","image":"registry.example/mesh/proxy:2.1.0","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}],"volumes":[{"name":"tmp","emptyDir":{}},{"name":"config","configMap":{"name":"web"}},{"name":"token","projected":{"sources":[]}}]}}"#;
+
+struct Line {
+    what: &'static str,
+    figure: String,
+    target: &'static str,
+    met: bool,
+}
+
+/// Measures in a release build and writes the table.
+pub(crate) fn run_bench() -> Result<(), Failure> {
+    if cfg!(debug_assertions) {
+        run(Command::new("cargo")
+            .args(["build", "--release", "--quiet", "--bin", "palisade"])
+            .current_dir(root()))?;
+        return run(Command::new("cargo")
+            .args(["run", "--release", "--quiet", "--package", "xtask", "--", "bench"])
+            .current_dir(root()));
+    }
+    let mut lines = Vec::new();
+    evaluation(&mut lines)?;
+    review(&mut lines)?;
+    namespace(&mut lines)?;
+    command_line(&mut lines)?;
+    report(&lines)
+}
+
+/// The best time of one call, over several rounds of many calls.
+fn best(calls: u32, mut call: impl FnMut()) -> Duration {
+    let round = |call: &mut dyn FnMut()| {
+        let start = Instant::now();
+        (0..calls).for_each(|_| call());
+        start.elapsed() / calls
+    };
+    (0..ROUNDS).map(|_| round(&mut call)).min().unwrap_or_default()
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn evaluation(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    let pod: Pod<'_> = serde_json::from_str(POD).map_err(|error| Failure(error.to_string()))?;
+    let evaluator = Evaluator::default();
+    let view = PodView::of_pod(&pod);
+    let policy = LevelVersion::new(Level::Restricted, Version::Latest);
+    if !evaluator.evaluate(policy, &view).allowed() {
+        return Err(Failure("the pod of the benchmark does not pass".to_owned()));
+    }
+    let time = best(200_000, || {
+        std::hint::black_box(evaluator.evaluate(policy, std::hint::black_box(&view)));
+    });
+    let allocations = allocation_counter::measure(|| {
+        std::hint::black_box(evaluator.evaluate(policy, &view));
+    })
+    .count_total;
+    lines.push(Line {
+        what: "a parsed pod that passes, judged at restricted",
+        figure: format!("{:.3} us, {allocations} allocations", micros(time)),
+        target: "0.6 us, 4 allocations",
+        met: micros(time) <= 0.6 && allocations <= 4,
+    });
+    let parse = best(20_000, || {
+        std::hint::black_box(serde_json::from_str::<Pod<'_>>(std::hint::black_box(POD)).is_ok());
+    });
+    let allocations = allocation_counter::measure(|| {
+        std::hint::black_box(serde_json::from_str::<Pod<'_>>(POD).is_ok());
+    })
+    .count_total;
+    lines.push(Line {
+        what: "reading that pod from JSON",
+        figure: format!("{:.2} us, {allocations} allocations", micros(parse)),
+        target: "",
+        met: true,
+    });
+    Ok(())
+}
+
+fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    let body = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},"name":"web","namespace":"shop","operation":"CREATE","userInfo":{{"username":"system:serviceaccount:kube-system:replicaset-controller","groups":["system:serviceaccounts","system:authenticated"]}},"object":{POD},"oldObject":null,"dryRun":false}}}}"#
+    );
+    let security = PodSecurity {
+        evaluator: Evaluator::default(),
+        defaults: Policy::default(),
+        exemptions: Exemptions::default(),
+    };
+    let labels: StringMap<'_> =
+        [("pod-security.kubernetes.io/enforce".into(), "restricted".into())].into_iter().collect();
+    let answer = || -> Option<Vec<u8>> {
+        let review = Review::parse(std::hint::black_box(body.as_bytes())).ok()?;
+        let response = review.answer(&security, &Facts::Namespace(Ok(&labels)), Limit::None, || false);
+        response.to_bytes(&review.uid).ok()
+    };
+    let answered =
+        answer().ok_or_else(|| Failure("the review of the benchmark is not answered".to_owned()))?;
+    if !String::from_utf8_lossy(&answered).contains("\"allowed\":true") {
+        return Err(Failure("the review of the benchmark is refused".to_owned()));
+    }
+    let time = best(20_000, || {
+        std::hint::black_box(answer());
+    });
+    let allocations = allocation_counter::measure(|| {
+        std::hint::black_box(answer());
+    })
+    .count_total;
+    lines.push(Line {
+        what: "AdmissionReview, bytes to verdict bytes",
+        figure: format!("{:.2} us, {allocations} allocations", micros(time)),
+        target: "",
+        met: true,
+    });
+    Ok(())
+}
+
+fn namespace(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    let names: Vec<String> = (0..PODS)
+        .map(|index| {
+            let privileged = index % 3 == 0;
+            POD.replacen("web-5d8f7c9b4-x2x9k", &format!("web-{index}"), 1)
+                .replacen("\"controller\":true", "\"controller\":false", 1)
+                .replacen("\"readOnlyRootFilesystem\":true", &format!("\"privileged\":{privileged}"), 1)
+        })
+        .collect();
+    let pods: Vec<Pod<'_>> = names.iter().filter_map(|json| serde_json::from_str(json).ok()).collect();
+    let evaluator = Evaluator::default();
+    let exemptions = Exemptions::default();
+    let policy = LevelVersion::new(Level::Restricted, Version::Latest);
+    let mut told = 0;
+    let time = best(1, || {
+        let existing = ExistingPods::new(&evaluator, &exemptions, policy, Limit::None);
+        told = existing.warnings("shop", pods.iter().map(PodView::of_pod), || false).len();
+    });
+    if told != 2 {
+        return Err(Failure(format!("{told} warnings instead of 2")));
+    }
+    lines.push(Line {
+        what: "100,000 pods of a namespace judged, a third of them refused",
+        figure: format!("{:.0} ms", time.as_secs_f64() * 1e3),
+        target: "1 s",
+        met: time < Duration::from_secs(1),
+    });
+    Ok(())
+}
+
+fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    let palisade = root().join("target/release/palisade");
+    let folder = tempfile::tempdir().map_err(|error| Failure(error.to_string()))?;
+    write_manifests(folder.path())?;
+    let mut check = Command::new(&palisade);
+    check.args(["check", "--level=restricted", "-o", "json"]).arg(folder.path());
+    let (mut fastest, mut memory) = (Duration::MAX, 0);
+    for _ in 0..ROUNDS {
+        let (time, peak) = timed(&mut check)?;
+        fastest = fastest.min(time);
+        memory = memory.max(peak);
+    }
+    let rate = f64::from(u32::try_from(FILES).unwrap_or(u32::MAX)) / fastest.as_secs_f64();
+    lines.push(Line {
+        what: "10,000 one-pod files through check",
+        figure: format!("{rate:.0} files/s, {} MB", memory / 1024),
+        target: "10,000 files/s, 100 MB",
+        met: rate > 10_000.0 && memory < 100 * 1024,
+    });
+    let one = folder.path().join("pod-0.yaml");
+    let mut start = Command::new(&palisade);
+    start.args(["check", "--level=baseline"]).arg(one);
+    let mut times: Vec<Duration> = Vec::new();
+    for _ in 0..21 {
+        times.push(timed(&mut start)?.0);
+    }
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    lines.push(Line {
+        what: "check of one file, from start to exit",
+        figure: format!("{:.1} ms", median.as_secs_f64() * 1e3),
+        target: "10 ms",
+        met: median < Duration::from_millis(10),
+    });
+    Ok(())
+}
+
+fn write_manifests(folder: &Path) -> Result<(), Failure> {
+    let manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: NAME\n  namespace: shop\n  labels:\n    app: web\n  annotations:\n    prometheus.io/scrape: \"true\"\nspec:\n  # Nothing here runs as root.\n  securityContext:\n    runAsNonRoot: true\n    seccompProfile:\n      type: RuntimeDefault\n  containers:\n  - name: web\n    image: registry.example/shop/web:1.4.2\n    ports:\n    - name: http\n      containerPort: 8080\n    env:\n    - name: DATABASE_URL\n      valueFrom:\n        secretKeyRef:\n          name: db\n          key: url\n    resources:\n      requests: {cpu: 100m, memory: 128Mi}\n      limits: {memory: 256Mi}\n    readinessProbe:\n      httpGet:\n        path: /ready\n        port: 8080\n    securityContext:\n      allowPrivilegeEscalation: false\n      readOnlyRootFilesystem: true\n      capabilities:\n        drop: [ALL]\n    volumeMounts:\n    - name: tmp\n      mountPath: /tmp\n  volumes:\n  - name: tmp\n    emptyDir: {}\n";
+    for index in 0..FILES {
+        // One in ten is refused, so that findings are made and told as well.
+        let mut text = manifest.replace("NAME", &format!("web-{index}"));
+        if index % 10 == 0 {
+            text = text.replace("readOnlyRootFilesystem: true", "privileged: true");
+        }
+        fs::write(folder.join(format!("pod-{index}.yaml")), text)
+            .map_err(|error| Failure(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Runs a command without its output; how long it took, and its largest resident size in KiB.
+fn timed(command: &mut Command) -> Result<(Duration, u64), Failure> {
+    let start = Instant::now();
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn();
+    let mut child = child.map_err(|error| Failure(format!("cannot run palisade: {error}")))?;
+    let mut peak = 0;
+    loop {
+        peak = peak.max(peak_memory(&child));
+        match child.try_wait().map_err(|error| Failure(error.to_string()))? {
+            Some(_) => return Ok((start.elapsed(), peak)),
+            None => thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}
+
+fn peak_memory(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn report(lines: &[Line]) -> Result<(), Failure> {
+    let mut table = String::from("| what | measured | target | |\n| --- | --- | --- | --- |\n");
+    for line in lines {
+        let mark = if line.target.is_empty() {
+            ""
+        } else if line.met {
+            "met"
+        } else {
+            "MISSED"
+        };
+        let _ = writeln!(table, "| {} | {} | {} | {mark} |", line.what, line.figure, line.target);
+    }
+    println!("{table}");
+    let text = format!(
+        "# Benchmarks\n\nMade by `cargo xtask bench` on {}. Each figure is the best of {ROUNDS} rounds (start-up: the median of \
+         21 runs), since the best is the one least disturbed by other work on the machine.\n\n{table}",
+        machine()
+    );
+    fs::write(root().join("BENCHMARKS.md"), text).map_err(|error| Failure(error.to_string()))?;
+    if lines.iter().all(|line| line.met) { Ok(()) } else { Err(Failure("a target is missed".to_owned())) }
+}
+
+fn machine() -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{} with {cores} cores, Linux {}", model.unwrap_or("an unknown processor").trim(), kernel.trim())
+}

@@ -1,0 +1,55 @@
+//! The one gate: everything that must hold before a change lands.
+
+use std::{path::Path, process::Command};
+
+use crate::{Failure, conformance, fixtures, fuzz, generate, process::run, root, setup, tidy};
+
+/// How long each fuzz target runs here; whoever hunts a bug runs `cargo xtask fuzz` for longer.
+const FUZZ_SECONDS: u32 = 15;
+
+/// Runs the gate.
+pub(crate) fn run_check() -> Result<(), Failure> {
+    setup::run_setup()?;
+    run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    tidy::run_tidy()?;
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    run(&mut cargo(&[
+        "deny",
+        "--all-features",
+        "--log-level",
+        "error",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ]))?;
+    run(&mut cargo(&[
+        "nextest",
+        "run",
+        "--workspace",
+        "--no-fail-fast",
+        "--status-level",
+        "slow",
+        "--final-status-level",
+        "fail",
+    ]))?;
+    run(&mut cargo(&["test", "--doc", "--workspace", "--quiet"]))?;
+    run(cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    generate::run_generate(generate::Mode::Check)?;
+    conformance::run(&root().join("tests/data/recordings"))?;
+    fixtures::run(&shared_fixtures())?;
+    fuzz::run_fuzz(None, FUZZ_SECONDS)?;
+    println!("\neverything holds");
+    Ok(())
+}
+
+/// Upstream's fixture pods, where they are at hand: beside the checkout.
+pub(crate) fn shared_fixtures() -> std::path::PathBuf {
+    root().parent().unwrap_or(Path::new("/")).join("shared/fixtures/pod-security-standards")
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root());
+    command
+}

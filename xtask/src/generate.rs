@@ -1,0 +1,57 @@
+//! Files made from the code: the reference of checks. `check` fails if they are stale.
+
+use std::{fmt::Write as _, fs};
+
+use palisade_policy::standards::{checks::CHECKS, level::Level};
+
+use crate::{Failure, root};
+
+/// Write the files, or only compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Write,
+    Check,
+}
+
+/// Makes every generated file.
+pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
+    let folder = root().join("docs");
+    fs::create_dir_all(&folder).map_err(|error| Failure(error.to_string()))?;
+    for (name, text) in [("checks.md", check_reference())] {
+        let file = folder.join(name);
+        let current = fs::read_to_string(&file).unwrap_or_default();
+        if current == text {
+            continue;
+        }
+        match mode {
+            Mode::Write => fs::write(&file, text).map_err(|error| Failure(error.to_string()))?,
+            Mode::Check => return Err(Failure(format!("docs/{name} is stale: run cargo xtask gen"))),
+        }
+    }
+    Ok(())
+}
+
+fn check_reference() -> String {
+    let mut text = String::from(
+        "# The checks of the Pod Security Standards\n\n\
+         Made by `cargo xtask gen` from `crates/palisade-policy/src/standards/checks`.\n\n\
+         | code | level | standard | editions | replaces | why |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
+    for check in CHECKS {
+        let editions: Vec<String> =
+            check.revisions.iter().map(|revision| format!("v1.{}", revision.since)).collect();
+        let replaces: Vec<&str> =
+            check.revisions.iter().flat_map(|revision| revision.overrides).copied().collect();
+        let level = if check.level == Level::Baseline { "baseline" } else { "restricted" };
+        let _ = writeln!(
+            text,
+            "| `pss/{}` | {level} | {} | {} | {} | {} |",
+            check.id,
+            check.title,
+            editions.join(", "),
+            replaces.first().copied().unwrap_or_default(),
+            check.why
+        );
+    }
+    text
+}

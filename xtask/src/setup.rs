@@ -1,0 +1,57 @@
+//! What the tests need besides Rust: Debian packages and cargo tools.
+
+use std::process::Command;
+
+use crate::{
+    Failure,
+    process::{exists, run},
+};
+
+/// A program the tests call, and the Debian package it comes in.
+const PACKAGES: &[(&str, &str, &str)] = &[
+    ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
+    ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
+];
+
+/// A cargo tool, and the crate it comes in.
+const TOOLS: &[(&str, &str)] = &[("cargo-nextest", "cargo-nextest"), ("cargo-deny", "cargo-deny")];
+
+/// Installs what is missing; without the right to, says what is missing.
+pub(crate) fn run_setup() -> Result<(), Failure> {
+    install(PACKAGES)?;
+    for (program, package) in TOOLS {
+        if !exists(program) {
+            run(Command::new("cargo").args(["install", "--locked", package]))?;
+        }
+    }
+    Ok(())
+}
+
+/// Installs the C compiler that some crates need to build.
+pub(crate) fn need_compiler() -> Result<(), Failure> {
+    install(PACKAGES.get(..1).unwrap_or_default())
+}
+
+fn install(packages: &[(&str, &str, &str)]) -> Result<(), Failure> {
+    let missing: Vec<_> = packages.iter().filter(|(program, _, _)| !exists(program)).collect();
+    if !missing.is_empty() {
+        if !is_root() || !exists("apt-get") {
+            let list: Vec<_> =
+                missing.iter().map(|(_, package, why)| format!("  {package}: {why}")).collect();
+            return Err(Failure(format!("these Debian packages are missing:\n{}", list.join("\n"))));
+        }
+        run(Command::new("apt-get").args(["update", "-qq"]))?;
+        let packages = missing.iter().map(|(_, package, _)| *package);
+        run(Command::new("apt-get")
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive"))?;
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1));
+    effective == Some("0")
+}
