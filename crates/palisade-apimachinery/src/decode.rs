@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::go;
 use crate::kinds;
-use crate::scheme::{Body, Kind};
 use crate::schema::TypeRef;
+use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 use crate::version::KubeVersion;
 
@@ -86,18 +86,13 @@ pub fn decode_value(
     header.check(kind)?;
     let mut problems = Problems::new(kind.emulated);
     let text = body.to_string();
-    let object = read_typed(kind.schema(), body, &mut problems).map_err(|error| {
-        header.error(kind, text.as_bytes(), &error.to_string())
-    })?;
+    let object = read_typed(kind.schema(), body, &mut problems)
+        .map_err(|error| header.error(kind, text.as_bytes(), &error.to_string()))?;
     finish(kind, header, object, problems, duplicates, validation, text.as_bytes())
 }
 
 /// Reads one object of a type (options, subresources) without checking `apiVersion` and `kind`.
-pub fn decode_type(
-    ty: TypeRef<'_>,
-    version: KubeVersion,
-    body: &[u8],
-) -> std::result::Result<Value, String> {
+pub fn decode_type(ty: TypeRef<'_>, version: KubeVersion, body: &[u8]) -> std::result::Result<Value, String> {
     let mut problems = Problems::new(version);
     let read = read_typed(ty, &mut serde_json::Deserializer::from_slice(body), &mut problems);
     let object = read.map_err(|error| syntax_error(body, &error.to_string()))?;
@@ -122,7 +117,8 @@ fn finish(
     let mut strict: Vec<String> =
         duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
     strict.extend(problems.strict);
-    let mut object = object;
+    // `null` decodes to an object with nothing set.
+    let mut object = if object.is_null() { kind.zero() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
     let warnings = settle(strict, validation, |list| {
@@ -200,9 +196,12 @@ fn read_header(kind: &Kind, body: &[u8]) -> Result<Header> {
     let raw = match serde_json::from_slice::<Raw>(body) {
         Ok(raw) => raw,
         Err(_) => {
-            let mut value: Value =
-                serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
-            Raw { api_version: value.get_mut("apiVersion").map(Value::take), kind: value.get_mut("kind").map(Value::take) }
+            let mut value: Value = serde_json::from_slice(body)
+                .map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
+            Raw {
+                api_version: value.get_mut("apiVersion").map(Value::take),
+                kind: value.get_mut("kind").map(Value::take),
+            }
         }
     };
     Ok(Header { api_version: text(raw.api_version, "apiVersion")?, kind: text(raw.kind, "kind")? })

@@ -60,7 +60,9 @@ pub fn get(kind: &Kind, object: &Value) -> Value {
     let current = at(object, &paths.status).and_then(Value::as_i64).unwrap_or(0);
     status.insert("replicas".into(), current.into());
     let selector = match &paths.selector {
-        Some(path) => JsonPath::parse(path).first(object).and_then(Value::as_str).unwrap_or_default().to_owned(),
+        Some(path) => {
+            JsonPath::parse(path).first(object).and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
         None => {
             let selector = object.pointer("/spec/selector").unwrap_or(&empty);
             if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {

@@ -86,7 +86,12 @@ impl LabelSelector {
             requirements.push(Requirement {
                 key: expression.text("key").to_owned(),
                 operator,
-                values: expression.list("values").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                values: expression
+                    .list("values")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
             });
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
@@ -307,7 +312,8 @@ impl Parser {
         };
         let mut problems = Vec::new();
         for (i, value) in values.iter().enumerate() {
-            if matches!(operator, Operator::GreaterThan | Operator::LessThan) && value.parse::<i64>().is_err() {
+            if matches!(operator, Operator::GreaterThan | Operator::LessThan) && value.parse::<i64>().is_err()
+            {
                 problems.push(format!(
                     "values[{i}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
                     go::quote(value)
@@ -390,7 +396,11 @@ impl Parser {
             return Ok(vec![String::new()]);
         }
         let (token, text) = self.next(true);
-        if token == Token::Identifier { Ok(vec![text]) } else { Err(format!("found '{text}', expected: identifier")) }
+        if token == Token::Identifier {
+            Ok(vec![text])
+        } else {
+            Err(format!("found '{text}', expected: identifier"))
+        }
     }
 }
 
@@ -498,6 +508,8 @@ fn unescape(text: &str) -> Parsed<String> {
 fn extra_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match (group, kind) {
         ("", "Pod") => &[
+            // An old name of `spec.nodeName`.
+            "spec.host",
             "spec.hostNetwork",
             "spec.nodeName",
             "spec.restartPolicy",
@@ -606,6 +618,7 @@ impl Kind {
                 let component = text(object.pointer("/source/component"));
                 if component.is_empty() { text(object.get("reportingComponent")) } else { component }
             }
+            "spec.host" => text(object.pointer("/spec/nodeName")),
             "status.podIPs" => text(object.pointer("/status/podIPs/0/ip")),
             _ => text(found),
         }
@@ -656,10 +669,13 @@ mod tests {
     #[test]
     fn selects_by_fields() {
         let kind = LATEST.by_kind("", "v1", "Pod").unwrap();
-        let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
-        for (text, expected) in
-            [("metadata.name=p", true), ("spec.nodeName!=n", false), ("status.phase==Running,metadata.name=p", true)]
-        {
+        let pod =
+            json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
+        for (text, expected) in [
+            ("metadata.name=p", true),
+            ("spec.nodeName!=n", false),
+            ("status.phase==Running,metadata.name=p", true),
+        ] {
             assert_eq!(FieldSelector::parse(kind, text).unwrap().matches(kind, &pod), expected, "{text}");
         }
         let error = FieldSelector::parse(kind, "spec.nope=1").unwrap_err();

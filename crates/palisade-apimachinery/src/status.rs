@@ -128,7 +128,11 @@ impl Status {
 
     /// 409: every generated name was taken.
     #[must_use]
-    pub fn generate_name_conflict(resource: GroupName<'_>, name: &str, retry_after_seconds: u32) -> Box<Self> {
+    pub fn generate_name_conflict(
+        resource: GroupName<'_>,
+        name: &str,
+        retry_after_seconds: u32,
+    ) -> Box<Self> {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
             go::quote(name)
@@ -177,7 +181,12 @@ impl Status {
 
     /// 422: the object breaks rules.
     #[must_use]
-    pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[FieldError], version: KubeVersion) -> Box<Self> {
+    pub fn invalid(
+        kind: GroupName<'_>,
+        name: &str,
+        errors: &[FieldError],
+        version: KubeVersion,
+    ) -> Box<Self> {
         let mut message = format!("{kind} {} is invalid", go::quote(name));
         let mut causes = Vec::with_capacity(errors.len());
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
@@ -246,10 +255,7 @@ impl Status {
     /// 406 of an `Accept` header nothing fits.
     #[must_use]
     pub fn not_acceptable(accepted: &[&str]) -> Box<Self> {
-        let message = format!(
-            "only the following media types are accepted: {}",
-            accepted.join(", ")
-        );
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::new(406, "NotAcceptable", message)
     }
 
@@ -266,10 +272,8 @@ impl Status {
     /// 405 of a verb the resource does not have.
     #[must_use]
     pub fn method_not_supported(resource: GroupName<'_>, action: &str) -> Box<Self> {
-        let message = format!(
-            "{action} is not supported on resources of kind {}",
-            go::quote(&resource.to_string())
-        );
+        let message =
+            format!("{action} is not supported on resources of kind {}", go::quote(&resource.to_string()));
         Self::about(405, "MethodNotAllowed", resource, "", message)
     }
 
@@ -650,8 +654,7 @@ mod tests {
             FieldError::required("spec.containers", ""),
             FieldError::not_supported("spec.restartPolicy", "Nope", &["Always", "Never"]),
         ];
-        let status =
-            Status::invalid(GroupName::new("apps", "Deployment"), "d", &errors, KubeVersion::LATEST);
+        let status = Status::invalid(GroupName::new("apps", "Deployment"), "d", &errors, KubeVersion::LATEST);
         assert_eq!(
             status.message,
             "Deployment.apps \"d\" is invalid: [spec.containers: Required value, spec.restartPolicy: \

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use palisade_apimachinery::Status;
-use palisade_apimachinery::table::{self, IncludeObject};
+use palisade_apimachinery::{Status, table};
 use serde_json::{Value, json};
 
 use crate::api::Call;
@@ -110,26 +109,29 @@ pub fn table_of(
     query: &Query,
     columns: bool,
 ) -> Value {
-    let include = match query.get("includeObject") {
-        Some("None") => IncludeObject::None,
-        Some("Object") => IncludeObject::Object,
-        _ => IncludeObject::Metadata,
-    };
-    let objects: Vec<&Value> = objects.iter().collect();
-    let mut document = table::table(&entry.kind, &objects, include, &meta::now(), &list_metadata);
-    let Value::Object(fields) = &mut document else { return document };
-    fields.insert("apiVersion".to_owned(), format!("meta.k8s.io/{version}").into());
-    if !columns {
-        fields.insert("columnDefinitions".to_owned(), Value::Null);
-    }
-    if include == IncludeObject::Metadata {
-        for row in fields.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(metadata) = row.pointer_mut("/object/metadata") {
-                hide_conversion_annotations(metadata);
-            }
+    let mut printed = table::table(&entry.kind, objects, meta::unix_now());
+    let include = query.get("includeObject").unwrap_or("Metadata");
+    let rows = printed.rows.drain(..).zip(objects).map(|(cells, object)| {
+        let shown = match include {
+            "None" => Value::Null,
+            "Object" => object.clone(),
+            _ => partial(object, version),
+        };
+        let mut row = json!({"cells": cells, "object": shown});
+        if let (Some(conditions), Value::Object(row)) = (table::row_conditions(&entry.kind, object), &mut row) {
+            row.insert("conditions".to_owned(), conditions);
         }
-    }
-    document
+        row
+    });
+    let rows: Vec<Value> = rows.collect();
+    let columns = if columns { printed.columns.to_value() } else { Value::Null };
+    json!({
+        "kind": "Table",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": list_metadata,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
 }
 
 /// The objects of a list, with the list's own metadata.

@@ -122,7 +122,14 @@ impl Entry {
             Some(fields) => FieldSet::decode(fields).ok_or("error decoding set")?,
         };
         let time = value.get("time").and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { manager: text("manager"), operation, api_version, subresource: text("subresource"), time, set })
+        Ok(Self {
+            manager: text("manager"),
+            operation,
+            api_version,
+            subresource: text("subresource"),
+            time,
+            set,
+        })
     }
 }
 
@@ -157,7 +164,9 @@ impl Managed {
         self.entries.sort_by(|p, q| {
             p.operation
                 .cmp(&q.operation)
-                .then_with(|| p.time.as_deref().unwrap_or_default().cmp(q.time.as_deref().unwrap_or_default()))
+                .then_with(|| {
+                    p.time.as_deref().unwrap_or_default().cmp(q.time.as_deref().unwrap_or_default())
+                })
                 .then_with(|| p.manager.cmp(&q.manager))
                 .then_with(|| p.api_version.cmp(&q.api_version))
                 .then_with(|| p.subresource.cmp(&q.subresource))

@@ -107,11 +107,7 @@ fn stripped() -> &'static FieldSet {
 }
 
 pub(crate) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    object
-        .as_object_mut()?
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()))
-        .as_object_mut()
+    object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
 fn without_managed_fields(object: &mut Value) -> Option<Value> {
@@ -148,9 +144,9 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mu
     let Some(sent) = sent else { return stored() };
     let is_reset = match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
-        Some([only]) => only.as_object().is_some_and(|entry| {
-            entry.values().all(|v| v.is_null() || v.as_str() == Some(""))
-        }),
+        Some([only]) => only
+            .as_object()
+            .is_some_and(|entry| entry.values().all(|v| v.is_null() || v.as_str() == Some(""))),
         _ => false,
     };
     if is_reset {
@@ -246,7 +242,8 @@ pub fn apply(
     let mut bare = live_object.clone();
     without_managed_fields(&mut bare);
     let managed = if managed.entries.is_empty() && live.is_some() {
-        let before = Manager { name: "before-first-apply", subresource: manager.subresource, now: manager.now };
+        let before =
+            Manager { name: "before-first-apply", subresource: manager.subresource, now: manager.now };
         updated(kind, &kind.zero(), &bare, managed, &before)
     } else {
         managed
@@ -307,9 +304,8 @@ fn applied(
 ) -> std::result::Result<Value, Failure> {
     let schema = kind.schema();
     let reset = kind.reset_fields(manager.subresource);
-    let merged = typed::merge(schema, live, config).map_err(|why| {
-        Failure::Merge(Status::unknown_error(format!("failed to merge config: {why}")))
-    })?;
+    let merged = typed::merge(schema, live, config)
+        .map_err(|why| Failure::Merge(Status::unknown_error(format!("failed to merge config: {why}"))))?;
     let mut entry = Entry {
         manager: manager.name.to_owned(),
         operation: Operation::Apply,
@@ -364,8 +360,11 @@ fn prune(kind: &Kind, merged: &Value, others: &Managed, own: &Entry, last: &Fiel
     let owned = others.entries.iter().fold(own.set.clone(), |all, entry| all.union(&entry.set));
     let merged_set = named(&typed::to_field_set(schema, merged));
     let pruned_set = named(&typed::to_field_set(schema, &pruned));
-    let pruned =
-        typed::remove_items(schema, merged, &merged_set.difference(&pruned_set.clone().union(&named(&owned))));
+    let pruned = typed::remove_items(
+        schema,
+        merged,
+        &merged_set.difference(&pruned_set.clone().union(&named(&owned))),
+    );
     // Add back what was below something removed, but never applied by this manager.
     let pruned_set = named(&typed::to_field_set(schema, &pruned));
     typed::remove_items(schema, merged, &merged_set.difference(&pruned_set).intersection(&named(last)))
@@ -401,11 +400,8 @@ fn conflict_status(conflicts: &[(Entry, set::Path)]) -> Box<Status> {
         })
         .collect();
     if let [(entry, path)] = conflicts {
-        let message = format!(
-            "Apply failed with 1 conflict: conflict with {}: {}",
-            entry.describe(),
-            path_text(path)
-        );
+        let message =
+            format!("Apply failed with 1 conflict: conflict with {}: {}", entry.describe(), path_text(path));
         return Status::apply_conflict(message, causes);
     }
     let mut managers: Vec<&Entry> = Vec::new();
@@ -429,7 +425,8 @@ fn conflict_status(conflicts: &[(Entry, set::Path)]) -> Box<Status> {
 /// The name of a manager that gave none: the client's, as upstream cuts it from the `User-Agent`.
 #[must_use]
 pub fn manager_from_user_agent(user_agent: &str) -> String {
-    let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| is_print(*c)).collect();
+    let name: String =
+        user_agent.split('/').next().unwrap_or_default().chars().filter(|c| is_print(*c)).collect();
     let mut end = name.len().min(128);
     while !name.is_char_boundary(end) {
         end -= 1;

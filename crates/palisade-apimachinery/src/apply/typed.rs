@@ -101,9 +101,7 @@ pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Re
         ListType::Set => match item {
             Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
-            Value::Null => {
-                Err("associative list without keys has an element that's an explicit null".into())
-            }
+            Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
             scalar => Ok(Element::Value(scalar.clone())),
         },
         ListType::Atomic => Err("invalid indexing of non-associative list".into()),
@@ -230,9 +228,10 @@ fn compare_lists(
     let (left, right) = (index(old), index(new));
     let get = |values: Option<&'_ Vec<Value>>, at: usize| values.and_then(|v| v.get(at)).cloned();
     let no_places = Vec::new();
-    let all = left.iter().map(|(e, _)| e).chain(
-        right.iter().map(|(e, _)| e).filter(|e| !left.iter().any(|(known, _)| known == *e)),
-    );
+    let all = left
+        .iter()
+        .map(|(e, _)| e)
+        .chain(right.iter().map(|(e, _)| e).filter(|e| !left.iter().any(|(known, _)| known == *e)));
     for element in all {
         let places = |side: &'_ [(Element, Vec<usize>)]| {
             side.iter().find(|(e, _)| e == element).map(|(_, places)| places.clone())
@@ -249,8 +248,7 @@ fn compare_lists(
                 compare_at(item, old, new, path, out);
             }
             ([_, _, ..], [_, _, ..]) => {
-                let same = l.len() == r.len()
-                    && l.iter().zip(&r).all(|(a, b)| get(old, *a) == get(new, *b));
+                let same = l.len() == r.len() && l.iter().zip(&r).all(|(a, b)| get(old, *a) == get(new, *b));
                 if !same {
                     out.modified.insert(path);
                 }
@@ -329,7 +327,11 @@ fn merge_at(
         (None, None) => return Ok(None),
         (Some(value), None) | (None, Some(value)) => value,
         (Some(live), Some(config)) => {
-            if config.is_null() { live } else { config }
+            if config.is_null() {
+                live
+            } else {
+                config
+            }
         }
     };
     let keep = || config.or(live).cloned();
@@ -504,10 +506,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
                     Some(field) => validate_at(of.with(&field.ty), value, path, errors),
                     None if s.preserve_unknown => {}
                     None => {
-                        errors.push(format!(
-                            "{}: field not declared in schema",
-                            super::set::path_text(path)
-                        ));
+                        errors.push(format!("{}: field not declared in schema", super::set::path_text(path)));
                         path.pop();
                         return;
                     }
@@ -557,7 +556,10 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         }
         (TypeKind::String | TypeKind::Bytes | TypeKind::Time | TypeKind::MicroTime, other) => {
             if !other.is_string() {
-                fail(path, format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)));
+                fail(
+                    path,
+                    format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)),
+                );
             }
         }
         (TypeKind::Bool, other) => {

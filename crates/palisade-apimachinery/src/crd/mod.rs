@@ -21,8 +21,8 @@ use crate::decode::{self, Decoded, FieldValidation, Problems, read_untyped, synt
 use crate::go;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::path::{Errors, Get, Path};
-use crate::scheme::{Body, Kind, Subresource};
 use crate::schema::{Schema, Type, TypeRef};
+use crate::scheme::{Body, Kind, Subresource};
 use crate::status::{Result, Status};
 use crate::version::KubeVersion;
 

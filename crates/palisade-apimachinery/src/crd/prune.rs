@@ -14,7 +14,13 @@ pub(super) fn prune(root: &JsonSchema, object: &mut Value, unknown: &mut Vec<Str
     prune_at(root, object, true, &mut String::new(), unknown);
 }
 
-fn prune_at(schema: &JsonSchema, value: &mut Value, is_resource: bool, path: &mut String, unknown: &mut Vec<String>) {
+fn prune_at(
+    schema: &JsonSchema,
+    value: &mut Value,
+    is_resource: bool,
+    path: &mut String,
+    unknown: &mut Vec<String>,
+) {
     match value {
         Value::Object(map) => {
             let keep_unknown = schema.preserve_unknown || schema.additional_allowed;

@@ -63,11 +63,7 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
         }
     }
     if schema.flag("x-kubernetes-preserve-unknown-fields") == Some(false) {
-        errors.invalid(
-            &at.field("x-kubernetes-preserve-unknown-fields"),
-            false,
-            "must be true or undefined",
-        );
+        errors.invalid(&at.field("x-kubernetes-preserve-unknown-fields"), false, "must be true or undefined");
     }
     list_rules(schema, kind, at, errors);
     if schema.flag("uniqueItems") == Some(true) {
@@ -122,7 +118,10 @@ fn list_rules(schema: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
     let keys = schema.list("x-kubernetes-list-map-keys");
     if list_type.is_empty() {
         if !keys.is_empty() {
-            errors.required(&at.field("x-kubernetes-list-type"), "must be map if x-kubernetes-list-map-keys is non-empty");
+            errors.required(
+                &at.field("x-kubernetes-list-type"),
+                "must be map if x-kubernetes-list-map-keys is non-empty",
+            );
         }
         return;
     }
@@ -155,11 +154,7 @@ fn list_rules(schema: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
         let name = key.as_str().unwrap_or_default();
         let keys_at = at.field("x-kubernetes-list-map-keys");
         let Some(property) = properties.and_then(|p| p.get(name)) else {
-            errors.invalid(
-                &keys_at.index(i),
-                name,
-                "entries must all be names of item properties",
-            );
+            errors.invalid(&keys_at.index(i), name, "entries must all be names of item properties");
             continue;
         };
         let scalar = ["string", "integer", "number", "boolean"].contains(&property.text("type"));

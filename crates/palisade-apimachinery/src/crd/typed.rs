@@ -64,7 +64,10 @@ fn type_of(level: &JsonSchema, schema: &mut Schema) -> Type {
                 && let Some(additional) = &level.additional
             {
                 let item = type_of(additional, schema);
-                return Type::plain(TypeKind::Map { item: Box::new(item), atomic: level.map_type == "atomic" });
+                return Type::plain(TypeKind::Map {
+                    item: Box::new(item),
+                    atomic: level.map_type == "atomic",
+                });
             }
             if level.properties.is_empty() && level.map_type != "atomic" {
                 return Type::plain(TypeKind::Any);
@@ -72,7 +75,8 @@ fn type_of(level: &JsonSchema, schema: &mut Schema) -> Type {
             object_type(level, false, schema)
         }
         "array" => {
-            let item = level.items.as_ref().map_or(Type::plain(TypeKind::Any), |items| type_of(items, schema));
+            let item =
+                level.items.as_ref().map_or(Type::plain(TypeKind::Any), |items| type_of(items, schema));
             let list = match level.list_type.as_str() {
                 "set" => ListType::Set,
                 "map" => ListType::Map(level.list_map_keys.iter().cloned().map(Cow::Owned).collect()),

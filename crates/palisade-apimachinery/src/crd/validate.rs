@@ -160,10 +160,8 @@ fn check_rules(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<
     if let Some(allowed) = &rules.enumeration
         && !allowed.contains(value)
     {
-        let texts: Vec<String> = allowed
-            .iter()
-            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-            .collect();
+        let texts: Vec<String> =
+            allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         errors.push(FieldError::not_supported(path, BadValue::from(value), &texts));
     }
@@ -188,7 +186,9 @@ fn check_combinations(schema: &JsonSchema, value: &Value, path: &str, errors: &m
         if matching == 0 {
             fail("must validate one and only one schema (oneOf). Found none valid".into());
         } else if matching > 1 {
-            fail(format!("must validate one and only one schema (oneOf). Found {matching} valid alternatives"));
+            fail(format!(
+                "must validate one and only one schema (oneOf). Found {matching} valid alternatives"
+            ));
         }
     }
     if let Some(not) = &rules.not

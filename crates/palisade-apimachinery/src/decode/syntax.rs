@@ -192,9 +192,7 @@ impl Scanner<'_> {
         for (i, expected) in word.bytes().enumerate() {
             if self.peek() != Some(expected) {
                 let _ = i;
-                return Err(
-                    self.invalid(&format!("in literal {word} (expecting {})", quote_char(expected)))
-                );
+                return Err(self.invalid(&format!("in literal {word} (expecting {})", quote_char(expected))));
             }
             self.at += 1;
         }

@@ -42,7 +42,14 @@ const MAX_STRICT: usize = 100;
 
 impl Problems {
     pub(crate) fn new(version: KubeVersion) -> Self {
-        Self { error: None, strict: Vec::new(), version, path: Vec::new(), owner: Cow::Borrowed(""), unstructured: false }
+        Self {
+            error: None,
+            strict: Vec::new(),
+            version,
+            path: Vec::new(),
+            owner: Cow::Borrowed(""),
+            unstructured: false,
+        }
     }
 
     /// For values that upstream converts without going through JSON text (strategic merge patches).
@@ -252,7 +259,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             TypeKind::List { item, .. } => item,
             TypeKind::Any | TypeKind::SchemaOr => {
                 let mut items = Vec::new();
-                while let Some(value) = seq.next_element_seed(Untyped { problems: self.problems, at: Some(items.len()) })? {
+                while let Some(value) =
+                    seq.next_element_seed(Untyped { problems: self.problems, at: Some(items.len()) })?
+                {
                     items.push(value);
                 }
                 return Ok(Value::Array(items));

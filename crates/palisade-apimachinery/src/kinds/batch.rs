@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::pod::{default_template, spec_selector, validate_template};
 use super::workload::reset_status;
-use super::{Strategy, bump_generation, cron, keep, section, set_default, set_generation};
+use super::{Strategy, bump_generation, cron, internal, keep, section, set_default, set_generation};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
@@ -191,7 +191,11 @@ fn validate_generated(object: &Value, spec: &Value, errors: &mut Errors) {
     if let Some(selector) = spec.child("selector")
         && !LabelSelector::from_object(selector).matches_labels(Some(&Value::Object(expected)))
     {
-        errors.invalid(&SPEC.field("selector"), BadValue::Json(selector.clone()), "`selector` not auto-generated");
+        errors.invalid(
+            &SPEC.field("selector"),
+            BadValue::Json(selector.clone()),
+            "`selector` not auto-generated",
+        );
     }
 }
 
@@ -233,10 +237,7 @@ fn validate_job_spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         if mode == "Indexed" {
             if spec.child("completions").is_none() {
-                errors.required(
-                    &at.field("completions"),
-                    "when completion mode is Indexed",
-                );
+                errors.required(&at.field("completions"), "when completion mode is Indexed");
             }
             if let Some(parallelism) = spec.int("parallelism").filter(|p| *p > 100_000) {
                 errors.invalid(
@@ -275,12 +276,35 @@ fn validate_job_update(new: &Value, old: &Value, subresource: &str, _: &Kind, er
         errors.immutable(&SPEC.field("completions"), spec.get("completions"), old_spec.get("completions"));
     }
     errors.immutable(&SPEC.field("selector"), spec.get("selector"), old_spec.get("selector"));
-    errors.immutable(&SPEC.field("template"), spec.get("template"), old_spec.get("template"));
+    let waiting = old_spec.flag("suspend") == Some(true) && old.pointer("/status/startTime").is_none();
+    let (template, before) = (spec.get("template"), old_spec.get("template"));
+    if template != before && !(waiting && only_scheduling_changed(template, before)) {
+        let shown = template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t)));
+        errors.invalid(&SPEC.field("template"), shown, "field is immutable");
+    }
     errors.immutable(
         &SPEC.field("completionMode"),
         spec.get("completionMode"),
         old_spec.get("completionMode"),
     );
+}
+
+/// The scheduling directives of a job that was never started may change.
+fn only_scheduling_changed(new: Option<&Value>, old: Option<&Value>) -> bool {
+    let strip = |template: Option<&Value>| {
+        let mut template = template.cloned().unwrap_or(Value::Null);
+        if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
+            for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
+                spec.remove(field);
+            }
+        }
+        if let Some(meta) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("labels");
+            meta.remove("annotations");
+        }
+        template
+    };
+    strip(new) == strip(old)
 }
 
 fn validate_cron_job(object: &Value, kind: &Kind, errors: &mut Errors) {
@@ -304,11 +328,7 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
             errors.invalid(&at, schedule, why);
         }
         if schedule.contains("TZ") && errors.version.at_least(25) {
-            errors.invalid(
-                &at,
-                schedule,
-                "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-            );
+            errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
         }
     }
     errors.non_negative(&SPEC.field("startingDeadlineSeconds"), spec.int("startingDeadlineSeconds"));

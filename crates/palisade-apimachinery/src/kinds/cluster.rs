@@ -41,13 +41,16 @@ pub(crate) static NODE: Strategy = Strategy {
         meta::validate_update(new, old, errors);
         let spec = Path::Root("spec");
         let before = old.pointer("/spec/podCIDRs").and_then(Value::as_array);
-        if before.is_some_and(|b| !b.is_empty() && Some(b) != new.pointer("/spec/podCIDRs").and_then(Value::as_array)) {
+        if before.is_some_and(|b| {
+            !b.is_empty() && Some(b) != new.pointer("/spec/podCIDRs").and_then(Value::as_array)
+        }) {
             errors.forbidden(
                 &spec.field("podCIDRs"),
                 "node updates may not change podCIDR except from \"\" to valid",
             );
         }
-        let text = |v: &Value| v.pointer("/spec/providerID").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |v: &Value| v.pointer("/spec/providerID").and_then(Value::as_str).unwrap_or_default().to_owned();
         if !text(old).is_empty() && text(old) != text(new) {
             errors.forbidden(
                 &spec.field("providerID"),

@@ -76,7 +76,11 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
             let version = errors.version;
             errors.format(&at, text, names::qualified_name(text, version));
             if !text.contains('/') && text != "kubernetes" {
-                errors.invalid(&at, text, "name is neither a standard finalizer name nor is it fully qualified");
+                errors.invalid(
+                    &at,
+                    text,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                );
             }
         }
     },
@@ -204,7 +208,8 @@ fn default_secret(object: &mut Value, _: KubeVersion) {
         && let Some(data) = section(object, "data").and_then(Value::as_object_mut)
     {
         for (key, value) in plain {
-            let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+            let encoded =
+                base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
             data.insert(key, encoded.into());
         }
     }

@@ -146,10 +146,7 @@ mod tests {
             ("* * 0 * *", Some("beginning of range (0) below minimum (1): 0")),
             ("5-1 * * * *", Some("beginning of range (5) beyond end of range (1): 5-1")),
             ("*/0 * * * *", Some("step of range should be a positive number: */0")),
-            (
-                "x * * * *",
-                Some("failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
-            ),
+            ("x * * * *", Some("failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax")),
             ("@never", Some("unrecognized descriptor: @never")),
         ] {
             assert_eq!(validate(schedule).err().as_deref(), expected, "{schedule}");

@@ -75,7 +75,9 @@ fn default_definition(object: &mut Value, _: KubeVersion) {
         }
     }
     set_default(spec, "conversion", json!({"strategy": "None"}));
-    if let Some(service) = spec.pointer_mut("/conversion/webhook/clientConfig/service").filter(|s| s.is_object()) {
+    if let Some(service) =
+        spec.pointer_mut("/conversion/webhook/clientConfig/service").filter(|s| s.is_object())
+    {
         set_default(service, "port", 443);
     }
 }
@@ -168,8 +170,8 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
         }
     }
     let shown = || BadValue::Json(Value::Array(versions.to_vec()));
-    let repeated = (1..versions.len())
-        .any(|i| versions[..i].iter().any(|v| v.text("name") == versions[i].text("name")));
+    let repeated =
+        (1..versions.len()).any(|i| versions[..i].iter().any(|v| v.text("name") == versions[i].text("name")));
     if repeated {
         errors.invalid(&versions_at, shown(), "must contain unique version names");
     }

@@ -13,6 +13,7 @@ mod internal;
 pub mod pod;
 mod rbac;
 mod registry;
+mod unified_diff;
 mod workload;
 
 use serde_json::Value;
@@ -20,8 +21,8 @@ use serde_json::Value;
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::path::Errors;
-use crate::scheme::{Body, Kind, Subresource};
 use crate::schema::{Type, TypeKind, TypeRef, builtin};
+use crate::scheme::{Body, Kind, Subresource};
 use crate::version::KubeVersion;
 
 pub use registry::registry;

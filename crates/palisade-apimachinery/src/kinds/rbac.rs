@@ -37,7 +37,8 @@ pub(crate) static BINDING: Strategy = Strategy {
         validate_binding(new, kind, errors);
         meta::validate_update(new, old, errors);
         if new.get("roleRef") != old.get("roleRef") {
-            let rule = if errors.version.at_least(34) { "field is immutable" } else { "cannot change roleRef" };
+            let rule =
+                if errors.version.at_least(34) { "field is immutable" } else { "cannot change roleRef" };
             let shown = new.get("roleRef").map(internal::role_ref).unwrap_or_default();
             errors.invalid(&Path::Root("roleRef"), BadValue::Plain(shown), rule);
         }

@@ -5,9 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::pod::{default_template, spec_selector, validate_template};
-use super::{
-    Strategy, bump_generation, keep, no_reset, section, set_default, set_generation,
-};
+use super::{Strategy, bump_generation, keep, no_reset, section, set_default, set_generation};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
@@ -30,10 +28,38 @@ macro_rules! workload {
     };
 }
 
-workload!(DEPLOYMENT, default_deployment, create, update_deployment, validate_deployment, validate_deployment_update);
-workload!(REPLICA_SET, default_replica_set, create, update, validate_replica_set, validate_replica_set_update);
-workload!(STATEFUL_SET, default_stateful_set, create, update, validate_stateful_set, validate_stateful_set_update);
-workload!(DAEMON_SET, default_daemon_set, create_daemon_set, update_daemon_set, validate_daemon_set, validate_daemon_set_update);
+workload!(
+    DEPLOYMENT,
+    default_deployment,
+    create,
+    update_deployment,
+    validate_deployment,
+    validate_deployment_update
+);
+workload!(
+    REPLICA_SET,
+    default_replica_set,
+    create,
+    update,
+    validate_replica_set,
+    validate_replica_set_update
+);
+workload!(
+    STATEFUL_SET,
+    default_stateful_set,
+    create,
+    update,
+    validate_stateful_set,
+    validate_stateful_set_update
+);
+workload!(
+    DAEMON_SET,
+    default_daemon_set,
+    create_daemon_set,
+    update_daemon_set,
+    validate_daemon_set,
+    validate_daemon_set_update
+);
 workload!(
     REPLICATION_CONTROLLER,
     default_replication_controller,
@@ -302,7 +328,8 @@ fn validate_selector(spec: &Value, empty_rule: &'static str, errors: &mut Errors
         return;
     };
     spec_selector(selector, &at, errors);
-    let is_empty = selector.entries("matchLabels").next().is_none() && selector.list("matchExpressions").is_empty();
+    let is_empty =
+        selector.entries("matchLabels").next().is_none() && selector.list("matchExpressions").is_empty();
     if is_empty {
         errors.invalid(&at, BadValue::Json(selector.clone()), empty_rule);
     }
@@ -506,11 +533,9 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
     match spec.text("podManagementPolicy") {
         "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
         policy if policies.contains(&policy) => {}
-        other => errors.invalid(
-            &SPEC.field("podManagementPolicy"),
-            other,
-            "must be 'OrderedReady' or 'Parallel'",
-        ),
+        other => {
+            errors.invalid(&SPEC.field("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'")
+        }
     }
     let strategy = spec.get("updateStrategy").unwrap_or(&empty);
     let at = SPEC.field("updateStrategy");
@@ -530,7 +555,11 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
                 let at = at.field("rollingUpdate");
                 errors.non_negative(&at.field("partition"), rolling.int("partition"));
                 if rolling.child("maxUnavailable").is_some() {
-                    validate_int_or_percent(rolling.get("maxUnavailable"), &at.field("maxUnavailable"), errors);
+                    validate_int_or_percent(
+                        rolling.get("maxUnavailable"),
+                        &at.field("maxUnavailable"),
+                        errors,
+                    );
                     if is_zero(rolling.get("maxUnavailable")) {
                         errors.invalid(
                             &at.field("maxUnavailable"),
@@ -541,7 +570,11 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
                 }
             }
         }
-        other => errors.invalid(&at, BadValue::Json(json!({"type": other})), "must be 'RollingUpdate' or 'OnDelete'"),
+        other => errors.invalid(
+            &at,
+            BadValue::Json(json!({"type": other})),
+            "must be 'RollingUpdate' or 'OnDelete'",
+        ),
     }
     errors.non_negative(&SPEC.field("replicas"), spec.int("replicas"));
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));

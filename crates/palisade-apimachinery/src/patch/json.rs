@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn names_what_cannot_be_read() {
-        let error = |body: &str| apply(&json!({}), body.as_bytes(), FieldValidation::Warn).unwrap_err().message;
+        let error =
+            |body: &str| apply(&json!({}), body.as_bytes(), FieldValidation::Warn).unwrap_err().message;
         assert_eq!(
             error("{}"),
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"

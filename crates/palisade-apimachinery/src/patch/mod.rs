@@ -84,15 +84,17 @@ pub fn patch(
     }
 }
 
-/// Applies a patch to a document that has no kind of its own here, such as a `Scale`; strategic patches merge.
+/// Applies a JSON or merge patch to a document that is no kind of its own (`Scale`).
 pub fn untyped(live: &Value, patch_type: PatchType, body: &[u8]) -> Result<Value> {
-    if patch_type == PatchType::Json {
-        return Ok(json::apply(live, body, FieldValidation::Ignore)?.0);
+    match patch_type {
+        PatchType::Json => json::apply(live, body, FieldValidation::Ignore).map(|(value, _)| value),
+        _ => {
+            let (patch, _) = merge::read(body, FieldValidation::Warn)?;
+            let mut patched = live.clone();
+            merge::apply(&mut patched, patch);
+            Ok(patched)
+        }
     }
-    let (patch, _) = merge::read(body, FieldValidation::Ignore)?;
-    let mut patched = live.clone();
-    merge::apply(&mut patched, patch);
-    Ok(patched)
 }
 
 /// Upstream reports errors of the patched object with an empty kind and name.
@@ -132,7 +134,8 @@ fn strategic_patch(kind: &Kind, live: &Value, body: &[u8], validation: FieldVali
     let (Value::Object(patch), Value::Object(original)) = (patch, live.clone()) else {
         return Err(Status::bad_request("invalid JSON document"));
     };
-    let patched = strategic::merge_map(original, patch, Some(kind.schema())).map_err(strategic::Error::into_status)?;
+    let patched =
+        strategic::merge_map(original, patch, Some(kind.schema())).map_err(strategic::Error::into_status)?;
     let mut problems = Problems::unstructured(kind.emulated);
     let mut object = read_typed(kind.schema(), Value::Object(patched), &mut problems)
         .map_err(|error| invalid_patch(kind, shown.clone(), error.to_string()))?;
@@ -181,8 +184,8 @@ mod go_ordered {
     use serde_json::Value;
 
     use crate::go;
-    use crate::scheme::Kind;
     use crate::schema::{TypeKind, TypeRef};
+    use crate::scheme::Kind;
 
     pub(super) fn render(kind: &Kind, value: &Value, merge: Option<&Value>) -> String {
         let mut out = String::new();
@@ -216,7 +219,8 @@ mod go_ordered {
                 out.push('}');
             }
             Value::Array(items) => {
-                let item = of.filter(|of| matches!(of.ty.kind, TypeKind::List { .. })).and_then(TypeRef::item);
+                let item =
+                    of.filter(|of| matches!(of.ty.kind, TypeKind::List { .. })).and_then(TypeRef::item);
                 out.push('[');
                 for (i, value) in items.iter().enumerate() {
                     if i > 0 {
@@ -229,14 +233,4 @@ mod go_ordered {
             scalar => out.push_str(&go::json(scalar)),
         }
     }
-}
-
-/// Applies a merge patch to a value, for objects that are no kind of their own (`Scale`).
-pub fn merge_values(target: &mut Value, patch: Value) {
-    merge::apply(target, patch);
-}
-
-/// Applies a JSON patch to any document.
-pub fn json_values(target: &Value, body: &[u8]) -> Result<Value> {
-    json::apply(target, body, FieldValidation::Ignore).map(|(value, _)| value)
 }

@@ -98,11 +98,8 @@ pub(super) fn merge_map(
         match (current, value) {
             (Value::Object(current), Value::Object(value)) => {
                 let (inner, strategy, _) = lookup(of, &key)?;
-                let merged = if strategy.replace {
-                    value
-                } else {
-                    merge_map(std::mem::take(current), value, inner)?
-                };
+                let merged =
+                    if strategy.replace { value } else { merge_map(std::mem::take(current), value, inner)? };
                 *current = merged;
             }
             (Value::Array(current), Value::Array(value)) => {
@@ -159,9 +156,7 @@ fn without_directives(value: Value) -> Option<Value> {
             let kept = map.into_iter().filter_map(|(k, v)| without_directives(v).map(|v| (k, v)));
             Some(Value::Object(kept.collect()))
         }
-        Value::Array(items) => {
-            Some(Value::Array(items.into_iter().filter_map(without_directives).collect()))
-        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
         scalar => Some(scalar),
     }
 }
@@ -214,7 +209,8 @@ fn apply_element_orders(
     patch: &mut Object,
     of: Option<TypeRef<'_>>,
 ) -> Result<(), Error> {
-    let directives: Vec<String> = patch.keys().filter(|k| k.starts_with("$setElementOrder")).cloned().collect();
+    let directives: Vec<String> =
+        patch.keys().filter(|k| k.starts_with("$setElementOrder")).cloned().collect();
     for directive in directives {
         let Some(order) = patch.remove(&directive) else { continue };
         let Value::Array(order) = order else { return Err(bad_type("[]interface {}", &order)) };
@@ -516,7 +512,8 @@ mod tests {
         let original = json!({"metadata": {"finalizers": ["x"]}});
         let added = run(original.clone(), json!({"metadata": {"finalizers": ["y"]}})).unwrap();
         assert_eq!(added["metadata"]["finalizers"], json!(["y", "x"]));
-        let removed = run(added, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})).unwrap();
+        let removed =
+            run(added, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})).unwrap();
         assert_eq!(removed["metadata"]["finalizers"], json!(["y"]));
     }
 

@@ -46,7 +46,9 @@ pub struct Extra {
 /// `WipeObjectMetaSystemFields`, plus the check that the namespace fits the request.
 pub fn on_create_request(kind: &Kind, object: &mut Value, namespace: &str) -> Result<()> {
     if let Some(meta) = metadata_mut(object) {
-        for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for field in
+            ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+        {
             meta.remove(field);
         }
     }
@@ -267,7 +269,13 @@ pub fn deduplicate_owners(object: &mut Value, after_admission: bool) -> Option<S
 
 /// A precondition of a request does not hold: upstream's text of a storage error.
 #[must_use]
-pub fn uid_precondition_failed(kind: &Kind, namespace: &str, name: &str, wanted: &str, found: &str) -> Box<Status> {
+pub fn uid_precondition_failed(
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+    wanted: &str,
+    found: &str,
+) -> Box<Status> {
     let key = kinds::storage_key(kind, namespace, name);
     Status::conflict(
         kind.resource_name(),

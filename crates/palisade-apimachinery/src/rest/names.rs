@@ -235,8 +235,7 @@ pub fn env_var_name(text: &str, version: KubeVersion) -> Messages {
         return out;
     }
     let first = |b: u8| b.is_ascii_alphabetic() || matches!(b, b'-' | b'_' | b'.');
-    let fine =
-        text.bytes().next().is_some_and(first) && text.bytes().all(|b| first(b) || b.is_ascii_digit());
+    let fine = text.bytes().next().is_some_and(first) && text.bytes().all(|b| first(b) || b.is_ascii_digit());
     if !fine {
         out.push(regex_error(
             "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and \
@@ -316,7 +315,11 @@ pub fn path_segment(text: &str) -> Messages {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
-    ["/", "%"].iter().filter(|bad| text.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|bad| text.contains(**bad))
+        .map(|bad| format!("may not contain '{bad}'"))
+        .collect()
 }
 
 /// A C identifier (iSCSI, port names of old).
@@ -349,7 +352,10 @@ mod tests {
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(qualified_name("/x", latest), ["prefix part must be non-empty"]);
         assert_eq!(label_value(&"x".repeat(64), latest), ["must be no more than 63 bytes"]);
-        assert_eq!(label_value(&"x".repeat(64), KubeVersion::minor(24)), ["must be no more than 63 characters"]);
+        assert_eq!(
+            label_value(&"x".repeat(64), KubeVersion::minor(24)),
+            ["must be no more than 63 characters"]
+        );
         assert_eq!(config_map_key("..a"), ["must not start with '..'"]);
         assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);

@@ -21,7 +21,9 @@ impl Field {
             TypeKind::Struct { .. } if self.omit_zero && version.at_least(34) => None,
             TypeKind::Struct { .. } => {
                 let inner = of.with(&self.ty);
-                Some(Value::Object(inner.as_struct().map(|s| s.zero_fields(inner, version)).unwrap_or_default()))
+                Some(Value::Object(
+                    inner.as_struct().map(|s| s.zero_fields(inner, version)).unwrap_or_default(),
+                ))
             }
             TypeKind::Time | TypeKind::MicroTime => {
                 (!(self.omit_zero && version.at_least(34))).then_some(Value::Null)
@@ -98,7 +100,8 @@ impl TypeRef<'_> {
                 let Some(s) = self.as_struct() else { return };
                 object.retain(|key, value| {
                     let Some(field) = s.field(key) else { return s.preserve_unknown };
-                    let is_plain_struct = matches!(field.ty.kind, TypeKind::Struct { .. }) && !field.ty.pointer;
+                    let is_plain_struct =
+                        matches!(field.ty.kind, TypeKind::Struct { .. }) && !field.ty.pointer;
                     if value.is_null() && is_plain_struct {
                         *value = Value::Object(Map::new());
                     }
@@ -114,14 +117,16 @@ impl TypeRef<'_> {
                 }
             }
             (TypeKind::List { item, .. }, Value::Array(items)) => {
-                if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. }) {
+                if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. })
+                {
                     for value in items {
                         self.with(item).canonicalize(value, version);
                     }
                 }
             }
             (TypeKind::Map { item, .. }, Value::Object(map)) => {
-                if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. }) {
+                if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. })
+                {
                     for value in map.values_mut() {
                         self.with(item).canonicalize(value, version);
                     }
@@ -140,9 +145,7 @@ impl TypeRef<'_> {
                     let Some(field) = s.field(key) else { continue };
                     let empty = match &*value {
                         Value::Array(items) => items.is_empty(),
-                        Value::Object(map) => {
-                            map.is_empty() && matches!(field.ty.kind, TypeKind::Map { .. })
-                        }
+                        Value::Object(map) => map.is_empty() && matches!(field.ty.kind, TypeKind::Map { .. }),
                         _ => false,
                     };
                     if empty {

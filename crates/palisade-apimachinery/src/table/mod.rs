@@ -6,23 +6,11 @@
 mod pod;
 mod rows;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::go::time;
 use crate::rest::path::Get;
 use crate::scheme::{Body, Kind};
-
-/// How much of each object goes into its row: `?includeObject=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IncludeObject {
-    /// Nothing.
-    None,
-    /// Its metadata, the default.
-    #[default]
-    Metadata,
-    /// All of it.
-    Object,
-}
 
 /// A column: heading, type, OpenAPI format, priority (0 is always shown).
 #[derive(Debug, Clone)]
@@ -45,7 +33,7 @@ pub(crate) fn column(name: &str, kind: &str, priority: i64) -> Column {
     }
 }
 
-/// The seconds since 1970 of `now`; the age of everything is 0 if it is no time.
+/// The time of printing, in seconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(i64);
 
@@ -59,43 +47,45 @@ impl Clock {
     }
 }
 
-/// A table of objects, in the given order. `meta` is the metadata of the list.
-#[must_use]
-pub fn table(kind: &Kind, objects: &[&Value], include: IncludeObject, now: &str, meta: &Value) -> Value {
-    let clock = Clock(time::parse(now).map_or(0, |t| t.seconds));
-    let columns: Vec<Value> = columns(kind)
-        .into_iter()
-        .map(|c| {
-            json!({"name": c.name, "type": c.kind, "format": c.format, "priority": c.priority,
-                   "description": c.description})
-        })
-        .collect();
-    let rows: Vec<Value> = objects.iter().map(|object| row(kind, object, include, clock)).collect();
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": columns,
-           "rows": rows})
-}
+/// The columns of a table.
+#[derive(Debug, Clone)]
+pub struct Columns(Vec<Column>);
 
-/// One row, for watch events.
-fn row(kind: &Kind, object: &Value, include: IncludeObject, clock: Clock) -> Value {
-    let mut out = Map::new();
-    out.insert("cells".into(), cells(kind, object, clock));
-    if kind.kind == "Pod" && kind.group.is_empty() && let Some(conditions) = pod::conditions(object) {
-        out.insert("conditions".into(), conditions);
+impl Columns {
+    /// The `columnDefinitions` of a `Table`.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        self.0
+            .iter()
+            .map(|c| {
+                json!({"name": c.name, "type": c.kind, "format": c.format, "priority": c.priority,
+                       "description": c.description})
+            })
+            .collect()
     }
-    let shown = match include {
-        IncludeObject::None => Value::Null,
-        IncludeObject::Object => object.clone(),
-        IncludeObject::Metadata => partial(object),
-    };
-    out.insert("object".into(), shown);
-    Value::Object(out)
 }
 
-/// An object reduced to its metadata.
+/// Columns, and the cells of one row for each object.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// What the cells mean.
+    pub columns: Columns,
+    /// The cells of each object, in the order of the columns.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// Prints objects; `now` is in seconds since 1970, for ages.
 #[must_use]
-pub fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-           "metadata": object.get("metadata").cloned().unwrap_or(Value::Null)})
+pub fn table(kind: &Kind, objects: &[Value], now: i64) -> Table {
+    let clock = Clock(now);
+    let rows = objects.iter().map(|object| cells(kind, object, clock)).collect();
+    Table { columns: Columns(columns(kind)), rows }
+}
+
+/// The `conditions` of a row: a pod that is done says so.
+#[must_use]
+pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
+    (kind.kind == "Pod" && kind.group.is_empty()).then(|| pod::conditions(object)).flatten()
 }
 
 fn columns(kind: &Kind) -> Vec<Column> {
@@ -118,8 +108,8 @@ fn columns(kind: &Kind) -> Vec<Column> {
     }
 }
 
-fn cells(kind: &Kind, object: &Value, clock: Clock) -> Value {
-    let Body::Custom(custom) = &kind.body else { return Value::Array(rows::cells(kind, object, clock)) };
+fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
+    let Body::Custom(custom) = &kind.body else { return rows::cells(kind, object, clock) };
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
     let mut out = vec![Value::from(meta.text("name"))];
@@ -141,7 +131,7 @@ fn cells(kind: &Kind, object: &Value, clock: Clock) -> Value {
         };
         out.push(cell);
     }
-    Value::Array(out)
+    out
 }
 
 fn plain(value: &Value) -> String {

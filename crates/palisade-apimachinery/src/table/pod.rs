@@ -86,8 +86,10 @@ pub(super) fn cells(pod: &Value, clock: Clock) -> Vec<Value> {
         initializing = true;
         break;
     }
-    let initialized =
-        status.list("conditions").iter().any(|c| c.text("type") == "Initialized" && c.text("status") == "True");
+    let initialized = status
+        .list("conditions")
+        .iter()
+        .any(|c| c.text("type") == "Initialized" && c.text("status") == "True");
     if !initializing || initialized {
         restarts = sidecar_restarts;
         last_restart = last_sidecar_restart;
@@ -109,8 +111,10 @@ pub(super) fn cells(pod: &Value, clock: Clock) -> Vec<Value> {
             }
         }
         if reason == "Completed" && running {
-            let is_ready =
-                status.list("conditions").iter().any(|c| c.text("type") == "Ready" && c.text("status") == "True");
+            let is_ready = status
+                .list("conditions")
+                .iter()
+                .any(|c| c.text("type") == "Ready" && c.text("status") == "True");
             reason = if is_ready { "Running".into() } else { "NotReady".into() };
         }
     }
@@ -136,9 +140,10 @@ pub(super) fn cells(pod: &Value, clock: Clock) -> Vec<Value> {
         let met = gates
             .iter()
             .filter(|gate| {
-                status.list("conditions").iter().any(|c| {
-                    c.text("type") == gate.text("conditionType") && c.text("status") == "True"
-                })
+                status
+                    .list("conditions")
+                    .iter()
+                    .any(|c| c.text("type") == gate.text("conditionType") && c.text("status") == "True")
             })
             .count();
         format!("{met}/{}", gates.len())

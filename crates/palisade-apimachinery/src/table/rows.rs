@@ -62,9 +62,12 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
             ("Images", "string", 1),
             ("Selector", "string", 1),
         ],
-        ("apps", "ControllerRevision") => {
-            &[("Name", "string", 0), ("Controller", "string", 0), ("Revision", "string", 0), ("Age", "string", 0)]
-        }
+        ("apps", "ControllerRevision") => &[
+            ("Name", "string", 0),
+            ("Controller", "string", 0),
+            ("Revision", "string", 0),
+            ("Age", "string", 0),
+        ],
         ("batch", "Job") => &[
             ("Name", "string", 0),
             ("Status", "string", 0),
@@ -91,7 +94,9 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
         ("", "Secret") => {
             &[("Name", "string", 0), ("Type", "string", 0), ("Data", "string", 0), ("Age", "string", 0)]
         }
-        ("", "ServiceAccount") if kind.emulated.at_least(34) => &[("Name", "string", 0), ("Age", "string", 0)],
+        ("", "ServiceAccount") if kind.emulated.at_least(34) => {
+            &[("Name", "string", 0), ("Age", "string", 0)]
+        }
         ("", "ServiceAccount") => &[("Name", "string", 0), ("Secrets", "string", 0), ("Age", "string", 0)],
         ("", "Namespace") => &[("Name", "string", 0), ("Status", "string", 0), ("Age", "string", 0)],
         ("", "Node") => &[
@@ -133,7 +138,9 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
             ("Age", "string", 0),
             ("Selector", "string", 1),
         ],
-        ("coordination.k8s.io", "Lease") => &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)],
+        ("coordination.k8s.io", "Lease") => {
+            &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)]
+        }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &[
             ("Name", "string", 0),
             ("Role", "string", 0),
@@ -194,11 +201,8 @@ pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
         ("", "Pod") => pod::cells(object, clock),
         ("apps", "Deployment") => {
             let (names, images) = template();
-            let ready = format!(
-                "{}/{}",
-                count(object, "/status/readyReplicas"),
-                spec.int("replicas").unwrap_or(0)
-            );
+            let ready =
+                format!("{}/{}", count(object, "/status/readyReplicas"), spec.int("replicas").unwrap_or(0));
             vec![
                 name(),
                 ready.into(),

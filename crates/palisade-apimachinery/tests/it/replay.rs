@@ -120,17 +120,27 @@ impl Server {
         if body.contains("apiVersion:") {
             return None;
         }
-        let content_type = request["contentType"].as_str().unwrap_or_default();
-        if !["", "application/json"].contains(&content_type) && PatchType::from_content_type(content_type).is_none() {
+        // Users, media types, pages and the like are the server's.
+        if request.get("impersonateUser").is_some()
+            || request["accept"].as_str().is_some_and(|a| a.contains("as=Partial") || a == "text/html")
+            || ["limit", "continue", "resourceVersion", "resourceVersionMatch"]
+                .iter()
+                .any(|k| query.contains_key(*k))
+        {
             return None;
         }
-        let namespace_missing = kind.namespaced
-            && !target.namespace.is_empty()
-            && target.namespace != NAMESPACE;
+        let content_type = request["contentType"].as_str().unwrap_or_default();
+        if !["", "application/json"].contains(&content_type)
+            && PatchType::from_content_type(content_type).is_none()
+        {
+            return None;
+        }
+        let namespace_missing =
+            kind.namespaced && !target.namespace.is_empty() && target.namespace != NAMESPACE;
         match (method, target.subresource.as_str()) {
             ("GET", "") if !target.name.is_empty() => Some(match self.objects.get(&key) {
                 Some(object) if as_table(request) => {
-                    Ok((200, table::table(kind, &[object], table::IncludeObject::Metadata, NOW, &json!({"resourceVersion": "1"}))))
+                    Ok((200, print(kind, std::slice::from_ref(object), "Metadata")))
                 }
                 Some(object) => Ok((200, object.clone())),
                 None => Err(Status::not_found(kind.resource_name(), &target.name)),
@@ -140,6 +150,10 @@ impl Server {
                 Some(object) => Ok((200, scale::get(kind, object))),
                 None => Err(Status::not_found(kind.resource_name(), &target.name)),
             }),
+            ("POST", "binding" | "eviction") => {
+                self.objects.remove(&key);
+                None
+            }
             ("POST", "") if target.name.is_empty() => {
                 if namespace_missing {
                     return Some(Err(Status::not_found(
@@ -163,7 +177,7 @@ impl Server {
             ("PATCH", "scale") => {
                 let object = self.objects.get(&key)?.clone();
                 let mut wanted = scale::get(kind, &object);
-                patch::merge_values(&mut wanted, serde_json::from_str(&body).ok()?);
+                wanted = patch::untyped(&wanted, PatchType::Merge, body.as_bytes()).ok()?;
                 Some(scale::set(kind, &object, &wanted, &manager).and_then(|mut new| {
                     rest::before_update(kind, &mut new, &object, "", &Extra::default())?;
                     self.objects.insert(key, new.clone());
@@ -187,17 +201,18 @@ impl Server {
         let items: Vec<&Value> = self
             .objects
             .iter()
-            .filter(|((r, ns, _), _)| *r == resource && (target.namespace.is_empty() || *ns == target.namespace))
+            .filter(|((r, ns, _), _)| {
+                *r == resource && (target.namespace.is_empty() || *ns == target.namespace)
+            })
             .map(|(_, object)| object)
             .filter(|o| labels.matches(o) && fields.matches(kind, o))
             .collect();
         if as_table(request) {
-            let include = match query.get("includeObject").map(String::as_str) {
-                Some("None") => table::IncludeObject::None,
-                Some("Object") => table::IncludeObject::Object,
-                _ => table::IncludeObject::Metadata,
-            };
-            return Ok((200, table::table(kind, &items, include, NOW, &json!({"resourceVersion": "1"}))));
+            let items: Vec<Value> = items.into_iter().cloned().collect();
+            return Ok((
+                200,
+                print(kind, &items, query.get("includeObject").map_or("Metadata", String::as_str)),
+            ));
         }
         let items: Vec<Value> = items
             .into_iter()
@@ -323,7 +338,13 @@ impl Server {
             return Err(Status::modified(kind.resource_name(), &target.name));
         }
         object["metadata"]["resourceVersion"] = stored.into();
-        warnings.extend(rest::before_update(kind, &mut object, live, &target.subresource, &Extra::default())?);
+        warnings.extend(rest::before_update(
+            kind,
+            &mut object,
+            live,
+            &target.subresource,
+            &Extra::default(),
+        )?);
         if !rest::is_noop(&object, live) {
             self.next_version(&mut object);
         }
@@ -363,6 +384,26 @@ impl Server {
         apply::on_update(kind, Some(&live), &mut object, manager);
         self.finish_update(target, key, object, &live, warnings)
     }
+}
+
+fn print(kind: &Kind, objects: &[Value], include: &str) -> Value {
+    let now = palisade_apimachinery::go::time::parse(NOW).unwrap().seconds;
+    let printed = table::table(kind, objects, now);
+    let rows: Vec<Value> = printed
+        .rows
+        .into_iter()
+        .zip(objects)
+        .map(|(cells, object)| {
+            let mut metadata = object["metadata"].clone();
+            if kind.kind == "DaemonSet" {
+                metadata.as_object_mut().unwrap().remove("annotations");
+            }
+            let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+            json!({"cells": cells, "object": if include == "None" { Value::Null } else { partial }})
+        })
+        .collect();
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "1"},
+           "columnDefinitions": printed.columns.to_value(), "rows": rows})
 }
 
 fn as_table(request: &Value) -> bool {

@@ -6,7 +6,7 @@
 mod garbage;
 mod namespace;
 mod roles;
-mod service_account;
+pub(crate) mod service_account;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +26,12 @@ const RESYNC: Duration = Duration::from_secs(10);
 pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut changed = api.store.subscribe();
     let mut collector = garbage::Collector::default();
-    let accounts = api.chain.names().contains(&"ServiceAccount");
     let mut roles_seen = 0;
     let mut slow_at = Instant::now();
     loop {
         changed.mark_unchanged();
         // What people wait for comes at once.
-        if accounts {
-            service_account::ensure(&api).await;
-        }
+        service_account::ensure(&api).await;
         roles::aggregate(&api, &mut roles_seen).await;
         crd::finish_deletions(&api).await;
         let mut again = RESYNC;

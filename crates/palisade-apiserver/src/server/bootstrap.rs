@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::auth::bootstrap;
+use crate::controllers::service_account;
 use crate::meta;
 use crate::registry::Entry;
 use crate::storage::Expect;
@@ -27,6 +28,7 @@ pub(crate) async fn run(api: &Arc<Api>) {
             put(api, entry, "", role.object).await;
         }
     }
+    service_account::ensure(api).await;
     api.health.set_started();
 }
 

@@ -20,6 +20,10 @@ pub async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
     match writer.create(object).await {
         Ok(written) => {
             crate::crd::after_write(call.api, entry, &written).await;
+            if entry.kind.plural == "namespaces" && entry.kind.group.is_empty() {
+                // Who makes a namespace often goes on at once with a pod in it.
+                crate::controllers::service_account::ensure(call.api).await;
+            }
             Ok(writer.reply(201, &written, output))
         }
         Err(status) => Ok(writer.error(status)),

@@ -96,7 +96,11 @@ fn validate_init<'v>(
                     if errors.version.at_least(28) {
                         errors.forbidden(&at.field(field), rule);
                     } else {
-                        errors.invalid(&at.field(field), container.get(field).map_or(BadValue::Nil, BadValue::from), rule);
+                        errors.invalid(
+                            &at.field(field),
+                            container.get(field).map_or(BadValue::Nil, BadValue::from),
+                            rule,
+                        );
                     }
                 }
             }
@@ -399,7 +403,13 @@ fn validate_field_ref(field: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         return;
     }
-    const CONVERTIBLE: &[&str] = &["metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase"];
+    const CONVERTIBLE: &[&str] = &[
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+    ];
     if !FIELD_PATHS.contains(&path) {
         if CONVERTIBLE.contains(&path) {
             errors.not_supported(&at.field("fieldPath"), path, FIELD_PATHS);
@@ -470,7 +480,11 @@ fn validate_mounts(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], erro
             errors.invalid(&here.field("name"), name, "must not already exist in volumeDevices");
         }
         if devices.iter().any(|d| d.text("devicePath") == path) {
-            errors.invalid(&here.field("mountPath"), path, "must not already exist as a path in volumeDevices");
+            errors.invalid(
+                &here.field("mountPath"),
+                path,
+                "must not already exist as a path in volumeDevices",
+            );
         }
         let sub_path = mount.text("subPath");
         if !sub_path.is_empty() {
@@ -541,7 +555,11 @@ fn validate_devices(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], err
             errors.invalid(&here.field("name"), name, "must not already exist in volumeMounts");
         }
         if mounts.iter().any(|m| m.text("mountPath") == path) {
-            errors.invalid(&here.field("devicePath"), path, "must not already exist as a path in volumeMounts");
+            errors.invalid(
+                &here.field("devicePath"),
+                path,
+                "must not already exist as a path in volumeMounts",
+            );
         }
         if !name.is_empty() {
             names_seen.push(name);
@@ -649,7 +667,8 @@ pub(super) fn validate_resource_list(list: &Value, at: &Path<'_>, errors: &mut E
         if amount.is_negative() {
             errors.invalid(&at, amount.to_string(), "must be greater than or equal to 0");
         }
-        let whole_only = name.contains('/') && !name.split('/').next().unwrap_or_default().contains("kubernetes.io");
+        let whole_only =
+            name.contains('/') && !name.split('/').next().unwrap_or_default().contains("kubernetes.io");
         if whole_only && !amount.is_multiple_of(0) {
             errors.invalid(&at, BadValue::Text(amount.to_string()), "must be an integer");
         }
@@ -669,10 +688,25 @@ fn validate_resource_name(name: &str, at: &Path<'_>, errors: &mut Errors) {
     }
     if !name.contains('/') {
         const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
-        const KNOWN: &[&str] = &["storage", "pods", "services", "replicationcontrollers", "resourcequotas",
-            "secrets", "configmaps", "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
-            "requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu",
-            "limits.memory", "limits.ephemeral-storage"];
+        const KNOWN: &[&str] = &[
+            "storage",
+            "pods",
+            "services",
+            "replicationcontrollers",
+            "resourcequotas",
+            "secrets",
+            "configmaps",
+            "persistentvolumeclaims",
+            "services.nodeports",
+            "services.loadbalancers",
+            "requests.cpu",
+            "requests.memory",
+            "requests.storage",
+            "requests.ephemeral-storage",
+            "limits.cpu",
+            "limits.memory",
+            "limits.ephemeral-storage",
+        ];
         if STANDARD.contains(&name) || is_huge_pages(name) {
             return;
         }
@@ -704,7 +738,11 @@ fn validate_resources(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
             Some(limit) => {
                 let of = if errors.version.at_least(26) { format!(" of {limit}") } else { String::new() };
                 if request != limit && !overcommit {
-                    errors.invalid(&requests_at, request.to_string(), format!("must be equal to {name} limit{of}"));
+                    errors.invalid(
+                        &requests_at,
+                        request.to_string(),
+                        format!("must be equal to {name} limit{of}"),
+                    );
                 } else if request > limit {
                     errors.invalid(
                         &requests_at,

@@ -13,7 +13,8 @@ pub(super) fn class(pod: &Value) -> &'static str {
     let spec = pod.get("spec").unwrap_or(&empty);
     let mut any = false;
     let mut guaranteed = true;
-    let pod_level = spec.child("resources").filter(|r| r.child("limits").is_some() || r.child("requests").is_some());
+    let pod_level =
+        spec.child("resources").filter(|r| r.child("limits").is_some() || r.child("requests").is_some());
     let owners: Vec<&Value> = match pod_level {
         Some(resources) => vec![resources],
         None => spec

@@ -10,7 +10,11 @@ pub(super) fn validate_affinity(affinity: &Value, at: &Path<'_>, errors: &mut Er
     if let Some(node) = affinity.child("nodeAffinity") {
         let at = at.field("nodeAffinity");
         if let Some(required) = node.child("requiredDuringSchedulingIgnoredDuringExecution") {
-            validate_node_selector(required, &at.field("requiredDuringSchedulingIgnoredDuringExecution"), errors);
+            validate_node_selector(
+                required,
+                &at.field("requiredDuringSchedulingIgnoredDuringExecution"),
+                errors,
+            );
         }
         let preferred_at = at.field("preferredDuringSchedulingIgnoredDuringExecution");
         for (i, term) in node.list("preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
@@ -166,16 +170,17 @@ pub(super) fn validate_spread(constraints: &[Value], at: &Path<'_>, errors: &mut
         }
         let policy = constraint.text("whenUnsatisfiable");
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&policy) {
-            errors.not_supported(&here.field("whenUnsatisfiable"), policy, &["DoNotSchedule", "ScheduleAnyway"]);
+            errors.not_supported(
+                &here.field("whenUnsatisfiable"),
+                policy,
+                &["DoNotSchedule", "ScheduleAnyway"],
+            );
         }
         let repeated = constraints[i + 1..]
             .iter()
             .any(|c| c.text("topologyKey") == key && c.text("whenUnsatisfiable") == policy);
         if repeated {
-            errors.duplicate(
-                &here.field("{topologyKey, whenUnsatisfiable}"),
-                format!("{{{key}, {policy}}}"),
-            );
+            errors.duplicate(&here.field("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {policy}}}"));
         }
         if let Some(selector) = constraint.child("labelSelector") {
             spec_selector(selector, &here.field("labelSelector"), errors);

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::containers;
 use super::validate::validate_metadata_and_spec;
 use crate::kinds::internal;
 use crate::rest::meta;
@@ -84,7 +83,9 @@ fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
 fn munge(spec: &Value, old: &Value, version: crate::KubeVersion) -> Value {
     let mut munged = spec.clone();
     for field in ["containers", "initContainers"] {
-        for (container, before) in super::defaults::list_mut(&mut munged, field).iter_mut().zip(old.list(field)) {
+        for (container, before) in
+            super::defaults::list_mut(&mut munged, field).iter_mut().zip(old.list(field))
+        {
             if let (Some(map), Some(image)) = (container.as_object_mut(), before.get("image")) {
                 map.insert("image".into(), image.clone());
             }
@@ -130,7 +131,7 @@ fn unchangeable(munged: &Value, old: &Value, version: crate::KubeVersion) -> Str
         "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, \
          `spec.activeDeadlineSeconds` or `spec.tolerations` (only additions to existing tolerations)"
     };
-    format!("{head}\n{}", internal::diff("core.PodSpec", old, munged, version))
+    format!("{head}\n{}", internal::diff("PodSpec", old, munged, version))
 }
 
 fn validate_added_tolerations(new: &[Value], old: &[Value], errors: &mut Errors) {
@@ -138,14 +139,12 @@ fn validate_added_tolerations(new: &[Value], old: &[Value], errors: &mut Errors)
     for before in old {
         // The seconds may change, for NoExecute tolerations.
         let same = |t: &&Value| {
-            let same_taint = ["key", "operator", "value", "effect"].iter().all(|f| t.text(f) == before.text(f));
+            let same_taint =
+                ["key", "operator", "value", "effect"].iter().all(|f| t.text(f) == before.text(f));
             *t == before || (same_taint && before.text("effect") == "NoExecute")
         };
         if !new.iter().any(|t| same(&t)) {
-            errors.forbidden(
-                &at,
-                "existing toleration can not be modified except its tolerationSeconds",
-            );
+            errors.forbidden(&at, "existing toleration can not be modified except its tolerationSeconds");
             return;
         }
     }
@@ -169,7 +168,7 @@ fn validate_gates(spec: &Value, old: &Value, errors: &mut Errors) {
 
 fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     meta::validate_update(new, old, errors);
-    validate_metadata_and_spec_without_duplicates(new, errors);
+    validate_metadata_and_spec(new, errors);
     let empty = Value::Null;
     let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
     let at = SPEC.field("ephemeralContainers");
@@ -177,21 +176,19 @@ fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
         let name = crate::go::quote(before.text("name"));
         let after = spec.list("ephemeralContainers").iter().find(|c| c.text("name") == before.text("name"));
         match after {
-            None => errors
-                .forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n")),
+            None => {
+                errors.forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n"))
+            }
             Some(after) if after != before => {
-                let diff = internal::diff("core.EphemeralContainer", before, after, errors.version);
-                errors
-                    .forbidden(&at, format!("existing ephemeral containers {name} may not be changed\n{diff}"));
+                let diff = internal::diff("EphemeralContainer", before, after, errors.version);
+                errors.forbidden(
+                    &at,
+                    format!("existing ephemeral containers {name} may not be changed\n{diff}"),
+                );
             }
             Some(_) => {}
         }
     }
-}
-
-fn validate_metadata_and_spec_without_duplicates(new: &Value, errors: &mut Errors) {
-    validate_metadata_and_spec(new, errors);
-    let _ = containers::validate_ephemeral;
 }
 
 fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
@@ -209,7 +206,9 @@ fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
             continue;
         }
         for (i, before) in old_status.list(field).iter().enumerate() {
-            let Some(terminated) = before.pointer("/state/terminated").filter(|t| !t.is_null()) else { continue };
+            let Some(terminated) = before.pointer("/state/terminated").filter(|t| !t.is_null()) else {
+                continue;
+            };
             let failed = terminated.int("exitCode").unwrap_or(0) != 0;
             if failed && policy == "OnFailure" {
                 continue;

@@ -35,7 +35,9 @@ pub(super) fn validate_metadata_and_spec(pod: &Value, errors: &mut Errors) {
     validate_spec(spec, &at, Context { is_pod: true, pod_name: name }, errors);
     if spec.text("serviceAccountName").is_empty() {
         for (i, volume) in spec.list("volumes").iter().enumerate() {
-            for (j, source) in volume.child("projected").map_or(&[][..], |p| p.list("sources")).iter().enumerate() {
+            for (j, source) in
+                volume.child("projected").map_or(&[][..], |p| p.list("sources")).iter().enumerate()
+            {
                 if source.child("serviceAccountToken").is_some() {
                     let volumes = at.field("volumes");
                     let volume = volumes.index(i);
@@ -114,13 +116,7 @@ fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut
     containers::validate(spec, at, &known, context, errors);
     let version = errors.version;
     one_of(spec, "restartPolicy", at, &["Always", "OnFailure", "Never"], errors);
-    one_of(
-        spec,
-        "dnsPolicy",
-        at,
-        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
-        errors,
-    );
+    one_of(spec, "dnsPolicy", at, &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], errors);
     meta::validate_labels(spec, "nodeSelector", at, errors);
     if let Some(affinity) = spec.child("affinity") {
         scheduling::validate_affinity(affinity, &at.field("affinity"), errors);
@@ -141,7 +137,11 @@ fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut
         }
         seen.push(name);
     }
-    scheduling::validate_spread(spec.list("topologySpreadConstraints"), &at.field("topologySpreadConstraints"), errors);
+    scheduling::validate_spread(
+        spec.list("topologySpreadConstraints"),
+        &at.field("topologySpreadConstraints"),
+        errors,
+    );
     validate_host_users(spec, at, errors);
     for field in ["serviceAccountName", "nodeName", "priorityClassName"] {
         if field == "priorityClassName" {

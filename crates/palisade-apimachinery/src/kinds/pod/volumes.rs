@@ -77,7 +77,8 @@ pub(super) fn validate<'v>(
         let created = volumes.iter().any(|v| {
             v.child("ephemeral").is_some()
                 && !context.pod_name.is_empty()
-                && claim.strip_prefix(context.pod_name).and_then(|r| r.strip_prefix('-')) == Some(v.text("name"))
+                && claim.strip_prefix(context.pod_name).and_then(|r| r.strip_prefix('-'))
+                    == Some(v.text("name"))
         });
         if created {
             errors.invalid(
@@ -108,7 +109,10 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
                     .and_then(|t| crate::quantity::Quantity::parse(t).ok())
                     .is_some_and(crate::quantity::Quantity::is_negative);
                 if negative {
-                    errors.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
+                    errors.forbidden(
+                        &at.field("sizeLimit"),
+                        "SizeLimit field must be a valid resource quantity",
+                    );
                 }
             }
             "hostPath" => validate_host_path(source, &at, errors),
@@ -156,7 +160,11 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
                     if driver.len() > 63 {
                         errors.too_long(&at.field("driver"), 63);
                     }
-                    errors.format(&at.field("driver"), driver, names::dns1123_subdomain(&driver.to_lowercase()));
+                    errors.format(
+                        &at.field("driver"),
+                        driver,
+                        names::dns1123_subdomain(&driver.to_lowercase()),
+                    );
                 }
             }
             "ephemeral" => {
@@ -188,8 +196,16 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_host_path(source: &Value, at: &Path<'_>, errors: &mut Errors) {
-    const TYPES: &[&str] =
-        &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    const TYPES: &[&str] = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
     let path = source.text("path");
     if path.is_empty() {
         errors.required(&at.field("path"), "");
@@ -246,7 +262,11 @@ fn validate_downward_file(item: &Value, at: &Path<'_>, errors: &mut Errors) {
     validate_local_path(path, &at.field("path"), errors);
     match (item.child("fieldRef"), item.child("resourceFieldRef")) {
         (Some(_), Some(_)) => {
-            errors.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously");
+            errors.invalid(
+                at,
+                "resource",
+                "fieldRef and resourceFieldRef can not be specified simultaneously",
+            );
         }
         (None, None) => errors.required(at, "one of fieldRef and resourceFieldRef is required"),
         (Some(field), None) => {

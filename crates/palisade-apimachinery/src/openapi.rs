@@ -1,1 +1,0 @@
-//! OpenAPI v2 and v3.
