@@ -57,6 +57,8 @@ pub struct Api {
     pub chain: Chain,
     /// Rules about objects that cannot be switched off.
     pub rules: Arc<dyn ObjectRules>,
+    /// Pod Security Admission, whose configuration may be replaced.
+    pub pod_security: Arc<crate::pod_security::PodSecurityPlugin>,
     /// The emulated release.
     pub version: KubeVersion,
     /// Counters.

@@ -24,8 +24,6 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "MutatingAdmissionWebhook",
     "NodeRestriction",
     "PersistentVolumeClaimResize",
-    "PodSecurity",
-    "PodSecurityPolicy",
     "PodTopologyLabels",
     "ResourceQuota",
     "RuntimeClass",

@@ -21,12 +21,6 @@ use palisade_apimachinery::FieldError;
 use palisade_apimachinery::status::{BadValue, FieldErrorKind};
 
 use crate::admission_chain::Request;
-use crate::storage::Object;
-
-/// The labels of an object, as policies read them.
-fn labels(object: &Object) -> StringMap<'_> {
-    object.labels().map(|(key, value)| (key.into(), value.into())).collect()
-}
 
 /// The labels of the namespace of a request.
 fn namespace_labels(request: &Request<'_>) -> Option<StringMap<'static>> {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_apimachinery::KubeVersion;
+use palisade_model::compat::Compat;
+use palisade_policy::standards::policy::{Exemptions, Policy};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Server, StartError, bootstrap, kubeconfig, limits, snapshot};
-use crate::admission_chain::{Chain, NoRules, ObjectRules, Plugin};
+use crate::admission_chain::{Chain, ObjectRules, Plugin};
 use crate::api::Api;
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticator;
@@ -23,6 +25,7 @@ use crate::health::Health;
 use crate::http::connection;
 use crate::http::tls::{Authority, write_private};
 use crate::metrics::Metrics;
+use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin};
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::storage::Store;
@@ -40,7 +43,9 @@ pub struct Builder {
     feature_gates: BTreeMap<String, bool>,
     disabled_plugins: Vec<String>,
     plugins: Vec<Arc<dyn Plugin>>,
-    rules: Arc<dyn ObjectRules>,
+    rules: Option<Arc<dyn ObjectRules>>,
+    compat: Compat,
+    pod_security: Option<(Policy, Exemptions)>,
     snapshots: Vec<PathBuf>,
     audit_log: Option<PathBuf>,
     controllers: bool,
@@ -67,7 +72,9 @@ impl Default for Builder {
             feature_gates: BTreeMap::new(),
             disabled_plugins: Vec::new(),
             plugins: Vec::new(),
-            rules: Arc::new(NoRules),
+            rules: None,
+            compat: Compat::kubernetes(u16::from(KubeVersion::LATEST.get())),
+            pod_security: None,
             snapshots: Vec::new(),
             audit_log: None,
             controllers: true,
@@ -109,6 +116,21 @@ impl Builder {
     #[must_use]
     pub fn version(mut self, version: KubeVersion) -> Self {
         self.version = version;
+        self.compat = Compat { gates: self.compat.gates, ..Compat::kubernetes(u16::from(version.get())) };
+        self
+    }
+
+    /// Whose rules apply to the security of pods, if not those of the emulated release: the designs, or other gates.
+    #[must_use]
+    pub fn compat(mut self, compat: Compat) -> Self {
+        self.compat = compat;
+        self
+    }
+
+    /// The defaults and exemptions of Pod Security Admission to start with.
+    #[must_use]
+    pub fn pod_security(mut self, defaults: Policy, exemptions: Exemptions) -> Self {
+        self.pod_security = Some((defaults, exemptions));
         self
     }
 
@@ -133,10 +155,10 @@ impl Builder {
         self
     }
 
-    /// Further rules about objects.
+    /// Other rules about objects than those of pod security.
     #[must_use]
     pub fn rules(mut self, rules: Arc<dyn ObjectRules>) -> Self {
-        self.rules = rules;
+        self.rules = Some(rules);
         self
     }
 
@@ -161,20 +183,27 @@ impl Builder {
         self
     }
 
-    fn check(&self) -> Result<Vec<Arc<dyn Plugin>>, StartError> {
+    fn check(&self) -> Result<(Vec<Arc<dyn Plugin>>, Arc<PodSecurityPlugin>), StartError> {
+        let pod_security = Arc::new(PodSecurityPlugin::new(self.compat));
+        if let Some((defaults, exemptions)) = &self.pod_security {
+            pod_security.configure(*defaults, exemptions.clone());
+        }
         let mut all = plugins::builtin();
+        all.push(Arc::new(PodSecurityPolicyPlugin { compat: self.compat }));
+        all.push(Arc::new(ProfilePolicyPlugin { compat: self.compat }));
+        all.push(pod_security.clone());
         all.extend(self.plugins.iter().cloned());
         let unknown = self.disabled_plugins.iter().find(|name| {
             !all.iter().any(|p| p.name() == *name) && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
         });
         match unknown {
             Some(name) => Err(StartError::UnknownPlugin(name.clone())),
-            None => Ok(all),
+            None => Ok((all, pod_security)),
         }
     }
 
     fn api(self, parts: Parts) -> Result<Api, StartError> {
-        let plugins = self.check()?;
+        let (plugins, pod_security) = self.check()?;
         let store = parts.store;
         let audit = match &self.audit_log {
             None => None,
@@ -188,7 +217,8 @@ impl Builder {
             authenticator: Authenticator::new(parts.key, parts.tokens, store.clone()),
             authorizer: Authorizer::new(&store),
             chain: Chain::new(plugins, &self.disabled_plugins),
-            rules: self.rules,
+            rules: self.rules.unwrap_or_else(|| Arc::new(PodRules { compat: self.compat })),
+            pod_security,
             version: self.version,
             feature_gates: self.feature_gates,
             metrics: Metrics::default(),
