@@ -181,8 +181,9 @@ impl<'a> Writer<'a> {
             let warnings = prepared?;
             self.check_escalation(&object, None)?;
             if attempt == 0 {
-                self.judge(Operation::Create, Some(&object), None)?;
+                // Upstream warns before the judging plugins have their say, and so also where they refuse.
                 self.notes.warnings.extend(warnings);
+                self.judge(Operation::Create, Some(&object), None)?;
             }
             let name = meta::meta_text(&object, "name").to_owned();
             let key = self.entry.key(&self.call.info.namespace, &name);
@@ -226,8 +227,8 @@ impl<'a> Writer<'a> {
             let warnings =
                 strategy::before_update(self.call, kind, self.subresource, &mut object, &live, &mut self.notes.warnings)?;
             self.check_escalation(&object, Some(&live))?;
-            self.judge(Operation::Update, Some(&object), Some(&live))?;
             self.notes.warnings.extend(warnings);
+            self.judge(Operation::Update, Some(&object), Some(&live))?;
             if rest::is_noop(&object, &live) {
                 return Ok(Written::Stored(stored));
             }

@@ -5,6 +5,7 @@ pub(crate) mod conformance_server;
 
 use std::path::{Path, PathBuf};
 
+use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
 
 use crate::support;
@@ -32,4 +33,25 @@ async fn answers_as_the_recorded_api_server_did() {
     // This server streams initial lists; the recorded one had a storage that could not.
     let worse: Vec<&str> = worse.map(|d| d.at.as_str()).filter(|at| !at.contains("sendInitialEvents=true")).collect();
     assert!(worse.is_empty(), "{worse:#?}");
+}
+
+/// The recordings about pod security, every one of them equal.
+async fn pods_of(release: &str, version: KubeVersion) {
+    let records = conformance_server::read(&recordings().join(release)).expect("recordings");
+    let builder = Server::builder().version(version).disable_plugins(["ServiceAccount".to_owned()]).controllers(false);
+    let server = support::start(builder).await;
+    let report = conformance_server::replay(&records, &support::admin(&server)).await.expect("replay");
+    let (steps, equal) = report.totals();
+    assert!(steps > 2000, "{steps} steps");
+    assert_eq!(steps, equal, "{}", report.render(12));
+}
+
+#[tokio::test]
+async fn judges_pods_as_v1_24_did() {
+    pods_of("v1.24", KubeVersion::minor(24)).await;
+}
+
+#[tokio::test]
+async fn judges_pods_as_v1_37_did() {
+    pods_of("v1.37", KubeVersion::minor(37)).await;
 }
