@@ -57,15 +57,18 @@ fn kinds(call: &Call<'_>) -> Vec<Arc<Kind>> {
 /// `/openapi/v2`, as JSON or as protobuf for clients that know nothing else.
 pub(crate) fn v2(call: &Call<'_>) -> Reply {
     let served = call.api.registry.served();
-    let accept = call.parts.headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let accept =
+        call.parts.headers.get(http::header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
     let wants_protobuf = accept.contains("application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
         || accept.contains("application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
     let make = || openapi::v2(&kinds(call), call.api.version);
     let (document, media_type) = if wants_protobuf {
-        let document = served.openapi.v2_protobuf.get_or_init(|| Document::new(crate::openapi_proto::encode(&make())));
+        let document =
+            served.openapi.v2_protobuf.get_or_init(|| Document::new(crate::openapi_proto::encode(&make())));
         (document, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
     } else {
-        let document = served.openapi.v2.get_or_init(|| Document::new(serde_json::to_vec(&make()).unwrap_or_default()));
+        let document =
+            served.openapi.v2.get_or_init(|| Document::new(serde_json::to_vec(&make()).unwrap_or_default()));
         (document, reply::JSON)
     };
     with_etag(call, Reply::bytes(200, media_type, document.body.clone()), &document.etag)

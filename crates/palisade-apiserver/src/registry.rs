@@ -78,7 +78,9 @@ impl Served {
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Entry>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.entries.iter().find(|e| e.kind.group == group && e.kind.version == version && e.kind.kind == kind)
+        self.entries
+            .iter()
+            .find(|e| e.kind.group == group && e.kind.version == version && e.kind.kind == kind)
     }
 
     /// One entry for each group resource that objects are stored for.

@@ -8,7 +8,12 @@ use crate::api::Call;
 use crate::meta;
 
 /// Completes and validates a new object; returns warnings.
-pub(crate) fn before_create(call: &Call<'_>, kind: &Kind, object: &mut Value, now: &str) -> Result<Vec<String>, Box<Status>> {
+pub(crate) fn before_create(
+    call: &Call<'_>,
+    kind: &Kind,
+    object: &mut Value,
+    now: &str,
+) -> Result<Vec<String>, Box<Status>> {
     let rules = &call.api.rules;
     rules.prepare(kind, "", object, None);
     let extra = Extra {

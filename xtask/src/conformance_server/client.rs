@@ -68,7 +68,8 @@ impl Client {
     /// A client of `host:port` that trusts a CA and shows a bearer token.
     pub(crate) fn new(address: &str, ca: &str, token: &str) -> Result<Self, ClientError> {
         let mut roots = rustls::RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|_| ClientError::Certificate)?;
+        let certificate =
+            CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|_| ClientError::Certificate)?;
         roots.add(certificate)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -179,7 +180,9 @@ impl Watch {
         let mut events = Vec::new();
         loop {
             let wait = if events.len() >= expected { Duration::from_millis(100) } else { patience };
-            let Ok(Some(Ok(frame))) = tokio::time::timeout(wait, self.body.frame()).await else { return events };
+            let Ok(Some(Ok(frame))) = tokio::time::timeout(wait, self.body.frame()).await else {
+                return events;
+            };
             if let Ok(data) = frame.into_data() {
                 buffer.extend_from_slice(&data);
             }

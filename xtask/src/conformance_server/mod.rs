@@ -143,7 +143,11 @@ impl Report {
     #[must_use]
     pub(crate) fn render(&self, differences: usize) -> String {
         let mut out = String::new();
-        let _ = writeln!(out, "{:<18} {:>6} {:>6} {:>12} {:>10}", "group", "steps", "equal", "code+reason", "different");
+        let _ = writeln!(
+            out,
+            "{:<18} {:>6} {:>6} {:>12} {:>10}",
+            "group", "steps", "equal", "code+reason", "different"
+        );
         for (group, [equal, reason, different]) in &self.groups {
             let steps = equal + reason + different;
             let _ = writeln!(out, "{group:<18} {steps:>6} {equal:>6} {reason:>12} {different:>10}");
@@ -172,7 +176,7 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")
+            name.trim_end_matches(".gz").rsplit_once('.').is_some_and(|(_, kind)| kind == "jsonl")
         })
         .collect();
     paths.sort();
@@ -188,7 +192,11 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
         read.map_err(file_error(&path))?;
         for (line, record) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let record = serde_json::from_str(record);
-            records.push(record.map_err(|source| ReplayError::Record { path: path.clone(), line: line + 1, source })?);
+            records.push(record.map_err(|source| ReplayError::Record {
+                path: path.clone(),
+                line: line + 1,
+                source,
+            })?);
         }
     }
     if records.is_empty() { Err(ReplayError::Empty(directory.to_owned())) } else { Ok(records) }
@@ -231,7 +239,10 @@ async fn send(
     };
     let mut headers = Vec::new();
     if body.is_some() {
-        headers.push(("content-type", request.content_type.clone().unwrap_or_else(|| "application/json".to_owned())));
+        headers.push((
+            "content-type",
+            request.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
+        ));
     }
     if let Some(accept) = &request.accept {
         headers.push(("accept", accept.clone()));
@@ -249,7 +260,8 @@ async fn send(
 async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Result<(), ReplayError> {
     let namespace = format!("rec-{}", record.id);
     if record.namespaced {
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string();
+        let body =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string();
         let headers = [("content-type", "application/json".to_owned())];
         client.request("POST", "/api/v1/namespaces", &headers, body).await?;
     }

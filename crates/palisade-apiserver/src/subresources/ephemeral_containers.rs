@@ -16,7 +16,8 @@ use crate::verbs::write::{Writer, untyped_body};
 
 /// Whether the body is in the old form.
 pub(super) fn is_old_form(call: &Call<'_>) -> bool {
-    untyped_body(call).is_ok_and(|body| body.get("kind").and_then(Value::as_str) == Some("EphemeralContainers"))
+    untyped_body(call)
+        .is_ok_and(|body| body.get("kind").and_then(Value::as_str) == Some("EphemeralContainers"))
 }
 
 /// Answers with the list in the old form.

@@ -14,7 +14,10 @@ fn container_names(pod: &Value) -> Vec<String> {
         let names = containers.into_iter().flatten().filter_map(|c| c.get("name")?.as_str());
         names.map(str::to_owned).collect()
     };
-    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].iter().flat_map(|l| names(l)).collect()
+    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"]
+        .iter()
+        .flat_map(|l| names(l))
+        .collect()
 }
 
 fn check(call: &Call<'_>, entry: &Entry) -> Result<String, Box<Status>> {

@@ -30,7 +30,7 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("scale", verb) => scale::dispatch(call, entry, verb).await,
         ("binding", _) => binding::create(call, entry).await,
         ("eviction", _) => eviction::create(call, entry).await,
-        ("token", _) => token::create(call, entry).await,
+        ("token", _) => token::create(call, entry),
         ("log", _) => log::get(call, entry),
         ("attach" | "exec" | "portforward" | "proxy", _) => log::connect(call, entry),
         (_, "get") => get::get(call, entry),

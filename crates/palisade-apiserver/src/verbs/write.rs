@@ -23,7 +23,8 @@ use crate::strategy;
 const RETRIES: usize = 64;
 
 /// Media types bodies may have.
-const BUILTIN_TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const BUILTIN_TYPES: &[&str] =
+    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const CUSTOM_TYPES: &[&str] = &["application/json", "application/yaml"];
 
 /// A write in the making.
@@ -69,7 +70,12 @@ impl Written {
 impl<'a> Writer<'a> {
     /// A write through a resource or subresource.
     #[must_use]
-    pub fn new(call: &'a Call<'a>, entry: &'a Arc<Entry>, subresource: &'a str, options: WriteOptions) -> Self {
+    pub fn new(
+        call: &'a Call<'a>,
+        entry: &'a Arc<Entry>,
+        subresource: &'a str,
+        options: WriteOptions,
+    ) -> Self {
         let manager = if options.field_manager.is_empty() {
             let agent = call.parts.headers.get(http::header::USER_AGENT).and_then(|a| a.to_str().ok());
             apply::manager_from_user_agent(agent.unwrap_or_default())
@@ -115,7 +121,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn admit(&mut self, operation: Operation, object: &mut Value, old: Option<&Value>) -> Result<(), Box<Status>> {
+    fn admit(
+        &mut self,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Box<Status>> {
         let name = self.name_of(object);
         let mut notes = std::mem::take(&mut self.notes);
         let result = self.call.api.chain.admit(&self.admission(operation, &name, old), object, &mut notes);
@@ -217,8 +228,7 @@ impl<'a> Writer<'a> {
             let mut object = transform(self, &live)?;
             let conditional = self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live))?;
-            let warnings =
-                strategy::before_update(self.call, kind, self.subresource, &mut object, &live)?;
+            let warnings = strategy::before_update(self.call, kind, self.subresource, &mut object, &live)?;
             self.check_escalation(&object, Some(&live))?;
             self.judge(Operation::Update, Some(&object), Some(&live))?;
             self.notes.warnings.extend(warnings);
@@ -319,8 +329,13 @@ pub async fn commit(
     let mut value: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
     value.remove("apiVersion");
     value.remove("kind");
-    let write =
-        Write { bucket: entry.bucket.clone(), key: key.to_owned(), expect, draft: Draft { value, fields }, delete };
+    let write = Write {
+        bucket: entry.bucket.clone(),
+        key: key.to_owned(),
+        expect,
+        draft: Draft { value, fields },
+        delete,
+    };
     api.store.commit(write).await
 }
 
@@ -342,7 +357,11 @@ fn deleted_by_update(object: &Value) -> bool {
 }
 
 /// Reads a body as an object of a kind.
-pub fn decode_body(call: &Call<'_>, kind: &Kind, validation: FieldValidation) -> Result<Decoded, Box<Status>> {
+pub fn decode_body(
+    call: &Call<'_>,
+    kind: &Kind,
+    validation: FieldValidation,
+) -> Result<Decoded, Box<Status>> {
     match negotiate::content_type(&call.parts.headers) {
         "application/json" => kind.decode(&call.body, validation),
         "application/yaml" => {

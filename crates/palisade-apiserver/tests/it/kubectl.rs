@@ -61,7 +61,8 @@ impl Session {
 
     /// `get -w` prints a change that happens while it runs.
     fn watch(&self) {
-        let watching = self.command("get configmaps -w --no-headers").stdout(Stdio::piped()).spawn().expect("kubectl");
+        let watching =
+            self.command("get configmaps -w --no-headers").stdout(Stdio::piped()).spawn().expect("kubectl");
         std::thread::sleep(Duration::from_millis(1500));
         self.script(&[("create configmap late --from-literal=k=v", "created")]);
         std::thread::sleep(Duration::from_millis(700));
@@ -160,7 +161,8 @@ async fn kubectl_1_20() {
     let (server, session) = Session::start(kubectl).await;
     tokio::task::spawn_blocking(move || {
         session.script(COMMON);
-        std::fs::write(session.home.path().join("typo.yaml"), POD.replace("image:", "imgae:")).expect("manifest");
+        std::fs::write(session.home.path().join("typo.yaml"), POD.replace("image:", "imgae:"))
+            .expect("manifest");
         session.script(&[("!apply -f typo.yaml", "unknown field \"imgae\"")]);
     })
     .await
