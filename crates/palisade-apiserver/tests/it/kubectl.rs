@@ -107,7 +107,7 @@ const COMMON: &[(&str, &str)] = &[
     ("debug web --image=busybox --target=c", ""),
     ("get pod web -o jsonpath={.spec.ephemeralContainers[0].image}", "busybox"),
     ("!wait --for=condition=Ready pod/web --timeout=1s", "timed out"),
-    ("!logs web -c c", "does not have a host assigned"),
+    ("logs web -c c", ""),
     ("delete pod web", "deleted"),
     ("!get pod web", "not found"),
     ("delete deployment,configmap,secret --all", "deleted"),
