@@ -22,7 +22,12 @@ const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","lab
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-async fn client(address: String, token: String, tls: TlsConnector, until: Instant) -> Result<Vec<Duration>, Failure> {
+async fn client(
+    address: String,
+    token: String,
+    tls: TlsConnector,
+    until: Instant,
+) -> Result<Vec<Duration>, Failure> {
     let stream = TcpStream::connect(&address).await?;
     stream.set_nodelay(true)?;
     let stream = tls.connect(ServerName::try_from("localhost")?, stream).await?;
@@ -51,7 +56,8 @@ async fn client(address: String, token: String, tls: TlsConnector, until: Instan
 async fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: load HOST:PORT CA_FILE TOKEN [CONNECTIONS] [SECONDS]";
-    let (address, ca, token) = (arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?);
+    let (address, ca, token) =
+        (arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?);
     let connections: usize = arguments.next().map_or(Ok(16), |n| n.parse())?;
     let seconds: u64 = arguments.next().map_or(Ok(5), |n| n.parse())?;
     let mut roots = rustls::RootCertStore::empty();
@@ -73,7 +79,9 @@ async fn main() -> Result<(), Failure> {
     }
     let elapsed = began.elapsed();
     times.sort_unstable();
-    let percentile = |p: usize| times.get((times.len() * p / 100).min(times.len().saturating_sub(1))).copied().unwrap_or_default();
+    let percentile = |p: usize| {
+        times.get((times.len() * p / 100).min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+    };
     let rate = f64::from(u32::try_from(times.len())?) / elapsed.as_secs_f64();
     writeln!(
         std::io::stdout(),

@@ -138,7 +138,13 @@ pub trait ObjectRules: Send + Sync {
     }
 
     /// Further field errors.
-    fn validate(&self, _: &Kind, _subresource: &str, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(
+        &self,
+        _: &Kind,
+        _subresource: &str,
+        _object: &Value,
+        _old: Option<&Value>,
+    ) -> Vec<FieldError> {
         Vec::new()
     }
 
@@ -175,7 +181,12 @@ impl Chain {
     }
 
     /// Lets every plugin change the object.
-    pub fn admit(&self, request: &Request<'_>, object: &mut Value, notes: &mut Notes) -> Result<(), Box<Status>> {
+    pub fn admit(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         self.plugins.iter().try_for_each(|plugin| plugin.admit(request, object, notes))
     }
 

@@ -30,7 +30,7 @@ use crate::storage::{Object, Range, Store};
 /// Bodies may have this many bytes, as upstream.
 pub const MAX_BODY: usize = 3 << 20;
 /// A body must arrive in this time.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The other end of a connection.
 #[derive(Debug, Default)]
@@ -79,7 +79,10 @@ pub struct Api {
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("version", &self.version).field("chain", &self.chain).finish_non_exhaustive()
+        f.debug_struct("Api")
+            .field("version", &self.version)
+            .field("chain", &self.chain)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,7 +105,10 @@ pub struct Call<'a> {
 
 impl Api {
     /// Reads the client certificates of a connection.
-    pub(crate) fn verify_peer(&self, chain: &[rustls::pki_types::CertificateDer<'_>]) -> Option<PeerCertificate> {
+    pub(crate) fn verify_peer(
+        &self,
+        chain: &[rustls::pki_types::CertificateDer<'_>],
+    ) -> Option<PeerCertificate> {
         match &self.verifier {
             Some(verifier) => verifier.verify(chain),
             None if chain.is_empty() => None,
@@ -210,7 +216,8 @@ where
     B::Data: Buf,
 {
     let too_large = || Status::request_entity_too_large(&format!("limit is {MAX_BODY}"));
-    let announced = parts.headers.get(http::header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        parts.headers.get(http::header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > MAX_BODY)) {
         return Err(too_large());
     }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use palisade_apimachinery::Kind;
 use palisade_apimachinery::apply::{self, Manager};
 use palisade_apimachinery::crd::establish::{self, FINALIZER};
-use palisade_apimachinery::Kind;
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -65,13 +65,16 @@ fn conflict(entry: &Entry, definition: &Value) -> Option<(&'static str, String)>
             continue;
         }
         let taken = names(&other);
-        for (field, reason) in
-            [("plural", "PluralConflict"), ("singular", "SingularConflict"), ("kind", "KindConflict"), ("listKind", "ListKindConflict")]
-        {
-            if let (Some(a), Some(b)) = (wanted.get(field).and_then(Value::as_str), taken.get(field)) {
-                if Some(a) == b.as_str() {
-                    return Some((reason, format!("{a:?} is already in use")));
-                }
+        for (field, reason) in [
+            ("plural", "PluralConflict"),
+            ("singular", "SingularConflict"),
+            ("kind", "KindConflict"),
+            ("listKind", "ListKindConflict"),
+        ] {
+            if let (Some(a), Some(b)) = (wanted.get(field).and_then(Value::as_str), taken.get(field))
+                && Some(a) == b.as_str()
+            {
+                return Some((reason, format!("{a:?} is already in use")));
             }
         }
     }
@@ -81,9 +84,7 @@ fn conflict(entry: &Entry, definition: &Value) -> Option<(&'static str, String)>
 /// The definition with the condition that its names are taken.
 fn refused(kind: &Kind, live: &Value, reason: &str, message: &str, now: &str) -> Value {
     let mut object = live.clone();
-    let condition = |name: &str, reason: &str, message: &str| {
-        json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now})
-    };
+    let condition = |name: &str, reason: &str, message: &str| json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
     let known = object.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
     if known {
         return object;
@@ -130,7 +131,8 @@ pub(crate) async fn finish_deletions(api: &Arc<Api>) {
         meta::set_finalizers(&mut definition, &finalizers);
         let gone = finalizers.is_empty();
         // If somebody wrote it meanwhile, the next round sees it again.
-        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &definition, gone).await;
+        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &definition, gone)
+            .await;
     }
 }
 

@@ -71,6 +71,7 @@ pub fn version(call: &Call<'_>) -> Reply {
 }
 
 /// Where tokens come from.
+#[must_use]
 pub fn openid_configuration() -> Reply {
     Reply::json(
         200,
@@ -99,7 +100,7 @@ fn group_versions(served: &Served) -> BTreeMap<String, Vec<String>> {
         }
     }
     for versions in groups.values_mut() {
-        versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)));
+        versions.sort_by_key(|version| std::cmp::Reverse(version_priority(version)));
     }
     groups
 }
@@ -294,9 +295,8 @@ fn aggregated_group(served: &Served, group: &str, versions: &[String]) -> Value 
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    let response_kind = |group: &str, version: &str, kind: &str| {
-        json!({"group": group, "version": version, "kind": kind})
-    };
+    let response_kind =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let mut document = json!({
         "resource": kind.plural,
         "responseKind": response_kind(&kind.group, &kind.version, &kind.kind),
@@ -317,8 +317,11 @@ fn aggregated_resource(kind: &Kind) -> Value {
             .iter()
             .map(|s| {
                 let name = if s.kind.is_empty() { kind.kind.as_str() } else { s.kind };
-                let (group, version) =
-                    if s.group.is_empty() { (kind.group.as_str(), kind.version.as_str()) } else { (s.group, s.version) };
+                let (group, version) = if s.group.is_empty() {
+                    (kind.group.as_str(), kind.version.as_str())
+                } else {
+                    (s.group, s.version)
+                };
                 let response = response_kind(group, version, name);
                 json!({"subresource": s.name, "responseKind": response, "verbs": s.verbs})
             })
@@ -334,9 +337,11 @@ mod tests {
 
     #[test]
     fn orders_versions_as_upstream_documents() {
-        let mut versions = ["foo10", "v1", "v11alpha2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "v10", "v11beta2"];
+        let mut versions =
+            ["foo10", "v1", "v11alpha2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "v10", "v11beta2"];
         versions.sort_by_key(|v| std::cmp::Reverse(version_priority(v)));
-        let expected = ["v10", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"];
+        let expected =
+            ["v10", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"];
         assert_eq!(versions, expected);
     }
 }

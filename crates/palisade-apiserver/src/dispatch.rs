@@ -41,7 +41,7 @@ fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
         ["apis"] => Ok(discovery::groups(call)),
         ["apis", group] => discovery::group(call, group),
         ["apis", group, version] => discovery::resources(call, group, version),
-        ["openapi", "v2"] => openapi::v2(call),
+        ["openapi", "v2"] => Ok(openapi::v2(call)),
         ["openapi", "v3"] => Ok(openapi::v3_index(call)),
         ["openapi", "v3", rest @ ..] => openapi::v3(call, rest),
         [".well-known", "openid-configuration"] => Ok(discovery::openid_configuration()),

@@ -33,7 +33,9 @@ impl Health {
 
     fn failure(&self, check: &str) -> Option<&'static str> {
         match check {
-            "poststarthook/rbac/bootstrap-roles" if !self.started.load(Ordering::Acquire) => Some("not finished"),
+            "poststarthook/rbac/bootstrap-roles" if !self.started.load(Ordering::Acquire) => {
+                Some("not finished")
+            }
             "shutdown" if self.stopping.load(Ordering::Acquire) => Some("process is shutting down"),
             _ => None,
         }

@@ -143,7 +143,8 @@ impl Metrics {
                 );
             }
             let Histogram { count, sum, .. } = &series.duration;
-            let _ = writeln!(out, "apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} {count}");
+            let _ =
+                writeln!(out, "apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} {count}");
             let _ = writeln!(out, "apiserver_request_duration_seconds_sum{{{labels}}} {sum}");
             let _ = writeln!(out, "apiserver_request_duration_seconds_count{{{labels}}} {count}");
         }

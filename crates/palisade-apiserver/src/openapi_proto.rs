@@ -13,23 +13,23 @@ pub(crate) fn encode(document: &Value) -> Vec<u8> {
         let mut message = Message::default();
         message.text(1, text(info, "title"));
         message.text(2, text(info, "version"));
-        out.message(2, message);
+        out.message(2, &message);
     }
     let mut paths = Message::default();
     for (name, item) in map(document, "paths") {
-        paths.message(2, named(name, path_item(item)));
+        paths.message(2, &named(name, &path_item(item)));
     }
-    out.message(8, paths);
+    out.message(8, &paths);
     let mut definitions = Message::default();
     for (name, definition) in map(document, "definitions") {
-        definitions.message(1, named(name, schema(definition)));
+        definitions.message(1, &named(name, &schema(definition)));
     }
-    out.message(9, definitions);
+    out.message(9, &definitions);
     out.0
 }
 
 /// A name and a message: how ordered maps are written.
-fn named(name: &str, value: Message) -> Message {
+fn named(name: &str, value: &Message) -> Message {
     let mut message = Message::default();
     message.text(1, name);
     message.message(2, value);
@@ -38,13 +38,15 @@ fn named(name: &str, value: Message) -> Message {
 
 fn path_item(item: &Value) -> Message {
     let mut message = Message::default();
-    for (number, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (6, "options"), (7, "head"), (8, "patch")] {
+    for (number, method) in
+        [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (6, "options"), (7, "head"), (8, "patch")]
+    {
         if let Some(operation) = item.get(method) {
-            message.message(number, self::operation(operation));
+            message.message(number, &self::operation(operation));
         }
     }
     for parameter in list(item, "parameters") {
-        message.message(9, parameter_item(parameter));
+        message.message(9, &parameter_item(parameter));
     }
     message
 }
@@ -63,7 +65,7 @@ fn operation(operation: &Value) -> Message {
         message.text(7, media);
     }
     for parameter in list(operation, "parameters") {
-        message.message(8, parameter_item(parameter));
+        message.message(8, &parameter_item(parameter));
     }
     let mut responses = Message::default();
     for (code, response) in map(operation, "responses") {
@@ -71,14 +73,14 @@ fn operation(operation: &Value) -> Message {
         described.text(1, text(response, "description"));
         if let Some(schema) = response.get("schema") {
             let mut item = Message::default();
-            item.message(1, self::schema(schema));
-            described.message(2, item);
+            item.message(1, &self::schema(schema));
+            described.message(2, &item);
         }
         let mut value = Message::default();
-        value.message(1, described);
-        responses.message(1, named(code, value));
+        value.message(1, &described);
+        responses.message(1, &named(code, &value));
     }
-    message.message(9, responses);
+    message.message(9, &responses);
     extensions(&mut message, 13, operation);
     message
 }
@@ -93,9 +95,9 @@ fn parameter_item(parameter: &Value) -> Message {
         inner.text(3, place);
         inner.flag(4, flag(parameter, "required"));
         if let Some(schema) = parameter.get("schema") {
-            inner.message(5, self::schema(schema));
+            inner.message(5, &self::schema(schema));
         }
-        described.message(1, inner);
+        described.message(1, &inner);
     } else {
         inner.flag(1, flag(parameter, "required"));
         inner.text(2, place);
@@ -105,11 +107,11 @@ fn parameter_item(parameter: &Value) -> Message {
         let kind_at = if place == "query" { 6 } else { 5 };
         inner.text(kind_at, text(parameter, "type"));
         let mut not_body = Message::default();
-        not_body.message(if place == "query" { 3 } else { 4 }, inner);
-        described.message(2, not_body);
+        not_body.message(if place == "query" { 3 } else { 4 }, &inner);
+        described.message(2, &not_body);
     }
     let mut item = Message::default();
-    item.message(1, described);
+    item.message(1, &described);
     item
 }
 
@@ -119,46 +121,46 @@ fn schema(schema: &Value) -> Message {
     message.text(2, text(schema, "format"));
     message.text(4, text(schema, "description"));
     if let Some(default) = schema.get("default") {
-        message.message(5, any(default));
+        message.message(5, &any(default));
     }
     for required in list(schema, "required").iter().filter_map(Value::as_str) {
         message.text(19, required);
     }
     for value in list(schema, "enum") {
-        message.message(20, any(value));
+        message.message(20, &any(value));
     }
     match schema.get("additionalProperties") {
         Some(Value::Bool(allowed)) => {
             let mut item = Message::default();
             item.flag(2, *allowed);
-            message.message(21, item);
+            message.message(21, &item);
         }
         Some(inner) => {
             let mut item = Message::default();
-            item.message(1, self::schema(inner));
-            message.message(21, item);
+            item.message(1, &self::schema(inner));
+            message.message(21, &item);
         }
         None => {}
     }
     if !text(schema, "type").is_empty() {
         let mut item = Message::default();
         item.text(1, text(schema, "type"));
-        message.message(22, item);
+        message.message(22, &item);
     }
     if let Some(items) = schema.get("items") {
         let mut item = Message::default();
-        item.message(1, self::schema(items));
-        message.message(23, item);
+        item.message(1, &self::schema(items));
+        message.message(23, &item);
     }
     for inner in list(schema, "allOf") {
-        message.message(24, self::schema(inner));
+        message.message(24, &self::schema(inner));
     }
     let mut properties = Message::default();
     for (name, property) in map(schema, "properties") {
-        properties.message(1, named(name, self::schema(property)));
+        properties.message(1, &named(name, &self::schema(property)));
     }
     if !properties.0.is_empty() {
-        message.message(25, properties);
+        message.message(25, &properties);
     }
     extensions(&mut message, 31, schema);
     message
@@ -166,8 +168,10 @@ fn schema(schema: &Value) -> Message {
 
 /// What starts with `x-`.
 fn extensions(message: &mut Message, number: u64, value: &Value) {
-    for (name, extension) in value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-")) {
-        message.message(number, named(name, any(extension)));
+    for (name, extension) in
+        value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-"))
+    {
+        message.message(number, &named(name, &any(extension)));
     }
 }
 
@@ -227,7 +231,7 @@ impl Message {
         }
     }
 
-    fn message(&mut self, number: u64, message: Self) {
+    fn message(&mut self, number: u64, message: &Self) {
         self.bytes(number, &message.0);
     }
 }

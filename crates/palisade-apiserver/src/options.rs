@@ -58,16 +58,15 @@ impl WriteOptions {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
         let given = query.get("fieldValidation").unwrap_or_default();
-        let validation = match FieldValidation::parse(given, version) {
-            Ok(validation) => validation,
-            Err(_) => {
-                errors.push(FieldError::not_supported(
-                    "fieldValidation",
-                    given,
-                    &["", "Ignore", "Strict", "Warn"],
-                ));
-                FieldValidation::default()
-            }
+        let validation = if let Ok(validation) = FieldValidation::parse(given, version) {
+            validation
+        } else {
+            errors.push(FieldError::not_supported(
+                "fieldValidation",
+                given,
+                &["", "Ignore", "Strict", "Warn"],
+            ));
+            FieldValidation::default()
         };
         if errors.is_empty() {
             Ok(Self { dry_run, field_manager, validation, force })
@@ -142,7 +141,9 @@ impl DeleteOptions {
             ));
         }
         options.propagation = match policy.as_deref() {
-            None => options.orphan_dependents.map(|o| if o { Propagation::Orphan } else { Propagation::Background }),
+            None => options
+                .orphan_dependents
+                .map(|o| if o { Propagation::Orphan } else { Propagation::Background }),
             Some("Orphan") => Some(Propagation::Orphan),
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
@@ -150,7 +151,7 @@ impl DeleteOptions {
                 errors.push(FieldError::not_supported(
                     "propagationPolicy",
                     other,
-                    &["Background", "Foreground", "Orphan", "nil"],
+                    &["Foreground", "Background", "Orphan", "nil"],
                 ));
                 None
             }
@@ -210,7 +211,9 @@ impl ListOptions {
         }
         if continue_token.is_some() {
             if !revision.is_empty() && revision != "0" {
-                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
             }
             revision = "";
         }
@@ -268,7 +271,10 @@ fn list_errors(
             ));
         }
         if token.is_some() {
-            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
             errors.push(FieldError::not_supported(field, matching, &["Exact", "NotOlderThan", ""]));
@@ -306,7 +312,10 @@ fn watch_errors(matching: Option<&str>, initial: Option<bool>, token: Option<&st
             errors.push(FieldError::not_supported(field, matching, &["NotOlderThan"]));
         }
         if token.is_some() {
-            errors.push(FieldError::forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            errors.push(FieldError::forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
     }
     errors

@@ -9,6 +9,7 @@ use std::sync::{Arc, RwLock};
 use palisade_apimachinery::{Kind, KubeVersion, Scheme};
 use serde_json::{Map, Value};
 
+use crate::openapi::Documents;
 use crate::storage::{Bucket, Range, Store, read, write};
 
 /// The group resource of custom resource definitions.
@@ -62,6 +63,8 @@ pub struct Served {
     /// Every resource, built-in ones first.
     pub entries: Vec<Arc<Entry>>,
     by_path: HashMap<(String, String, String), Arc<Entry>>,
+    /// What is told about them.
+    pub(crate) openapi: Documents,
 }
 
 impl Served {
@@ -75,7 +78,9 @@ impl Served {
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Entry>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.entries.iter().find(|e| e.kind.group == group && e.kind.version == version && e.kind.kind == kind)
+        self.entries
+            .iter()
+            .find(|e| e.kind.group == group && e.kind.version == version && e.kind.kind == kind)
     }
 
     /// One entry for each group resource that objects are stored for.
@@ -139,7 +144,7 @@ impl Registry {
             .iter()
             .map(|e| ((e.kind.group.clone(), e.kind.version.clone(), e.kind.plural.clone()), e.clone()))
             .collect();
-        let served = Arc::new(Served { at, entries, by_path });
+        let served = Arc::new(Served { at, entries, by_path, openapi: Documents::default() });
         *write(&self.served) = served.clone();
         served
     }

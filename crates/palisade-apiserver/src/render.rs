@@ -40,19 +40,28 @@ pub fn object(code: u16, entry: &Entry, object: &Object, output: Output, query: 
 }
 
 /// One object that need not be stored.
+#[must_use]
 pub fn value(code: u16, entry: &Entry, object: &Value, output: Output, query: &Query) -> Reply {
     let document = match output.form {
         Form::Object => return document(code, object, output),
         Form::Metadata(version) => partial(object, version),
         Form::Table(version) => {
             let revision = meta::meta_text(object, "resourceVersion");
-            table_of(entry, std::slice::from_ref(object), json!({"resourceVersion": revision}), version, query, true)
+            table_of(
+                entry,
+                std::slice::from_ref(object),
+                &json!({"resourceVersion": revision}),
+                version,
+                query,
+                true,
+            )
         }
     };
     self::document(code, &document, output)
 }
 
 /// Any document.
+#[must_use]
 pub fn document(code: u16, document: &Value, output: Output) -> Reply {
     match output.encoding {
         Encoding::Yaml => {
@@ -104,7 +113,7 @@ fn hide_conversion_annotations(metadata: &mut Value) {
 pub fn table_of(
     entry: &Entry,
     objects: &[Value],
-    list_metadata: Value,
+    list_metadata: &Value,
     version: &str,
     query: &Query,
     columns: bool,
@@ -118,7 +127,8 @@ pub fn table_of(
             _ => partial(object, version),
         };
         let mut row = json!({"cells": cells, "object": shown});
-        if let (Some(conditions), Value::Object(row)) = (table::row_conditions(&entry.kind, object), &mut row) {
+        if let (Some(conditions), Value::Object(row)) = (table::row_conditions(&entry.kind, object), &mut row)
+        {
             row.insert("conditions".to_owned(), conditions);
         }
         row
@@ -135,6 +145,7 @@ pub fn table_of(
 }
 
 /// The objects of a list, with the list's own metadata.
+#[must_use]
 pub fn list(
     entry: &Arc<Entry>,
     objects: Vec<Arc<Object>>,
@@ -143,7 +154,9 @@ pub fn list(
     query: &Query,
 ) -> Reply {
     match output.form {
-        Form::Object if output.encoding == Encoding::Json && !output.pretty => plain(entry, objects, list_metadata),
+        Form::Object if output.encoding == Encoding::Json && !output.pretty => {
+            plain(entry, objects, list_metadata)
+        }
         Form::Object => {
             let items: Vec<Value> = objects.iter().map(|o| item(entry, o)).collect();
             let list = json!({
@@ -168,7 +181,7 @@ pub fn list(
         }
         Form::Table(version) => {
             let objects: Vec<Value> = objects.iter().map(|o| entry.typed(o.parse())).collect();
-            let table = table_of(entry, &objects, list_metadata.clone(), version, query, true);
+            let table = table_of(entry, &objects, list_metadata, version, query, true);
             document(200, &table, output)
         }
     }

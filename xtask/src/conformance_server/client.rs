@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 /// Why a request got no answer.
 #[derive(Debug, Error)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     /// The network.
     #[error("cannot reach the server")]
     Connect(#[from] std::io::Error),
@@ -39,19 +39,19 @@ pub enum ClientError {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// HTTP status code.
-    pub code: u16,
+    pub(crate) code: u16,
     /// Media type, without parameters.
-    pub content_type: String,
+    pub(crate) content_type: String,
     /// The body: JSON, or text.
-    pub body: Value,
+    pub(crate) body: Value,
     /// The texts of the warnings.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Speaks with one server as one user.
-pub struct Client {
+pub(crate) struct Client {
     address: String,
     token: String,
     connector: TlsConnector,
@@ -66,9 +66,10 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     /// A client of `host:port` that trusts a CA and shows a bearer token.
-    pub fn new(address: &str, ca: &str, token: &str) -> Result<Self, ClientError> {
+    pub(crate) fn new(address: &str, ca: &str, token: &str) -> Result<Self, ClientError> {
         let mut roots = rustls::RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|_| ClientError::Certificate)?;
+        let certificate =
+            CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|_| ClientError::Certificate)?;
         roots.add(certificate)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -113,7 +114,7 @@ impl Client {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn request(
+    pub(crate) async fn request(
         &self,
         method: &str,
         path: &str,
@@ -136,7 +137,7 @@ impl Client {
     }
 
     /// Opens a watch.
-    pub async fn watch(&self, path: &str) -> Result<Watch, ClientError> {
+    pub(crate) async fn watch(&self, path: &str) -> Result<Watch, ClientError> {
         let mut connection = self.connect().await?;
         let request = self.build("GET", path, &[], String::new())?;
         let response = connection.send_request(request).await?;
@@ -167,19 +168,21 @@ fn warning_text(header: &str) -> String {
 
 /// An open watch.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     body: Incoming,
     _connection: SendRequest<Full<Bytes>>,
 }
 
 impl Watch {
     /// The events that have come: waits for as many as are expected, and a moment longer for one too many.
-    pub async fn collect(mut self, expected: usize, patience: Duration) -> Vec<Value> {
+    pub(crate) async fn collect(mut self, expected: usize, patience: Duration) -> Vec<Value> {
         let mut buffer = Vec::new();
         let mut events = Vec::new();
         loop {
             let wait = if events.len() >= expected { Duration::from_millis(100) } else { patience };
-            let Ok(Some(Ok(frame))) = tokio::time::timeout(wait, self.body.frame()).await else { return events };
+            let Ok(Some(Ok(frame))) = tokio::time::timeout(wait, self.body.frame()).await else {
+                return events;
+            };
             if let Ok(data) = frame.into_data() {
                 buffer.extend_from_slice(&data);
             }

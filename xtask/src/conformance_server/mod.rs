@@ -3,7 +3,7 @@
 //! Implements: the comparison rules in the recordings' own README.
 //! Leaves to others: starting a server; it is given the address and the credentials of one.
 
-pub mod client;
+pub(crate) mod client;
 mod normalise;
 mod pods;
 
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 /// Why a replay could not be made.
 #[derive(Debug, Error)]
-pub enum ReplayError {
+pub(crate) enum ReplayError {
     /// A file of recordings.
     #[error("{path}")]
     File {
@@ -51,7 +51,7 @@ pub enum ReplayError {
 
 /// One recorded scenario.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     id: String,
     group: String,
     #[serde(default)]
@@ -87,7 +87,7 @@ struct StepRequest {
 
 /// How a step compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Everything is equal.
     Equal,
     /// Code and reason are.
@@ -98,22 +98,22 @@ pub enum Verdict {
 
 /// A step that was not equal.
 #[derive(Debug, Clone)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// `group id step: method path`.
-    pub at: String,
+    pub(crate) at: String,
     /// How bad it is.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// What differs, line by line.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// What came out of a replay.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// Steps by group: equal, code and reason only, different.
-    pub groups: BTreeMap<String, [usize; 3]>,
+    pub(crate) groups: BTreeMap<String, [usize; 3]>,
     /// The steps that were not equal.
-    pub differences: Vec<Difference>,
+    pub(crate) differences: Vec<Difference>,
 }
 
 impl Report {
@@ -134,16 +134,20 @@ impl Report {
 
     /// Steps that were compared, and how many were equal.
     #[must_use]
-    pub fn totals(&self) -> (usize, usize) {
+    pub(crate) fn totals(&self) -> (usize, usize) {
         let all = self.groups.values().map(|counts| counts.iter().sum::<usize>()).sum();
         (all, self.groups.values().map(|counts| counts[0]).sum())
     }
 
     /// A table, and the first differences.
     #[must_use]
-    pub fn render(&self, differences: usize) -> String {
+    pub(crate) fn render(&self, differences: usize) -> String {
         let mut out = String::new();
-        let _ = writeln!(out, "{:<18} {:>6} {:>6} {:>12} {:>10}", "group", "steps", "equal", "code+reason", "different");
+        let _ = writeln!(
+            out,
+            "{:<18} {:>6} {:>6} {:>12} {:>10}",
+            "group", "steps", "equal", "code+reason", "different"
+        );
         for (group, [equal, reason, different]) in &self.groups {
             let steps = equal + reason + different;
             let _ = writeln!(out, "{group:<18} {steps:>6} {equal:>6} {reason:>12} {different:>10}");
@@ -162,7 +166,7 @@ impl Report {
 }
 
 /// Reads every `.jsonl` and `.jsonl.gz` file of a directory, in order of their names.
-pub fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
+pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
     let file_error = |path: &Path| {
         let path = path.to_owned();
         move |source| ReplayError::File { path, source }
@@ -172,7 +176,7 @@ pub fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")
+            name.trim_end_matches(".gz").rsplit_once('.').is_some_and(|(_, kind)| kind == "jsonl")
         })
         .collect();
     paths.sort();
@@ -188,14 +192,18 @@ pub fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
         read.map_err(file_error(&path))?;
         for (line, record) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let record = serde_json::from_str(record);
-            records.push(record.map_err(|source| ReplayError::Record { path: path.clone(), line: line + 1, source })?);
+            records.push(record.map_err(|source| ReplayError::Record {
+                path: path.clone(),
+                line: line + 1,
+                source,
+            })?);
         }
     }
     if records.is_empty() { Err(ReplayError::Empty(directory.to_owned())) } else { Ok(records) }
 }
 
 /// Replays records against a server.
-pub async fn replay(records: &[Record], client: &Client) -> Result<Report, ReplayError> {
+pub(crate) async fn replay(records: &[Record], client: &Client) -> Result<Report, ReplayError> {
     let mut report = Report::default();
     if records.iter().any(|record| record.title.is_none()) {
         pods::prepare(records, client).await?;
@@ -231,7 +239,10 @@ async fn send(
     };
     let mut headers = Vec::new();
     if body.is_some() {
-        headers.push(("content-type", request.content_type.clone().unwrap_or_else(|| "application/json".to_owned())));
+        headers.push((
+            "content-type",
+            request.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
+        ));
     }
     if let Some(accept) = &request.accept {
         headers.push(("accept", accept.clone()));
@@ -249,7 +260,8 @@ async fn send(
 async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Result<(), ReplayError> {
     let namespace = format!("rec-{}", record.id);
     if record.namespaced {
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string();
+        let body =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string();
         let headers = [("content-type", "application/json".to_owned())];
         client.request("POST", "/api/v1/namespaces", &headers, body).await?;
     }

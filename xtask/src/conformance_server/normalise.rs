@@ -117,7 +117,10 @@ fn table(body: &mut Value) {
         let cells = row.get_mut("cells").and_then(Value::as_array_mut).into_iter().flatten();
         for (cell, is_age) in cells.zip(&ages) {
             let shown = cell.as_str().unwrap_or_default();
-            if *is_age && shown.ends_with(['s', 'm', 'h', 'd', 'y']) && shown.starts_with(|c: char| c.is_ascii_digit()) {
+            if *is_age
+                && shown.ends_with(['s', 'm', 'h', 'd', 'y'])
+                && shown.starts_with(|c: char| c.is_ascii_digit())
+            {
                 *cell = "<AGE>".into();
             }
         }
@@ -144,7 +147,8 @@ pub(super) fn keep_common_resources(expected: &mut Value, actual: &mut Value) {
     };
     let served = names(actual);
     if let Some(resources) = expected.pointer_mut("/body/resources").and_then(Value::as_array_mut) {
-        resources.retain(|r| r.get("name").and_then(Value::as_str).is_some_and(|n| served.iter().any(|s| s == n)));
+        resources
+            .retain(|r| r.get("name").and_then(Value::as_str).is_some_and(|n| served.iter().any(|s| s == n)));
     }
     for answer in [expected, actual] {
         if let Some(body) = answer.get_mut("body").and_then(Value::as_object_mut) {

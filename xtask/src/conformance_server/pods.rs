@@ -12,7 +12,8 @@ pub(super) async fn prepare(records: &[Record], client: &Client) -> Result<(), R
     let mut namespaces = BTreeSet::new();
     for record in records.iter().filter(|r| r.group.starts_with("psa-")) {
         for step in &record.steps {
-            let namespace = step.request.path.split("/namespaces/").nth(1).and_then(|rest| rest.split('/').next());
+            let namespace =
+                step.request.path.split("/namespaces/").nth(1).and_then(|rest| rest.split('/').next());
             namespaces.extend(namespace.map(str::to_owned));
         }
     }
@@ -55,7 +56,8 @@ pub(super) async fn replay(record: &Record, client: &Client, report: &mut Report
         let actual = comparable(summary(&answer, &step.answer));
         let verdict = if expected == actual {
             Verdict::Equal
-        } else if expected.get("code") == actual.get("code") && expected.get("reason") == actual.get("reason") {
+        } else if expected.get("code") == actual.get("code") && expected.get("reason") == actual.get("reason")
+        {
             Verdict::CodeAndReason
         } else {
             Verdict::Different
@@ -79,7 +81,8 @@ fn summary(answer: &Answer, recorded: &Value) -> Value {
     out.insert("code".to_owned(), answer.code.into());
     out.insert("warnings".to_owned(), json!(answer.warnings));
     if body.get("kind").and_then(Value::as_str) == Some("Status") {
-        for (key, pointer) in [("reason", "/reason"), ("message", "/message"), ("causes", "/details/causes")] {
+        for (key, pointer) in [("reason", "/reason"), ("message", "/message"), ("causes", "/details/causes")]
+        {
             if let Some(value) = body.pointer(pointer) {
                 out.insert(key.to_owned(), value.clone());
             }
@@ -100,7 +103,9 @@ fn summary(answer: &Answer, recorded: &Value) -> Value {
         }
     }
     // Not every record keeps the object.
-    out.retain(|key, _| !matches!(key.as_str(), "pod" | "template" | "labels") || recorded.get(key).is_some());
+    out.retain(|key, _| {
+        !matches!(key.as_str(), "pod" | "template" | "labels") || recorded.get(key).is_some()
+    });
     Value::Object(out)
 }
 
@@ -109,7 +114,10 @@ fn security_part(pod: &Value) -> Value {
     let annotations = pod.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
     out.insert("annotations".to_owned(), annotations);
     let spec = pod.get("spec").cloned().unwrap_or_default();
-    out.insert("securityContext".to_owned(), spec.get("securityContext").cloned().unwrap_or_else(|| json!({})));
+    out.insert(
+        "securityContext".to_owned(),
+        spec.get("securityContext").cloned().unwrap_or_else(|| json!({})),
+    );
     for field in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
         if let Some(value) = spec.get(field).filter(|v| !v.is_null()) {
             out.insert(field.to_owned(), value.clone());
@@ -140,26 +148,25 @@ fn comparable(mut answer: Value) -> Value {
             if list == "causes" {
                 causes = items.len();
                 for cause in items.iter_mut() {
-                    first_line(cause.get_mut("message"));
+                    cause.get_mut("message").into_iter().for_each(first_line);
                 }
             }
             items.sort_by_key(ToString::to_string);
         }
     }
-    if let Some(Value::String(message)) = fields.get_mut("message") {
-        if causes > 1
-            && let Some((start, _)) = message.split_once(": [")
-        {
-            *message = start.to_owned();
-        }
+    if let Some(Value::String(message)) = fields.get_mut("message")
+        && causes > 1
+        && let Some((start, _)) = message.split_once(": [")
+    {
+        *message = start.to_owned();
     }
-    first_line(fields.get_mut("message"));
+    fields.get_mut("message").into_iter().for_each(first_line);
     answer
 }
 
 /// What follows the first line of this message is a diff of Go structs.
-fn first_line(message: Option<&mut Value>) {
-    if let Some(Value::String(message)) = message
+fn first_line(message: &mut Value) {
+    if let Value::String(message) = message
         && message.contains("pod updates may not change fields other than")
         && let Some((line, _)) = message.split_once('\n')
     {

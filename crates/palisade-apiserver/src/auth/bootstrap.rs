@@ -20,10 +20,18 @@ pub struct Bootstrap {
     pub object: Value,
 }
 
+/// A role as the table has it: what it is part of, and what is part of it.
+struct Role {
+    name: String,
+    aggregate: Option<String>,
+    union: Option<String>,
+    rules: Vec<PolicyRule>,
+}
+
 /// Every default role and binding.
 #[must_use]
 pub fn objects() -> Vec<Bootstrap> {
-    let mut roles: Vec<(String, Option<String>, Option<String>, Vec<PolicyRule>)> = Vec::new();
+    let mut roles: Vec<Role> = Vec::new();
     let mut made = Vec::new();
     for line in include_str!("bootstrap.txt").lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -33,24 +41,27 @@ pub fn objects() -> Vec<Bootstrap> {
                     let found = options.iter().find_map(|o| o.strip_prefix(key)?.strip_prefix('='));
                     found.map(str::to_owned)
                 };
-                roles.push((name.to_owned(), option("aggregate"), option("union"), Vec::new()));
+                roles.push(Role {
+                    name: name.to_owned(),
+                    aggregate: option("aggregate"),
+                    union: option("union"),
+                    rules: Vec::new(),
+                });
             }
             ["clusterrolebinding", name, role, kind, subjects] => {
                 made.push(binding(name, role, kind, subjects));
             }
             _ if line.starts_with(' ') => {
-                if let (Some((_, _, _, rules)), Some(rule)) = (roles.last_mut(), rule(line)) {
-                    rules.push(rule);
+                if let (Some(role), Some(rule)) = (roles.last_mut(), rule(line)) {
+                    role.rules.push(rule);
                 }
             }
             _ => {}
         }
     }
-    let aggregated: BTreeMap<String, Vec<PolicyRule>> = roles
-        .iter()
-        .filter_map(|(_, aggregate, _, rules)| Some((aggregate.clone()?, rules.clone())))
-        .collect();
-    for (name, aggregate, union, mut rules) in roles {
+    let aggregated: BTreeMap<String, Vec<PolicyRule>> =
+        roles.iter().filter_map(|role| Some((role.aggregate.clone()?, role.rules.clone()))).collect();
+    for Role { name, aggregate, union, mut rules } in roles {
         let parts: Vec<&str> = union.as_deref().map(|u| u.split(',').collect()).unwrap_or_default();
         rules.extend(parts.iter().filter_map(|part| aggregated.get(*part)).flatten().cloned());
         made.push(role(&name, aggregate.as_deref(), parts.first().copied(), &rules));
@@ -74,7 +85,13 @@ fn rule(line: &str) -> Option<PolicyRule> {
     }
     let api_groups = groups.split(',').map(|g| if g == "core" { "" } else { g }.to_owned()).collect();
     let resource_names = words(names);
-    Some(PolicyRule { verbs, api_groups, resources: words(resources), resource_names, ..PolicyRule::default() })
+    Some(PolicyRule {
+        verbs,
+        api_groups,
+        resources: words(resources),
+        resource_names,
+        ..PolicyRule::default()
+    })
 }
 
 fn metadata(name: &str, extra: Option<(String, &str)>) -> Value {

@@ -89,8 +89,11 @@ fn confirm(
     wanted: &[PolicyRule],
 ) -> Result<(), Box<Status>> {
     let held = authorizer.rules_for(user, namespace);
-    let missing: Vec<PolicyRule> =
-        wanted.iter().flat_map(single_rules).filter(|single| !held.iter().any(|h| covers(h, single))).collect();
+    let missing: Vec<PolicyRule> = wanted
+        .iter()
+        .flat_map(single_rules)
+        .filter(|single| !held.iter().any(|h| covers(h, single)))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -111,7 +114,11 @@ fn single_rules(rule: &PolicyRule) -> Vec<PolicyRule> {
     let mut singles = Vec::new();
     for verb in &rule.verbs {
         for url in &rule.non_resource_urls {
-            singles.push(PolicyRule { verbs: one(verb), non_resource_urls: one(url), ..PolicyRule::default() });
+            singles.push(PolicyRule {
+                verbs: one(verb),
+                non_resource_urls: one(url),
+                ..PolicyRule::default()
+            });
         }
         for group in &rule.api_groups {
             for resource in &rule.resources {
@@ -156,13 +163,14 @@ fn covers(held: &PolicyRule, single: &PolicyRule) -> bool {
 /// Rules about the same resource, told together.
 fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
-    let mut by_resource: BTreeMap<(Vec<String>, Vec<String>, Vec<String>), PolicyRule> = BTreeMap::new();
+    // By groups, resources and names.
+    let mut by_resource: BTreeMap<[Vec<String>; 3], PolicyRule> = BTreeMap::new();
     for rule in rules {
         if rule.resources.is_empty() {
             compact.push(rule);
             continue;
         }
-        let key = (rule.api_groups.clone(), rule.resources.clone(), rule.resource_names.clone());
+        let key = [rule.api_groups.clone(), rule.resources.clone(), rule.resource_names.clone()];
         match by_resource.get_mut(&key) {
             Some(known) => known.verbs.extend(rule.verbs),
             None => {

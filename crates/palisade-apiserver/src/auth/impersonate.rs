@@ -23,7 +23,7 @@ pub fn impersonated(
     let name = headers.get("impersonate-user").map(text).unwrap_or_default();
     let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
     let uid = headers.get("impersonate-uid").map(text).unwrap_or_default();
-    let mut wanted = UserInfo { name, groups, uid, ..UserInfo::default() };
+    let mut wanted = UserInfo { name, uid, groups, ..UserInfo::default() };
     for (key, value) in headers {
         if let Some(key) = key.as_str().strip_prefix(EXTRA) {
             wanted.extra.entry(decode(key, false)).or_default().push(text(value));
@@ -33,9 +33,7 @@ pub fn impersonated(
         if wanted.groups.is_empty() && wanted.uid.is_empty() && wanted.extra.is_empty() {
             return Ok(None);
         }
-        return Err(Status::internal(
-            "requested impersonating without impersonating a user".to_owned(),
-        ));
+        return Err(Status::internal("requested impersonating without impersonating a user".to_owned()));
     }
     check(&wanted, user, authorizer)?;
     if let Some((namespace, account)) = service_account_name(&wanted.name)
@@ -90,11 +88,7 @@ fn check(wanted: &UserInfo, user: &UserInfo, authorizer: &Authorizer) -> Result<
             ..Attributes::default()
         };
         if !authorizer.authorize(user, &attributes).allowed {
-            return Err(Status::forbidden(
-                GroupName::new(group, &resource),
-                name,
-                &attributes.refusal(user),
-            ));
+            return Err(Status::forbidden(GroupName::new(group, &resource), name, &attributes.refusal(user)));
         }
     }
     Ok(())

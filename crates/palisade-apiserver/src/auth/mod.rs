@@ -41,7 +41,11 @@ impl UserInfo {
     /// A user in groups.
     #[must_use]
     pub fn new(name: &str, groups: &[&str]) -> Self {
-        Self { name: name.to_owned(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            groups: groups.iter().map(|g| (*g).to_owned()).collect(),
+            ..Self::default()
+        }
     }
 
     /// The administrator: what in-process clients are.

@@ -83,7 +83,11 @@ pub struct PolicyRule {
     #[serde(deserialize_with = "null_as_default")]
     pub verbs: Vec<String>,
     /// API groups.
-    #[serde(rename = "apiGroups", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(
+        rename = "apiGroups",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
     pub api_groups: Vec<String>,
     /// Resources.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
@@ -92,7 +96,11 @@ pub struct PolicyRule {
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub resource_names: Vec<String>,
     /// Paths.
-    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(
+        rename = "nonResourceURLs",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "null_as_default"
+    )]
     pub non_resource_urls: Vec<String>,
 }
 
@@ -237,16 +245,16 @@ impl Authorizer {
         if index.made_at == now && now != [0; 4] {
             return index;
         }
-        let [cluster_roles, roles, cluster_bindings, bindings] = &self.buckets;
-        let rules = |bucket: &Bucket| bucket.list(&Range::All).objects.iter().map(|o| role(o)).collect();
+        let [cluster_roles, roles, cluster_bindings, local_bindings] = &self.buckets;
+        let read_roles = |bucket: &Bucket| bucket.list(&Range::All).objects.iter().map(|o| role(o)).collect();
         let mut by_namespace: HashMap<String, Vec<Binding>> = HashMap::new();
-        for object in bindings.list(&Range::All).objects {
+        for object in local_bindings.list(&Range::All).objects {
             by_namespace.entry(object.namespace().to_owned()).or_default().push(binding(&object));
         }
         let made = Arc::new(Index {
             made_at: now,
-            cluster_roles: rules(cluster_roles),
-            roles: rules(roles),
+            cluster_roles: read_roles(cluster_roles),
+            roles: read_roles(roles),
             cluster_bindings: cluster_bindings.list(&Range::All).objects.iter().map(|o| binding(o)).collect(),
             bindings: by_namespace,
         });

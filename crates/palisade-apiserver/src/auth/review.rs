@@ -77,7 +77,8 @@ fn invalid(call: &Call<'_>, entry: &Entry, errors: &[FieldError]) -> Box<Status>
 }
 
 fn decide(call: &Call<'_>, user: &UserInfo, object: &Value, entry: &Entry) -> Result<Decision, Box<Status>> {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text =
+        |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let resource = object.pointer("/spec/resourceAttributes").filter(|a| a.is_object());
     let path = object.pointer("/spec/nonResourceAttributes").filter(|a| a.is_object());
     match (resource, path) {
@@ -91,7 +92,8 @@ fn decide(call: &Call<'_>, user: &UserInfo, object: &Value, entry: &Entry) -> Re
         }
         (Some(resource), None) => {
             let [verb, group, version, plural, subresource, namespace, name] =
-                ["verb", "group", "version", "resource", "subresource", "namespace", "name"].map(|k| text(resource, k));
+                ["verb", "group", "version", "resource", "subresource", "namespace", "name"]
+                    .map(|k| text(resource, k));
             let attributes = Attributes {
                 verb: &verb,
                 group: &group,
@@ -182,7 +184,9 @@ fn token_review(call: &Call<'_>, object: Value) -> Value {
         Some((user, audiences)) => {
             json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
         }
-        None => json!({"user": {}, "error": "[invalid bearer token, service account token has been invalidated]"}),
+        None => {
+            json!({"user": {}, "error": "[invalid bearer token, service account token has been invalidated]"})
+        }
     };
     with_status(object, status)
 }

@@ -121,7 +121,8 @@ impl Collector {
             }
             return;
         }
-        let (owned, finalized) = (mentions(object, "\"ownerReferences\""), mentions(object, "\"finalizers\""));
+        let (owned, finalized) =
+            (mentions(object, "\"ownerReferences\""), mentions(object, "\"finalizers\""));
         if !owned && !finalized {
             self.forget(&place);
             return;
@@ -136,7 +137,9 @@ impl Collector {
             self.owners.insert(place.clone(), uids);
             self.suspects.insert(place.clone());
         }
-        if facts.deletion_timestamp.is_some() && facts.finalizers.iter().any(|f| f == FOREGROUND || f == ORPHAN) {
+        if facts.deletion_timestamp.is_some()
+            && facts.finalizers.iter().any(|f| f == FOREGROUND || f == ORPHAN)
+        {
             self.suspects.insert(place);
         }
     }
@@ -186,7 +189,8 @@ impl Collector {
             let Some(stored) = dependent_entry.bucket.get(&place.1) else { continue };
             let mut dependent = dependent_entry.typed(stored.parse());
             meta::edit_metadata(&mut dependent, |metadata| {
-                let owners = metadata.get("ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
+                let owners =
+                    metadata.get("ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
                 let others: Vec<Value> = owners
                     .into_iter()
                     .filter(|o| o.get("uid").and_then(Value::as_str) != Some(owner.uid()))
@@ -245,16 +249,22 @@ fn owner_state(served: &Served, owner: &Owner, namespace: &str) -> OwnerState {
 }
 
 /// Deletes an object none of whose owners is there to stay. True if it must be looked at again.
-async fn follow_owners(api: &Arc<Api>, served: &Served, entry: &Entry, object: &Object, facts: &Facts) -> bool {
+async fn follow_owners(
+    api: &Arc<Api>,
+    served: &Served,
+    entry: &Entry,
+    object: &Object,
+    facts: &Facts,
+) -> bool {
     if facts.owner_references.is_empty() || facts.deletion_timestamp.is_some() {
         return false;
     }
-    let states: Vec<OwnerState> =
+    let owners: Vec<OwnerState> =
         facts.owner_references.iter().map(|o| owner_state(served, o, object.namespace())).collect();
-    if states.iter().any(|s| matches!(s, OwnerState::Solid)) {
+    if owners.iter().any(|s| matches!(s, OwnerState::Solid)) {
         return false;
     }
-    let waiting = states.iter().any(|s| matches!(s, OwnerState::Waiting));
+    let waiting = owners.iter().any(|s| matches!(s, OwnerState::Waiting));
     let propagation = if waiting { Propagation::Foreground } else { Propagation::Background };
     let options = DeleteOptions {
         uid: Some(object.uid().to_owned()),

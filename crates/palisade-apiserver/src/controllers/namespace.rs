@@ -28,7 +28,8 @@ pub(super) async fn finish(api: &Arc<Api>) -> bool {
         busy = true;
         let since = meta::meta_text(&namespace, "deletionTimestamp").parse::<jiff::Timestamp>();
         let young = since.is_ok_and(|since| {
-            jiff::Timestamp::now().duration_since(since) < jiff::SignedDuration::try_from(DELAY).unwrap_or_default()
+            jiff::Timestamp::now().duration_since(since)
+                < jiff::SignedDuration::try_from(DELAY).unwrap_or_default()
         });
         if !young && empty(api, stored.name()).await {
             remove(api, entry, &stored, namespace).await;
@@ -80,5 +81,6 @@ async fn remove(api: &Arc<Api>, entry: &Entry, stored: &Object, mut namespace: V
     let content = namespace.pointer("/spec/finalizers").is_some();
     let gone = !content && meta::finalizers(&namespace).is_empty();
     // A change meanwhile is seen in the next round.
-    let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &namespace, gone).await;
+    let _ =
+        write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &namespace, gone).await;
 }

@@ -24,30 +24,34 @@ pub(super) async fn aggregate(api: &Arc<Api>, seen: &mut u64) {
     let roles = entry.bucket.list(&Range::All).objects;
     for stored in &roles {
         let mut role = entry.typed(stored.parse());
-        let Some(selectors) = role.pointer("/aggregationRule/clusterRoleSelectors").cloned() else { continue };
-        let rules = union(&roles, stored, &selectors);
-        if role.get("rules") == Some(&rules) || meta::is_deleting(&role) {
+        let Some(selectors) = role.pointer("/aggregationRule/clusterRoleSelectors").cloned() else {
+            continue;
+        };
+        let wanted = union(&roles, stored, &selectors);
+        if role.get("rules") == Some(&wanted) || meta::is_deleting(&role) {
             continue;
         }
         if let Some(role) = role.as_object_mut() {
-            role.insert("rules".to_owned(), rules);
+            role.insert("rules".to_owned(), wanted);
         }
         // A change meanwhile brings us back here.
-        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &role, false).await;
+        let _ =
+            write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &role, false).await;
     }
 }
 
 fn union(roles: &[Arc<Object>], own: &Object, selectors: &Value) -> Value {
-    let mut rules: Vec<Value> = Vec::new();
+    let mut all: Vec<Value> = Vec::new();
     for selector in selectors.as_array().into_iter().flatten() {
         let selector = LabelSelector::from_object(selector);
-        for role in roles.iter().filter(|r| r.key() != own.key() && selector.matches_with(|key| r.label(key))) {
+        for role in roles.iter().filter(|r| r.key() != own.key() && selector.matches_with(|key| r.label(key)))
+        {
             for rule in role.parse().get("rules").and_then(Value::as_array).into_iter().flatten() {
-                if !rules.contains(rule) {
-                    rules.push(rule.clone());
+                if !all.contains(rule) {
+                    all.push(rule.clone());
                 }
             }
         }
     }
-    if rules.is_empty() { Value::Null } else { rules.into() }
+    if all.is_empty() { Value::Null } else { all.into() }
 }

@@ -29,7 +29,8 @@ pub(crate) async fn ensure(api: &Arc<Api>) {
         if (has_account && has_ca) || meta::is_deleting(&Value::Object(namespace.parse())) {
             continue;
         }
-        bootstrap::put(api, accounts, name, json!({"metadata": {"name": "default", "namespace": name}})).await;
+        bootstrap::put(api, accounts, name, json!({"metadata": {"name": "default", "namespace": name}}))
+            .await;
         let annotation = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                           endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                           guaranteed across distributions of Kubernetes clusters.";

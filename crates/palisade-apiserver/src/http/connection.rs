@@ -29,7 +29,12 @@ const STREAMS: u32 = 1000;
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves until `stop` turns true, then lets running requests end.
-pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, api: Arc<Api>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    api: Arc<Api>,
+    mut stop: watch::Receiver<bool>,
+) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let server = Arc::new(builder());
     loop {
@@ -61,7 +66,12 @@ pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, api: Arc<Api>, 
 
 fn builder() -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(64 << 10).keep_alive(true);
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(64 << 10)
+        .keep_alive(true);
     server
         .http2()
         .timer(TokioTimer::new())

@@ -7,8 +7,8 @@ pub mod connection;
 pub mod negotiate;
 pub mod protobuf;
 pub mod query;
-pub mod request_info;
 pub mod reply;
+pub mod request_info;
 pub mod tls;
 pub mod warning;
 

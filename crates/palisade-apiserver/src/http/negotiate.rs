@@ -181,7 +181,10 @@ mod tests {
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
                 Some((Encoding::Json, Form::Table("v1"))),
             ),
-            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Some((Encoding::Json, Form::Object))),
+            (
+                "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+                Some((Encoding::Json, Form::Object)),
+            ),
             ("application/json;q=0.5, application/yaml", Some((Encoding::Yaml, Form::Object))),
         ] {
             assert_eq!(form_of(accept), expected, "{accept}");

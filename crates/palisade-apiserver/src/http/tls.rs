@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
@@ -73,7 +73,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const YEAR: Duration = Duration::from_hours(8760);
 
 fn ca_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::<String>::new())?;
@@ -87,7 +87,7 @@ fn ca_params() -> Result<CertificateParams, rcgen::Error> {
 
 fn valid_for(params: &mut CertificateParams, time: Duration) {
     let now = std::time::SystemTime::now();
-    params.not_before = (now - Duration::from_secs(3600)).into();
+    params.not_before = (now - Duration::from_hours(1)).into();
     params.not_after = (now + time).into();
 }
 
@@ -134,8 +134,8 @@ impl Authority {
 
     /// The TLS configuration of a server that listens on an address.
     pub fn server_config(&self, address: IpAddr) -> Result<ServerConfig, TlsError> {
-        let names =
-            ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "palisade"].map(str::to_owned);
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "palisade"]
+            .map(str::to_owned);
         let mut params = CertificateParams::new(names)?;
         for ip in [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), address] {
             params.subject_alt_names.push(SanType::IpAddress(ip));

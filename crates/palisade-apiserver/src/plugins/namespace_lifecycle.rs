@@ -24,12 +24,15 @@ impl NamespaceLifecycle {
         {
             return Err(request.forbidden("this namespace may not be deleted"));
         }
-        if request.namespace.is_empty() || (request.kind.group.is_empty() && request.kind.plural == "namespaces") {
+        if request.namespace.is_empty()
+            || (request.kind.group.is_empty() && request.kind.plural == "namespaces")
+        {
             return Ok(());
         }
         // Reviews are not stored, and who may not delete a pod of a lost namespace could never clean up.
         if matches!(request.operation, Operation::Delete | Operation::Connect)
-            || (request.kind.group == "authorization.k8s.io" && request.kind.plural == "localsubjectaccessreviews")
+            || (request.kind.group == "authorization.k8s.io"
+                && request.kind.plural == "localsubjectaccessreviews")
         {
             return Ok(());
         }
@@ -39,7 +42,7 @@ impl NamespaceLifecycle {
         if request.operation != Operation::Create {
             return Ok(());
         }
-        let terminating = namespace.view(|json| Terminating::read(json));
+        let terminating = namespace.view(Terminating::read);
         if !terminating.0 {
             return Ok(());
         }
@@ -67,7 +70,12 @@ impl Plugin for NamespaceLifecycle {
         Self::check(request)
     }
 
-    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        _: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         if object.is_none() { Self::check(request) } else { Ok(()) }
     }
 }

@@ -26,7 +26,10 @@ impl Plugin for ServiceAccount {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        if request.operation != Operation::Create || !request.is("", "pods") || object.pointer(MIRROR).is_some() {
+        if request.operation != Operation::Create
+            || !request.is("", "pods")
+            || object.pointer(MIRROR).is_some()
+        {
             return Ok(());
         }
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
@@ -56,7 +59,8 @@ impl Plugin for ServiceAccount {
 
 /// The pod's word counts more than the account's.
 fn wants_token(spec: &Map<String, Value>, account: &Map<String, Value>) -> bool {
-    let setting = |object: &Map<String, Value>| object.get("automountServiceAccountToken").and_then(Value::as_bool);
+    let setting =
+        |object: &Map<String, Value>| object.get("automountServiceAccountToken").and_then(Value::as_bool);
     setting(spec).or_else(|| setting(account)).unwrap_or(true)
 }
 
@@ -66,7 +70,8 @@ fn mount_token(spec: &mut Map<String, Value>) {
         volume.get("name").and_then(Value::as_str).is_some_and(|n| n.starts_with(VOLUME_PREFIX))
     };
     let existing = volumes.iter().find(is_token).and_then(|v| v.get("name")).and_then(Value::as_str);
-    let name = existing.map_or_else(|| format!("{VOLUME_PREFIX}{}", crate::meta::random_suffix()), str::to_owned);
+    let name =
+        existing.map_or_else(|| format!("{VOLUME_PREFIX}{}", crate::meta::random_suffix()), str::to_owned);
     let mut mounted = false;
     for list in ["initContainers", "containers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

@@ -32,7 +32,7 @@ use crate::storage::Store;
 use crate::{controllers, meta, plugins};
 
 /// The administrator's certificate outlives a working day, and a working year.
-const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
@@ -207,10 +207,10 @@ impl Builder {
         let store = parts.store;
         let audit = match &self.audit_log {
             None => None,
-            Some(path) => Some(AuditLog::open(path).map_err(|source| StartError::Audit {
-                path: path.display().to_string(),
-                source,
-            })?),
+            Some(path) => Some(
+                AuditLog::open(path)
+                    .map_err(|source| StartError::Audit { path: path.display().to_string(), source })?,
+            ),
         };
         Ok(Api {
             registry: Registry::new(self.version, &store),

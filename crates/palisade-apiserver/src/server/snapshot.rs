@@ -74,7 +74,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
                 && list.contains_key("items") =>
         {
             if let Some(Value::Array(items)) = list.remove("items") {
-                items.into_iter().for_each(|item| flatten(item, objects));
+                for item in items {
+                    flatten(item, objects);
+                }
             }
         }
         Value::Object(_) => objects.push(document),

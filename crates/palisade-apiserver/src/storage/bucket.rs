@@ -118,9 +118,7 @@ impl Range {
                 Bound::Included(format!("{namespace}/").into()),
                 Bound::Excluded(format!("{namespace}0").into()),
             ),
-            Self::One(one) => {
-                (Bound::Included(one.as_str().into()), Bound::Included(one.as_str().into()))
-            }
+            Self::One(one) => (Bound::Included(one.as_str().into()), Bound::Included(one.as_str().into())),
         };
         match (after, &low) {
             (Some(after), Bound::Included(first)) if after < &**first => (low, high),

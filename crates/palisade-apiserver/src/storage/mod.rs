@@ -34,7 +34,9 @@ pub enum OpenError {
         path: String,
     },
     /// Written by a newer version.
-    #[error("data directory {path} has format {found}, this version reads up to {FORMAT}; use a newer version")]
+    #[error(
+        "data directory {path} has format {found}, this version reads up to {FORMAT}; use a newer version"
+    )]
     NewerFormat {
         /// The directory.
         path: String,

@@ -130,14 +130,14 @@ impl Object {
     /// A reading of this object that is made once and kept as long as the object: what is asked again and
     /// again, such as the security reading of a pod, is not parsed again and again. There is one slot; a
     /// second type of reading is made afresh each time.
-    pub fn view<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Bytes) -> T) -> Arc<T> {
+    pub fn view<T: Send + Sync + 'static>(&self, read: impl FnOnce(&Bytes) -> T) -> Arc<T> {
         if let Some(kept) = self.view.get() {
             if let Ok(kept) = kept.clone().downcast::<T>() {
                 return kept;
             }
-            return Arc::new(make(&self.json));
+            return Arc::new(read(&self.json));
         }
-        let made = Arc::new(make(&self.json));
+        let made = Arc::new(read(&self.json));
         // Losing the race means that another thread has just kept the same reading.
         let _ = self.view.set(made.clone());
         made

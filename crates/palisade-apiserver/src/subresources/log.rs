@@ -1,6 +1,9 @@
 //! A pod's log, and connections into it: both need a node, and say so.
 
+use std::fmt::Write as _;
+
 use palisade_apimachinery::Status;
+use palisade_apimachinery::status::GroupName;
 use serde_json::Value;
 
 use crate::api::Call;
@@ -8,52 +11,63 @@ use crate::http::Reply;
 use crate::registry::Entry;
 use crate::verbs::get;
 
-fn container_names(pod: &Value) -> Vec<String> {
-    let names = |list: &str| -> Vec<String> {
-        let containers = pod.pointer(list).and_then(Value::as_array);
-        let names = containers.into_iter().flatten().filter_map(|c| c.get("name")?.as_str());
-        names.map(str::to_owned).collect()
-    };
-    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].iter().flat_map(|l| names(l)).collect()
+fn names(pod: &Value, list: &str) -> Vec<String> {
+    let containers = pod.pointer(list).and_then(Value::as_array);
+    let names = containers.into_iter().flatten().filter_map(|c| c.get("name")?.as_str());
+    names.map(str::to_owned).collect()
 }
 
-fn check(call: &Call<'_>, entry: &Entry) -> Result<String, Box<Status>> {
+/// The pod, once it is clear which of its containers is meant.
+fn pod(call: &Call<'_>, entry: &Entry) -> Result<Value, Box<Status>> {
     let pod = Value::Object(get::find(call, entry)?.parse());
     let name = &call.info.name;
+    let [main, init, ephemeral] =
+        ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].map(|list| names(&pod, list));
     if let Some(container) = call.query.get("container") {
-        if !container_names(&pod).iter().any(|c| c == container) {
+        if ![&main, &init, &ephemeral].iter().any(|list| list.iter().any(|c| c == container)) {
             return Err(Status::bad_request(format!("container {container} is not valid for pod {name}")));
         }
-    } else {
-        let main = pod.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
-        if main > 1 {
-            let choices: Vec<String> = container_names(&pod);
-            return Err(Status::bad_request(format!(
-                "a container name must be specified for pod {name}, choose one of: [{}]",
-                choices.join(" ")
-            )));
+    } else if main.len() > 1 {
+        let mut message =
+            format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
+        if !init.is_empty() {
+            let _ = write!(message, " or one of the init containers: [{}]", init.join(" "));
         }
+        return Err(Status::bad_request(message));
     }
+    Ok(pod)
+}
+
+/// The node that would answer.
+fn node(call: &Call<'_>, pod: &Value) -> Result<Option<String>, Box<Status>> {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+        return Ok(None);
     }
-    Ok(node.to_owned())
+    match call.api.store.bucket("nodes").get(node) {
+        Some(_) => Ok(Some(node.to_owned())),
+        None => Err(Status::not_found(GroupName::new("", "nodes"), node)),
+    }
 }
 
 /// The log of a container.
 pub(super) fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
-    let node = check(call, entry)?;
-    Ok(Reply::text(501, format!("no kubelet answers for node {node:?}: logs are not available\n")))
+    Ok(match node(call, &pod(call, entry)?)? {
+        // Nothing runs yet, so nothing was said yet.
+        None => Reply::bytes(204, "text/plain", Vec::new()),
+        Some(node) => Reply::text(501, format!("no kubelet answers for node {node:?}: logs are not available\n")),
+    })
 }
 
 /// `exec`, `attach`, `portforward`, `proxy`.
 pub(super) fn connect(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
-    let node = check(call, entry)?;
     let what = &call.info.subresource;
-    Err(Status::new(
-        501,
-        "NotImplemented",
-        format!("no kubelet answers for node {node:?}: {what} is not available"),
-    ))
+    Err(match node(call, &pod(call, entry)?)? {
+        None => Status::bad_request(format!("pod {} does not have a host assigned", call.info.name)),
+        Some(node) => Status::new(
+            501,
+            "NotImplemented",
+            format!("no kubelet answers for node {node:?}: {what} is not available"),
+        ),
+    })
 }

@@ -2,6 +2,7 @@
 //! service account's tokens.
 
 pub(crate) mod binding;
+mod ephemeral_containers;
 mod eviction;
 mod log;
 mod scale;
@@ -29,10 +30,13 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("scale", verb) => scale::dispatch(call, entry, verb).await,
         ("binding", _) => binding::create(call, entry).await,
         ("eviction", _) => eviction::create(call, entry).await,
-        ("token", _) => token::create(call, entry).await,
+        ("token", _) => token::create(call, entry),
         ("log", _) => log::get(call, entry),
         ("attach" | "exec" | "portforward" | "proxy", _) => log::connect(call, entry),
         (_, "get") => get::get(call, entry),
+        ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {
+            ephemeral_containers::update(call, entry).await
+        }
         (_, "update") => update::update(call, entry, name).await,
         (_, "patch") => patch::patch(call, entry, name).await,
         _ => Err(Status::method_not_allowed()),

@@ -25,7 +25,8 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
     let options_kind = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
     let content_type = negotiate::content_type(&call.parts.headers).to_owned();
     let applies = content_type == "application/apply-patch+yaml";
-    let options = WriteOptions::parse(call.query, options_kind, call.api.version, verb == "patch" && applies)?;
+    let options =
+        WriteOptions::parse(call.query, options_kind, call.api.version, verb == "patch" && applies)?;
     let mut writer = Writer::new(call, entry, "scale", options);
     let change = |writer: &mut Writer<'_>, live: &Value| {
         let current = scale::get(&entry.kind, live);

@@ -27,7 +27,7 @@ const LONGEST: i64 = 1 << 32;
 const DEFAULT: i64 = 3600;
 
 /// Answers with the request and the token in its status.
-pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let options = WriteOptions::parse(call.query, "CreateOptions", call.api.version, false)?;
     let mut request = untyped_body(call)?;
     let writer = Writer::new(call, entry, "token", options);

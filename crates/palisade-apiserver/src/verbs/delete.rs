@@ -61,7 +61,8 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
         Ok(Deleted::Gone(object)) if !strategy::returns_deleted_object(&entry.kind) => {
             let name = meta::meta_text(&object, "name");
             let status = Status::deleted(entry.kind.resource_name(), name, meta::meta_text(&object, "uid"));
-            let mut reply = render::document(200, &status, negotiate::Output { form: negotiate::Form::Object, ..output });
+            let mut reply =
+                render::document(200, &status, negotiate::Output { form: negotiate::Form::Object, ..output });
             writer.annotate(&mut reply);
             Ok(reply)
         }
@@ -166,7 +167,8 @@ async fn step(
         if options.dry_run {
             return Ok(if stays { Deleted::Pending(object) } else { Deleted::Gone(object) });
         }
-        let marked = write::commit(api, entry, key, Expect::Revision(stored.revision), &object, false).await?;
+        let marked =
+            write::commit(api, entry, key, Expect::Revision(stored.revision), &object, false).await?;
         if stays {
             return Ok(Deleted::Pending(entry.typed(marked.parse())));
         }

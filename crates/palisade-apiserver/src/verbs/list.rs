@@ -22,7 +22,8 @@ use crate::selection::Selection;
 use crate::storage::{Listing, Object, Range, RevisionError};
 
 /// Go does not look at the bits left over at the end.
-const GO_BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+const GO_BASE64: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// The version of our continue tokens, upstream's.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
@@ -105,8 +106,11 @@ pub fn page(
     // Answers from upstream's cache are not cut.
     let limit = if options.at == At::Any && options.continue_token.is_none() { 0 } else { options.limit };
     if limit == 0 {
-        let objects =
-            if selection.is_empty() { objects } else { objects.into_iter().filter(|o| selection.matches(o)).collect() };
+        let objects = if selection.is_empty() {
+            objects
+        } else {
+            objects.into_iter().filter(|o| selection.matches(o)).collect()
+        };
         return Ok(Page { objects, revision, continue_token: None, remaining: None });
     }
     let total = objects.len();
@@ -139,7 +143,8 @@ fn encode_token(revision: u64, last: &str) -> String {
 }
 
 fn decode_token(token: &str) -> Result<Token, Box<Status>> {
-    let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bad =
+        |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = GO_BASE64.decode(token).map_err(|error| {
         let at = match error {
             base64::DecodeError::InvalidByte(at, _) => at,

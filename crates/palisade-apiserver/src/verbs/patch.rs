@@ -98,7 +98,11 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
     (201, create_by_apply(writer, &config, force).await)
 }
 
-async fn create_by_apply(writer: &mut Writer<'_>, config: &Value, force: bool) -> Result<Written, Box<Status>> {
+async fn create_by_apply(
+    writer: &mut Writer<'_>,
+    config: &Value,
+    force: bool,
+) -> Result<Written, Box<Status>> {
     let (call, entry) = (writer.call, writer.entry);
     let mut object = apply::apply(&entry.kind, None, config, &writer.manager(), force)?;
     let uid = meta::meta_text(config, "uid");

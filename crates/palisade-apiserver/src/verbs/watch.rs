@@ -28,7 +28,7 @@ use crate::verbs::list;
 /// A watch without a wish lasts between this and twice this.
 const TIMEOUT: u64 = 1800;
 /// How often a quiet watcher hears that nothing was missed.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARKS: Duration = Duration::from_mins(1);
 /// Pieces a client may be behind before it holds up its own watch (and nothing else).
 const PIECES: usize = 16;
 /// Events taken from the log at a time.
@@ -227,7 +227,7 @@ impl Watcher {
                 let revision = json!({"resourceVersion": meta::meta_text(object, "resourceVersion")});
                 let columns = std::mem::take(&mut self.columns);
                 let object = std::slice::from_ref(object);
-                render::table_of(&self.entry, object, revision, version, &self.query, columns)
+                render::table_of(&self.entry, object, &revision, version, &self.query, columns)
             }
         };
         event_line(kind.as_str(), &document)

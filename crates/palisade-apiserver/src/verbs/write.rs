@@ -23,7 +23,8 @@ use crate::strategy;
 const RETRIES: usize = 64;
 
 /// Media types bodies may have.
-const BUILTIN_TYPES: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const BUILTIN_TYPES: &[&str] =
+    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const CUSTOM_TYPES: &[&str] = &["application/json", "application/yaml"];
 
 /// A write in the making.
@@ -69,7 +70,12 @@ impl Written {
 impl<'a> Writer<'a> {
     /// A write through a resource or subresource.
     #[must_use]
-    pub fn new(call: &'a Call<'a>, entry: &'a Arc<Entry>, subresource: &'a str, options: WriteOptions) -> Self {
+    pub fn new(
+        call: &'a Call<'a>,
+        entry: &'a Arc<Entry>,
+        subresource: &'a str,
+        options: WriteOptions,
+    ) -> Self {
         let manager = if options.field_manager.is_empty() {
             let agent = call.parts.headers.get(http::header::USER_AGENT).and_then(|a| a.to_str().ok());
             apply::manager_from_user_agent(agent.unwrap_or_default())
@@ -115,7 +121,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn admit(&mut self, operation: Operation, object: &mut Value, old: Option<&Value>) -> Result<(), Box<Status>> {
+    fn admit(
+        &mut self,
+        operation: Operation,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Box<Status>> {
         let name = self.name_of(object);
         let mut notes = std::mem::take(&mut self.notes);
         let result = self.call.api.chain.admit(&self.admission(operation, &name, old), object, &mut notes);
@@ -169,9 +180,13 @@ impl<'a> Writer<'a> {
     pub async fn finish_create(&mut self, mut object: Value) -> Result<Written, Box<Status>> {
         let kind = self.kind();
         self.admit(Operation::Create, &mut object, None)?;
-        let before_naming = object.clone();
+        let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
+        let generated = meta::meta_text(&object, "name").is_empty();
+        let unnamed = generated.then(|| object.clone());
         for attempt in 0..8 {
-            object.clone_from(&before_naming);
+            if let (true, Some(unnamed)) = (attempt > 0, &unnamed) {
+                object.clone_from(unnamed);
+            }
             // What was told at the first attempt need not be told again.
             let mut told = Vec::new();
             let prepared = strategy::before_create(self.call, kind, &mut object, &self.now, &mut told);
@@ -187,12 +202,14 @@ impl<'a> Writer<'a> {
             }
             let name = meta::meta_text(&object, "name").to_owned();
             let key = self.entry.key(&self.call.info.namespace, &name);
-            let generated = meta::meta_text(&before_naming, "name").is_empty();
             if self.options.dry_run {
                 if self.entry.bucket.get(&key).is_some() {
                     return Err(Status::already_exists(kind.resource_name(), &name));
                 }
                 return Ok(Written::Dry(object));
+            }
+            if versioned {
+                return Err(Status::unknown_error("resourceVersion should not be set on objects to be created"));
             }
             match self.commit(&key, Expect::Absent, &object, false).await {
                 Ok(stored) => return Ok(Written::Stored(stored)),
@@ -203,8 +220,8 @@ impl<'a> Writer<'a> {
                 Err(error) => return Err(unavailable(&error)),
             }
         }
-        let base = meta::meta_text(&before_naming, "generateName");
-        Err(Status::generate_name_conflict(kind.resource_name(), base, 1))
+        let base = meta::meta_text(&object, "generateName").to_owned();
+        Err(Status::generate_name_conflict(kind.resource_name(), &base, 1))
     }
 
     /// Changes a stored object: `transform` makes the new one (decoded, with managed fields) from the live one.
@@ -222,7 +239,7 @@ impl<'a> Writer<'a> {
             let live = self.entry.typed(stored.parse());
             let noted = self.notes.warnings.len();
             let mut object = transform(self, &live)?;
-            let conditional = self.check_preconditions(&mut object, &stored)?;
+            self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live))?;
             let warnings =
                 strategy::before_update(self.call, kind, self.subresource, &mut object, &live, &mut self.notes.warnings)?;
@@ -239,38 +256,33 @@ impl<'a> Writer<'a> {
             match self.commit(&key, Expect::Revision(stored.revision), &object, goes).await {
                 Ok(stored) if goes => return Ok(Written::Deleted(self.entry.typed(stored.parse()))),
                 Ok(stored) => return Ok(Written::Stored(stored)),
-                Err(CommitError::Conflict) if !conditional => self.notes.warnings.truncate(noted),
-                Err(CommitError::Conflict | CommitError::Exists) => {
-                    return Err(Status::modified(kind.resource_name(), name));
-                }
+                // Somebody was faster. Who named a version is told so in the next round.
+                Err(CommitError::Conflict | CommitError::Exists) => self.notes.warnings.truncate(noted),
                 Err(error) => return Err(unavailable(&error)),
             }
         }
         Err(Status::modified(kind.resource_name(), name))
     }
 
-    /// The client's wishes about which version of the object it means. True if it named one.
-    fn check_preconditions(&self, object: &mut Value, stored: &Object) -> Result<bool, Box<Status>> {
+    /// The client's wishes about which object, and which version of it, it means.
+    fn check_preconditions(&self, object: &mut Value, stored: &Object) -> Result<(), Box<Status>> {
         let kind = self.kind();
         let uid = meta::meta_text(object, "uid").to_owned();
         if !uid.is_empty() && uid != stored.uid() {
             let (namespace, name, found) = (stored.namespace(), stored.name(), stored.uid());
             return Err(rest::uid_precondition_failed(kind, namespace, name, &uid, found));
         }
-        let version = meta::meta_text(object, "resourceVersion").to_owned();
+        let current = stored.revision.to_string();
+        let version = meta::meta_text(object, "resourceVersion");
         if version.is_empty() || version == "0" {
-            if strategy::needs_resource_version(kind) && self.subresource.is_empty() {
-                return Ok(false);
+            if !strategy::needs_resource_version(kind) {
+                meta::edit_metadata(object, |metadata| {
+                    metadata.insert("resourceVersion".to_owned(), current.into());
+                });
             }
-            meta::edit_metadata(object, |metadata| {
-                metadata.insert("resourceVersion".to_owned(), stored.revision.to_string().into());
-            });
-            return Ok(false);
+            return Ok(());
         }
-        if version != stored.revision.to_string() {
-            return Err(Status::modified(kind.resource_name(), stored.name()));
-        }
-        Ok(true)
+        if version == current { Ok(()) } else { Err(Status::modified(kind.resource_name(), stored.name())) }
     }
 
     /// Commits an object.
@@ -326,8 +338,13 @@ pub async fn commit(
     let mut value: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
     value.remove("apiVersion");
     value.remove("kind");
-    let write =
-        Write { bucket: entry.bucket.clone(), key: key.to_owned(), expect, draft: Draft { value, fields }, delete };
+    let write = Write {
+        bucket: entry.bucket.clone(),
+        key: key.to_owned(),
+        expect,
+        draft: Draft { value, fields },
+        delete,
+    };
     api.store.commit(write).await
 }
 
@@ -349,7 +366,11 @@ fn deleted_by_update(object: &Value) -> bool {
 }
 
 /// Reads a body as an object of a kind.
-pub fn decode_body(call: &Call<'_>, kind: &Kind, validation: FieldValidation) -> Result<Decoded, Box<Status>> {
+pub fn decode_body(
+    call: &Call<'_>,
+    kind: &Kind,
+    validation: FieldValidation,
+) -> Result<Decoded, Box<Status>> {
     match negotiate::content_type(&call.parts.headers) {
         "application/json" => kind.decode(&call.body, validation),
         "application/yaml" => {

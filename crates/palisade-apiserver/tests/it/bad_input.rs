@@ -123,7 +123,7 @@ async fn certificates_that_are_not_ours() {
     let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
     let ours = Authority::open(Some(directory.path())).expect("the same authority");
     let foreign = Authority::open(None).expect("another authority");
-    let day = Duration::from_secs(86400);
+    let day = Duration::from_hours(24);
     let valid = ours.client("someone", &["system:masters"], day).expect("certificate");
     let other = foreign.client("someone", &["system:masters"], day).expect("certificate");
     let expired = ours.client("someone", &["system:masters"], Duration::ZERO).expect("certificate");
@@ -178,7 +178,10 @@ async fn idle_and_broken_connections_harm_nobody() {
     }
     for _ in 0..20 {
         let mut stream = tls(&server, None).await;
-        let half = format!("POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-le", server.token);
+        let half = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-le",
+            server.token
+        );
         stream.write_all(half.as_bytes()).await.expect("sent");
         stream.shutdown().await.expect("half closed");
     }

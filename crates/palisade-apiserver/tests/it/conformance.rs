@@ -31,7 +31,8 @@ async fn answers_as_the_recorded_api_server_did() {
     assert!(equal * 100 >= steps * 95, "{}", report.render(20));
     let worse = report.differences.iter().filter(|d| d.verdict == conformance_server::Verdict::Different);
     // This server streams initial lists; the recorded one had a storage that could not.
-    let worse: Vec<&str> = worse.map(|d| d.at.as_str()).filter(|at| !at.contains("sendInitialEvents=true")).collect();
+    let worse: Vec<&str> =
+        worse.map(|d| d.at.as_str()).filter(|at| !at.contains("sendInitialEvents=true")).collect();
     assert!(worse.is_empty(), "{worse:#?}");
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use palisade_apiserver::auth::UserInfo;
@@ -52,14 +54,18 @@ async fn dry_run_stores_nothing() {
 #[tokio::test]
 async fn a_watch_tells_of_every_change_once() {
     let maps: Api<ConfigMap> = Api::default_namespaced(client());
-    let start = maps.list(&ListParams::default()).await.expect("list").metadata.resource_version.expect("version");
+    let start =
+        maps.list(&ListParams::default()).await.expect("list").metadata.resource_version.expect("version");
     let events = maps.watch(&WatchParams::default(), &start).await.expect("watch").boxed();
     maps.create(&PostParams::default(), &config_map("a", "1")).await.expect("created");
     let patch = Patch::Merge(serde_json::json!({"data": {"k": "2"}}));
     maps.patch("a", &PatchParams::default(), &patch).await.expect("patched");
     maps.delete("a", &DeleteParams::default()).await.expect("deleted");
     let events: Vec<WatchEvent<ConfigMap>> = events.take(3).try_collect().await.expect("events");
-    assert!(matches!(events.as_slice(), [WatchEvent::Added(_), WatchEvent::Modified(_), WatchEvent::Deleted(_)]));
+    assert!(matches!(
+        events.as_slice(),
+        [WatchEvent::Added(_), WatchEvent::Modified(_), WatchEvent::Deleted(_)]
+    ));
 }
 
 #[tokio::test]
@@ -92,7 +98,9 @@ async fn other_users_need_roles() {
     let error = pods.list(&ListParams::default()).await.expect_err("refused");
     let text = error.to_string();
     assert!(
-        text.contains("User \"eve\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""),
+        text.contains(
+            "User \"eve\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
+        ),
         "{text}"
     );
 }

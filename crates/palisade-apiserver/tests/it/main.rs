@@ -1,4 +1,5 @@
 //! Black-box tests of the API server.
+#![allow(clippy::expect_used, reason = "a test that cannot go on stops and says why")]
 
 mod bad_input;
 mod conformance;

@@ -19,7 +19,8 @@ async fn commit(
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
     let value = json!({"metadata": {"name": key, "uid": key, "labels": {"l": text}}, "data": text});
-    let draft = Draft { value: value.as_object().cloned().unwrap_or_default(), fields: vec![text.to_owned()] };
+    let draft =
+        Draft { value: value.as_object().cloned().unwrap_or_default(), fields: vec![text.to_owned()] };
     let bucket = store.bucket("things");
     store.commit(Write { bucket, key: key.to_owned(), expect, draft, delete }).await
 }
@@ -87,10 +88,10 @@ async fn the_log_is_bounded_and_says_so() {
     assert!(matches!(refused, RevisionError::TooOld(at, oldest) if at == start && oldest > start));
     assert!(refused.to_string().starts_with(&format!("too old resource version: {start} (")));
     let (recent, upto) = bucket.changes(&Range::All, revision - 3, 2).expect("recent");
-    assert_eq!(recent.iter().map(|e| (e.kind, e.revision)).collect::<Vec<_>>(), [
-        (EventKind::Modified, revision - 2),
-        (EventKind::Modified, revision - 1)
-    ]);
+    assert_eq!(
+        recent.iter().map(|e| (e.kind, e.revision)).collect::<Vec<_>>(),
+        [(EventKind::Modified, revision - 2), (EventKind::Modified, revision - 1)]
+    );
     assert_eq!(upto, revision - 1, "not further than what was returned");
 }
 
@@ -116,7 +117,8 @@ async fn a_data_directory_keeps_objects_and_revisions() {
     assert_eq!(refused, RevisionError::TooOld(last - 1, last));
     let next = put(&store, "a/z", Expect::Absent, "3").await.expect("new");
     assert_eq!(next.revision, last + 1);
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("there").permissions());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("there").permissions());
     assert_eq!(mode & 0o777, 0o700);
 }
 
@@ -144,7 +146,9 @@ async fn many_writers_are_committed_together() {
     let writers: Vec<_> = (0..200)
         .map(|n| {
             let store = store.clone();
-            tokio::spawn(async move { put(&store, &format!("a/{n}"), Expect::Absent, "").await.map(|o| o.revision) })
+            tokio::spawn(async move {
+                put(&store, &format!("a/{n}"), Expect::Absent, "").await.map(|o| o.revision)
+            })
         })
         .collect();
     let mut revisions = Vec::new();
@@ -159,7 +163,9 @@ async fn many_writers_are_committed_together() {
     let race: Vec<_> = (0..20)
         .map(|n: i32| {
             let store = store.clone();
-            tokio::spawn(async move { put(&store, "a/0", Expect::Revision(at), &n.to_string()).await.is_ok() })
+            tokio::spawn(
+                async move { put(&store, "a/0", Expect::Revision(at), &n.to_string()).await.is_ok() },
+            )
         })
         .collect();
     let mut won = 0;

@@ -25,14 +25,15 @@ async fn a_thousand_watchers_see_every_event_once_and_in_order() {
     }
     let reading: Vec<_> = watchers
         .into_iter()
-        .map(|watch| tokio::spawn(watch.collect(WRITES, Duration::from_secs(60))))
+        .map(|watch| tokio::spawn(watch.collect(WRITES, Duration::from_mins(1))))
         .collect();
     let began = Instant::now();
     for n in 0..WRITES {
         // A hundred writes a second.
         let due = began + Duration::from_millis(10) * u32::try_from(n).expect("small");
         tokio::time::sleep_until(due.into()).await;
-        let answer = send(&client, "PATCH", &format!("{path}/w"), &json!({"data": {"k": n.to_string()}})).await;
+        let answer =
+            send(&client, "PATCH", &format!("{path}/w"), &json!({"data": {"k": n.to_string()}})).await;
         assert_eq!(answer.code, 200);
     }
     let expected: Vec<Value> = (0..WRITES).map(|n| n.to_string().into()).collect();
@@ -61,7 +62,10 @@ async fn objects_that_begin_or_cease_to_match_appear_and_go() {
     let kinds: Vec<&str> = events.iter().filter_map(|e| e["type"].as_str()).collect();
     assert_eq!(kinds, ["ADDED", "DELETED"]);
     assert_eq!(events[1]["object"]["metadata"]["labels"]["x"], "1", "the last state that matched");
-    assert_ne!(events[0]["object"]["metadata"]["resourceVersion"], events[1]["object"]["metadata"]["resourceVersion"]);
+    assert_ne!(
+        events[0]["object"]["metadata"]["resourceVersion"],
+        events[1]["object"]["metadata"]["resourceVersion"]
+    );
 }
 
 #[tokio::test]
@@ -84,7 +88,10 @@ async fn a_watch_ends_after_its_time_and_too_old_ones_are_told() {
     let watch = admin(&server).watch(&format!("{path}?watch=true&resourceVersion=2")).await.expect("watch");
     let events = watch.collect(1, Duration::from_secs(5)).await;
     assert_eq!(events[0]["type"], "ERROR");
-    assert_eq!((&events[0]["object"]["code"], &events[0]["object"]["reason"]), (&json!(410), &json!("Expired")));
+    assert_eq!(
+        (&events[0]["object"]["code"], &events[0]["object"]["reason"]),
+        (&json!(410), &json!("Expired"))
+    );
     let message = events[0]["object"]["message"].as_str().expect("message");
     assert!(message.starts_with("too old resource version: 2 ("), "{message}");
 }

@@ -6,7 +6,7 @@
 //! A body becomes the JSON value it stands for and goes the way of every other body. Answers are JSON: every
 //! client that accepts protobuf accepts that as well.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -68,19 +68,21 @@ struct Field {
     ty: Type,
 }
 
-type Message = HashMap<u64, Field>;
+type Message = BTreeMap<u64, Field>;
 
-static MESSAGES: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
-    let mut messages: HashMap<&'static str, Message> = HashMap::new();
+static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
+    let mut messages: BTreeMap<&'static str, Message> = BTreeMap::new();
     let mut current = "";
     for line in include_str!("types.txt").lines() {
         if let Some(name) = line.strip_prefix('@') {
             current = name;
-            messages.insert(name, HashMap::new());
+            messages.insert(name, BTreeMap::new());
             continue;
         }
         let mut words = line.split(' ');
-        let (Some(number), Some(name), Some(ty)) = (words.next(), words.next(), words.next()) else { continue };
+        let (Some(number), Some(name), Some(ty)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
         let Ok(number) = number.parse() else { continue };
         let (cardinality, ty) = match (ty.strip_prefix("[]"), ty.strip_prefix("{}")) {
             (Some(item), _) => (Cardinality::List, item),
@@ -143,7 +145,12 @@ fn message_name(api_version: &str, kind: &str) -> String {
     format!("{}.{kind}", group.split('.').next().unwrap_or(group))
 }
 
-fn read_message(name: &str, message: &Message, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, ProtobufError> {
+fn read_message(
+    name: &str,
+    message: &Message,
+    bytes: &[u8],
+    depth: usize,
+) -> Result<Map<String, Value>, ProtobufError> {
     if depth > DEPTH {
         return Err(ProtobufError::Depth);
     }
@@ -386,11 +393,22 @@ mod tests {
 
     #[test]
     fn every_type_of_the_table_is_there() {
-        let special = ["meta.Time", "meta.MicroTime", "resource.Quantity", "meta.FieldsV1", "runtime.RawExtension", "intstr.IntOrString"];
+        let special = [
+            "meta.Time",
+            "meta.MicroTime",
+            "resource.Quantity",
+            "meta.FieldsV1",
+            "runtime.RawExtension",
+            "intstr.IntOrString",
+        ];
         for (name, message) in MESSAGES.iter() {
             for field in message.values() {
                 if let Type::Message(inner) = field.ty {
-                    assert!(MESSAGES.contains_key(inner) || special.contains(&inner), "{name}.{}: {inner}", field.name);
+                    assert!(
+                        MESSAGES.contains_key(inner) || special.contains(&inner),
+                        "{name}.{}: {inner}",
+                        field.name
+                    );
                 }
             }
         }
