@@ -19,6 +19,9 @@ impl KubeVersion {
     /// The newest release that can be emulated, and the default.
     pub const LATEST: Self = Self(37);
 
+    /// The newest release, with the fields of designs that no release has. Prints as that release.
+    pub const DESIGNS: Self = Self(u8::MAX);
+
     /// `v1.minor`.
     #[must_use]
     pub const fn minor(minor: u8) -> Self {
@@ -28,7 +31,7 @@ impl KubeVersion {
     /// The `N` of `v1.N`.
     #[must_use]
     pub const fn get(self) -> u8 {
-        self.0
+        if self.0 == Self::DESIGNS.0 { Self::LATEST.0 } else { self.0 }
     }
 
     /// True from `v1.minor` on.
@@ -46,7 +49,7 @@ impl Default for KubeVersion {
 
 impl fmt::Display for KubeVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v1.{}", self.0)
+        write!(f, "v1.{}", self.get())
     }
 }
 
@@ -65,7 +68,8 @@ impl FromStr for KubeVersion {
         let error = || ParseVersionError(text.to_owned());
         let rest = text.strip_prefix('v').unwrap_or(text).strip_prefix("1.").ok_or_else(error)?;
         let minor = rest.split('.').next().unwrap_or(rest);
-        minor.parse().map(Self).map_err(|_| error())
+        let minor: u8 = minor.parse().map_err(|_| error())?;
+        if minor == Self::DESIGNS.0 { Err(error()) } else { Ok(Self(minor)) }
     }
 }
 

@@ -133,7 +133,13 @@ pub trait Plugin: Send + Sync {
 pub trait ObjectRules: Send + Sync {
     /// Completes an object before it is validated, such as copying between annotations and fields. What it returns is
     /// told to the user even if the object is refused.
-    fn prepare(&self, _: &Kind, _subresource: &str, _object: &mut Value, _old: Option<&Value>) -> Vec<String> {
+    fn prepare(
+        &self,
+        _: &Kind,
+        _subresource: &str,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Vec<String> {
         Vec::new()
     }
 

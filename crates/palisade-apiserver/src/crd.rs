@@ -29,6 +29,13 @@ pub(crate) async fn after_write(api: &Arc<Api>, entry: &Arc<Entry>, written: &Wr
     }
 }
 
+/// The same for a definition that the server itself stored.
+pub(crate) async fn after_bootstrap(api: &Arc<Api>, entry: &Entry, name: &str) {
+    if &**entry.bucket.name() == CRDS {
+        accept_names(api, entry, name).await;
+    }
+}
+
 /// Brings the status of a definition up to date with its spec.
 async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
     // Others may change the definition meanwhile; their write comes through here as well.

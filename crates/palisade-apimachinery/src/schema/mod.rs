@@ -188,7 +188,7 @@ impl Field {
     /// Whether the emulated release has the field.
     #[must_use]
     pub fn exists_in(&self, version: KubeVersion) -> bool {
-        version.get() >= self.since && (self.until == 0 || version.get() < self.until)
+        version.at_least(self.since) && (self.until == 0 || !version.at_least(self.until))
     }
 }
 

@@ -42,7 +42,7 @@ impl NamespaceLifecycle {
         if request.operation != Operation::Create {
             return Ok(());
         }
-        let terminating = namespace.view(Terminating::read);
+        let terminating = namespace.view(|json| Terminating::read(json));
         if !terminating.0 {
             return Ok(());
         }

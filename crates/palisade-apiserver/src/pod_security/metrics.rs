@@ -21,11 +21,8 @@ pub(super) struct Counters {
 
 impl Default for Counters {
     fn default() -> Self {
-        let counters = Self {
-            evaluations: Mutex::default(),
-            exemptions: Mutex::default(),
-            errors: Mutex::default(),
-        };
+        let counters =
+            Self { evaluations: Mutex::default(), exemptions: Mutex::default(), errors: Mutex::default() };
         // Upstream shows these from the start.
         for operation in ["create", "update"] {
             let labels = evaluation("allow", "privileged", "latest", "enforce", operation, "pod", "");
@@ -61,7 +58,8 @@ impl Counters {
     /// Counts what a verdict says.
     pub(super) fn count(&self, request: &Request<'_>, counted: &[Counted]) {
         let operation = if request.operation == Operation::Create { "create" } else { "update" };
-        let resource = if request.kind.group.is_empty() && request.kind.plural == "pods" { "pod" } else { "controller" };
+        let resource =
+            if request.kind.group.is_empty() && request.kind.plural == "pods" { "pod" } else { "controller" };
         for entry in counted {
             match entry {
                 Counted::Evaluation { mode, allowed, policy } => {
@@ -82,7 +80,8 @@ impl Counters {
                     *lock(&self.exemptions).entry(labels).or_default() += 1;
                 }
                 Counted::Error { fatal } => {
-                    let labels = format!("fatal=\"{fatal}\",{}", exemption(operation, resource, request.subresource));
+                    let labels =
+                        format!("fatal=\"{fatal}\",{}", exemption(operation, resource, request.subresource));
                     *lock(&self.errors).entry(labels).or_default() += 1;
                 }
             }

@@ -15,10 +15,10 @@ pub use profile_policy::ProfilePolicyPlugin;
 pub use psp::PodSecurityPolicyPlugin;
 pub use rules::PodRules;
 
-use palisade_model::metadata::StringMap;
-use palisade_model::problem::{Problem, ProblemKind};
 use palisade_apimachinery::FieldError;
 use palisade_apimachinery::status::{BadValue, FieldErrorKind};
+use palisade_model::metadata::StringMap;
+use palisade_model::problem::{Problem, ProblemKind};
 
 use crate::admission_chain::Request;
 

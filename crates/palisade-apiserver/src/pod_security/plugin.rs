@@ -11,11 +11,11 @@ use palisade_admission::pod_security::{AUDIT_PREFIX, PodSecurity, Request as Pod
 use palisade_admission::review::is_significant_update;
 use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
+use palisade_model::lower::absorb;
 use palisade_model::metadata::{ObjectMeta, StringMap};
 use palisade_model::pod::Pod;
 use palisade_model::pod_view::PodView;
 use palisade_model::prepare::{Subject, prepare_for_create};
-use palisade_model::lower::absorb;
 use palisade_model::workload::{read_template, workload_resource};
 use palisade_policy::standards::evaluator::Evaluator;
 use palisade_policy::standards::namespace::{self, ExistingPods, Limit, NamespaceVerdict};
@@ -85,7 +85,12 @@ impl PodSecurityPlugin {
         }
     }
 
-    fn judge_namespace(&self, request: &Request<'_>, object: &Value, notes: &mut Notes) -> Result<(), Box<Status>> {
+    fn judge_namespace(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         if !request.subresource.is_empty() {
             return Ok(());
         }
@@ -100,7 +105,12 @@ impl PodSecurityPlugin {
             NamespaceVerdict::Allowed(warnings) => notes.warnings.extend(warnings),
             NamespaceVerdict::Invalid(problems) => {
                 let errors: Vec<_> = problems.iter().map(field_error).collect();
-                return Err(Status::invalid(request.kind.kind_name(), request.name, &errors, request.kind.emulated));
+                return Err(Status::invalid(
+                    request.kind.kind_name(),
+                    request.name,
+                    &errors,
+                    request.kind.emulated,
+                ));
             }
             NamespaceVerdict::CheckPods(policy) => {
                 let stored = request.cluster.list("pods", request.name);
@@ -156,7 +166,11 @@ impl PodSecurityPlugin {
 }
 
 fn labels_of(object: &Value) -> StringMap<'_> {
-    object.get("metadata").and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default().labels
+    object
+        .get("metadata")
+        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
+        .unwrap_or_default()
+        .labels
 }
 
 impl Plugin for PodSecurityPlugin {
@@ -164,7 +178,12 @@ impl Plugin for PodSecurityPlugin {
         "PodSecurity"
     }
 
-    fn validate(&self, request: &Request<'_>, object: Option<&Value>, notes: &mut Notes) -> Result<(), Box<Status>> {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         let Some(object) = object else { return Ok(()) };
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Ok(());
@@ -182,7 +201,9 @@ impl Plugin for PodSecurityPlugin {
         };
         let verdict = self.judge_pod(request, object, &asked);
         self.counters.count(request, &verdict.counted);
-        notes.audit.extend(verdict.audit.into_iter().map(|(key, value)| (format!("{AUDIT_PREFIX}{key}"), value)));
+        notes
+            .audit
+            .extend(verdict.audit.into_iter().map(|(key, value)| (format!("{AUDIT_PREFIX}{key}"), value)));
         if let Some(denied) = verdict.denied {
             return Err(request.forbidden(&denied));
         }

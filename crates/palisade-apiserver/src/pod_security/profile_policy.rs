@@ -8,8 +8,8 @@ use palisade_model::pod_view::PodView;
 use palisade_policy::profiles::policy::ProfilePolicy;
 use serde_json::Value;
 
-use super::rules::read_pod;
 use super::namespace_labels;
+use super::rules::read_pod;
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 
 /// Where policies are stored.
@@ -87,7 +87,12 @@ impl Plugin for ProfilePolicyPlugin {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, object: Option<&Value>, notes: &mut Notes) -> Result<(), Box<Status>> {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
         let policies = Self::policies(request, notes);
         if policies.is_empty() {

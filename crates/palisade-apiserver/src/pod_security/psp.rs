@@ -36,9 +36,13 @@ impl PodSecurityPolicyPlugin {
         if stored.is_empty() {
             return None;
         }
-        let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let account = object
+            .pointer("/spec/serviceAccountName")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty());
         let account = format!("system:serviceaccount:{}:{}", request.namespace, account.unwrap_or("default"));
-        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", request.namespace)];
+        let groups =
+            ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", request.namespace)];
         let service_account = UserInfo { name: account, groups: groups.to_vec(), ..UserInfo::default() };
         let may_use = |user: &UserInfo, name: &str| {
             let attributes = Attributes {
@@ -66,14 +70,22 @@ impl PodSecurityPolicyPlugin {
     }
 
     /// The object after the defaults of a policy, and what the policy refuses in it.
-    fn try_policy(&self, object: &Value, strategies: &ProfileStrategies) -> Option<(Value, bool, Vec<String>)> {
+    fn try_policy(
+        &self,
+        object: &Value,
+        strategies: &ProfileStrategies,
+    ) -> Option<(Value, bool, Vec<String>)> {
         let mut candidate = object.clone();
         let changes = strategies.defaults(&PodView::of_pod(&read_pod(object, &self.compat)?), &self.compat);
         changes.iter().for_each(|change| change.apply(&mut candidate));
         let mutated = candidate != *object;
         let refused = {
             let pod = read_pod(&candidate, &self.compat)?;
-            strategies.violations(&PodView::of_pod(&pod), &self.compat).iter().map(ToString::to_string).collect()
+            strategies
+                .violations(&PodView::of_pod(&pod), &self.compat)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         Some((candidate, mutated, refused))
     }
@@ -90,7 +102,9 @@ impl Plugin for PodSecurityPolicyPlugin {
         }
         let Some(policies) = Self::usable(request, object) else { return Ok(()) };
         if policies.is_empty() {
-            return Err(request.forbidden("PodSecurityPolicy: no providers available to validate pod request"));
+            return Err(
+                request.forbidden("PodSecurityPolicy: no providers available to validate pod request")
+            );
         }
         // The first policy that passes as the pod is wins; else the first that passes with its defaults.
         let mut with_defaults = None;
@@ -113,7 +127,8 @@ impl Plugin for PodSecurityPolicyPlugin {
         };
         *object = candidate;
         crate::meta::edit_metadata(object, |metadata| {
-            let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
+            let annotations =
+                metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
             if let Some(annotations) = annotations.as_object_mut() {
                 annotations.insert(ANNOTATION.to_owned(), name.clone().into());
             }
@@ -121,11 +136,18 @@ impl Plugin for PodSecurityPolicyPlugin {
         Ok(())
     }
 
-    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        _: &mut Notes,
+    ) -> Result<(), Box<Status>> {
         let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
         let Some(policies) = Self::usable(request, object) else { return Ok(()) };
         if policies.is_empty() {
-            return Err(request.forbidden("PodSecurityPolicy: no providers available to validate pod request"));
+            return Err(
+                request.forbidden("PodSecurityPolicy: no providers available to validate pod request")
+            );
         }
         let mut refused = Vec::new();
         for (_, strategies) in &policies {

@@ -44,19 +44,33 @@ impl PodRules {
         Some(pod)
     }
 
-    fn problems(&self, workload: &WorkloadKind, subresource: &str, object: &Value, old: Option<&Value>) -> Vec<Problem> {
+    fn problems(
+        &self,
+        workload: &WorkloadKind,
+        subresource: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Vec<Problem> {
         let Some(pod) = self.read(object, workload) else { return Vec::new() };
         let old = old.filter(|_| workload.path.is_empty()).and_then(|old| self.read(old, workload));
         match old {
             None => validate_create_in(Scope::SecurityContexts, &workload.subject().view(&pod), &self.compat),
-            Some(_) if subresource == "ephemeralcontainers" => validate_ephemeral_security_contexts(&pod, &self.compat),
+            Some(_) if subresource == "ephemeralcontainers" => {
+                validate_ephemeral_security_contexts(&pod, &self.compat)
+            }
             Some(old) => validate_update_security_contexts(&pod, &old, &self.compat),
         }
     }
 }
 
 impl ObjectRules for PodRules {
-    fn prepare(&self, kind: &Kind, subresource: &str, object: &mut Value, old: Option<&Value>) -> Vec<String> {
+    fn prepare(
+        &self,
+        kind: &Kind,
+        subresource: &str,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Vec<String> {
         let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
         let subject = workload.subject();
         let (changes, told): (Vec<Change>, Vec<String>) = {
@@ -84,7 +98,13 @@ impl ObjectRules for PodRules {
         told
     }
 
-    fn validate(&self, kind: &Kind, subresource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn validate(
+        &self,
+        kind: &Kind,
+        subresource: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
         let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
         self.problems(workload, subresource, object, old).iter().map(field_error).collect()
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::auth::bootstrap;
 use crate::controllers::service_account;
+use crate::crd;
 use crate::meta;
 use crate::registry::Entry;
 use crate::storage::Expect;
@@ -50,4 +51,5 @@ pub(crate) async fn put(api: &Arc<Api>, entry: &Entry, namespace: &str, object: 
     }
     // Existing by now is just as good.
     let _ = write::commit(api, entry, &key, Expect::Absent, &object, false).await;
+    crd::after_bootstrap(api, entry, &key).await;
 }

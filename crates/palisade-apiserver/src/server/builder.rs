@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ use crate::{controllers, meta, plugins};
 
 /// The administrator's certificate outlives a working day, and a working year.
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
+
+/// Resources of our own, there from the start where the designs decide.
+const DESIGN_MANIFESTS: &[(&str, &str)] =
+    &[("profilepolicies.yaml", include_str!("../../manifests/profilepolicies.yaml"))];
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
@@ -124,6 +128,9 @@ impl Builder {
     #[must_use]
     pub fn compat(mut self, compat: Compat) -> Self {
         self.compat = compat;
+        if compat.is_designs() {
+            self.version = KubeVersion::DESIGNS;
+        }
         self
     }
 
@@ -282,8 +289,14 @@ impl Builder {
             stop: stop.clone(),
         };
         let (snapshots, controllers_on) = (self.snapshots.clone(), self.controllers);
+        let designs = self.compat.is_designs();
         let api = Arc::new(self.api(parts)?);
         bootstrap::run(&api).await;
+        if designs {
+            for (name, manifest) in DESIGN_MANIFESTS {
+                snapshot::load_text(&api, manifest, Path::new(name)).await?;
+            }
+        }
         for path in &snapshots {
             snapshot::load(&api, path).await?;
         }

@@ -35,11 +35,17 @@ pub enum SnapshotError {
 
 /// Loads the objects of a file: definitions and namespaces first, then everything else.
 pub(super) async fn load(api: &Arc<Api>, path: &Path) -> Result<usize, SnapshotError> {
-    let content = |why: String| SnapshotError::Content { path: path.to_owned(), why };
     let bytes =
         std::fs::read(path).map_err(|source| SnapshotError::Read { path: path.to_owned(), source })?;
-    let text = palisade_yaml::decode(&bytes).map_err(|e| content(e.to_string()))?;
-    let parsed = palisade_yaml::parse(&text, &Limits::default());
+    let text = palisade_yaml::decode(&bytes)
+        .map_err(|e| SnapshotError::Content { path: path.to_owned(), why: e.to_string() })?;
+    load_text(api, &text, path).await
+}
+
+/// Loads the objects of a text that came from a file, or that the server brings along.
+pub(super) async fn load_text(api: &Arc<Api>, text: &str, path: &Path) -> Result<usize, SnapshotError> {
+    let content = |why: String| SnapshotError::Content { path: path.to_owned(), why };
+    let parsed = palisade_yaml::parse(text, &Limits::default());
     if let Some(error) = parsed.errors.first() {
         return Err(content(error.to_string()));
     }

@@ -21,8 +21,8 @@ fn names(pod: &Value, list: &str) -> Vec<String> {
 fn pod(call: &Call<'_>, entry: &Entry) -> Result<Value, Box<Status>> {
     let pod = Value::Object(get::find(call, entry)?.parse());
     let name = &call.info.name;
-    let [main, init, ephemeral] =
-        ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].map(|list| names(&pod, list));
+    let [main, init, ephemeral] = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"]
+        .map(|list| names(&pod, list));
     if let Some(container) = call.query.get("container") {
         if ![&main, &init, &ephemeral].iter().any(|list| list.iter().any(|c| c == container)) {
             return Err(Status::bad_request(format!("container {container} is not valid for pod {name}")));
@@ -55,7 +55,9 @@ pub(super) fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> 
     Ok(match node(call, &pod(call, entry)?)? {
         // Nothing runs yet, so nothing was said yet.
         None => Reply::bytes(204, "text/plain", Vec::new()),
-        Some(node) => Reply::text(501, format!("no kubelet answers for node {node:?}: logs are not available\n")),
+        Some(node) => {
+            Reply::text(501, format!("no kubelet answers for node {node:?}: logs are not available\n"))
+        }
     })
 }
 

@@ -209,7 +209,9 @@ impl<'a> Writer<'a> {
                 return Ok(Written::Dry(object));
             }
             if versioned {
-                return Err(Status::unknown_error("resourceVersion should not be set on objects to be created"));
+                return Err(Status::unknown_error(
+                    "resourceVersion should not be set on objects to be created",
+                ));
             }
             match self.commit(&key, Expect::Absent, &object, false).await {
                 Ok(stored) => return Ok(Written::Stored(stored)),
@@ -241,8 +243,14 @@ impl<'a> Writer<'a> {
             let mut object = transform(self, &live)?;
             self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live))?;
-            let warnings =
-                strategy::before_update(self.call, kind, self.subresource, &mut object, &live, &mut self.notes.warnings)?;
+            let warnings = strategy::before_update(
+                self.call,
+                kind,
+                self.subresource,
+                &mut object,
+                &live,
+                &mut self.notes.warnings,
+            )?;
             self.check_escalation(&object, Some(&live))?;
             self.notes.warnings.extend(warnings);
             self.judge(Operation::Update, Some(&object), Some(&live))?;

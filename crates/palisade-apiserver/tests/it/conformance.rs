@@ -39,7 +39,8 @@ async fn answers_as_the_recorded_api_server_did() {
 /// The recordings about pod security, every one of them equal.
 async fn pods_of(release: &str, version: KubeVersion) {
     let records = conformance_server::read(&recordings().join(release)).expect("recordings");
-    let builder = Server::builder().version(version).disable_plugins(["ServiceAccount".to_owned()]).controllers(false);
+    let builder =
+        Server::builder().version(version).disable_plugins(["ServiceAccount".to_owned()]).controllers(false);
     let server = support::start(builder).await;
     let report = conformance_server::replay(&records, &support::admin(&server)).await.expect("replay");
     let (steps, equal) = report.totals();
