@@ -1,5 +1,5 @@
 //! Measures how fast a manifest is read: `cargo run --release -p palisade-yaml --example read_speed`.
-#![allow(clippy::print_stdout, clippy::expect_used)]
+#![allow(clippy::print_stdout, clippy::expect_used, clippy::disallowed_types)]
 
 use std::{hint::black_box, time::Instant};
 

@@ -22,8 +22,9 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, span: Span, message: impl Into<String>) -> Self {
-        Self { kind, span, message: message.into(), related: None, document: 0 }
+    /// In a box, because results of this crate's inner functions should be small: errors are rare.
+    pub(crate) fn new(kind: ErrorKind, span: Span, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { kind, span, message: message.into(), related: None, document: 0 })
     }
 }
 

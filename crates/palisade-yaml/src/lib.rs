@@ -39,19 +39,57 @@
 //! | find a path, or the deepest ancestor of a missing one | [`Document::find`] |
 //! | refuse duplicate keys | [`Document::duplicate_keys`] |
 //! | line and column of an offset | [`LineIndex`] |
+//!
+//! # Editing
+//!
+//! An [`Editor`] collects edits by path and writes them in the style of their surroundings. Every other byte stays:
+//! comments, order, quotes, anchors, indentation, line ends. The result is read again before it is returned, so an
+//! edit never changes a value it was not asked to change.
+//!
+//! ```
+//! use palisade_yaml::{Editor, Limits, Step, Value, WhenEmpty, parse};
+//!
+//! let source = "spec:\n  containers:\n  - name: web # the shop\n    securityContext: {privileged: true}\n";
+//! let parsed = parse(source, &Limits::default());
+//! let context = [Step::Key("spec"), Step::Key("containers"), Step::Index(0), Step::Key("securityContext")];
+//! let below = |rest: &[Step<'static>]| [&context[..], rest].concat();
+//!
+//! let mut editor = Editor::new(&parsed);
+//! editor.remove(0, &below(&[Step::Key("privileged")]), WhenEmpty::Keep)?;
+//! editor.set(0, &below(&[Step::Key("capabilities"), Step::Key("drop")]), Value::list(["ALL"]))?;
+//! editor.set(0, &[Step::Key("spec"), Step::Key("hostUsers")], false)?;
+//! assert_eq!(
+//!     editor.finish()?,
+//!     "spec:\n  containers:\n  - name: web # the shop\n    securityContext: {capabilities: {drop: [ALL]}}\n  hostUsers: false\n"
+//! );
+//! # Ok::<(), palisade_yaml::EditError>(())
+//! ```
+//!
+//! # How it is made
+//!
+//! `scanner` (tokens) → `grammar` (events) → `builder` (one [`Document`]: an arena of nodes) → `reader` (all of a
+//! stream, errors, comments). [`NodeRef`] gives meaning to nodes: aliases, merge keys, numbers. `edit` plans text
+//! edits on the nodes' spans. No step recurses deeper than [`Limits::max_depth`].
 
+#![expect(
+    clippy::unnecessary_box_returns,
+    reason = "errors are rare, and every result would be as large as one"
+)]
+
+mod builder;
 mod de;
 mod decode;
 mod document;
 mod edit;
 mod error;
+mod grammar;
 mod limits;
-mod locate;
-mod message;
+mod lines;
 mod node_ref;
 mod path;
 mod reader;
 mod scalar;
+mod scanner;
 mod span;
 mod template;
 

@@ -60,7 +60,7 @@ fn find_in_line(line: &str) -> Option<usize> {
             (None, b'#') if previous == b' ' || previous == b'\t' => return None,
             // A quote opens a quoted text only where a value can begin: `it's` is plain.
             (None, b'"' | b'\'') if matches!(previous, b' ' | b'\t' | b'[' | b'{' | b',' | b':') => {
-                quote = Some(byte)
+                quote = Some(byte);
             }
             (Some(b'"'), b'"') if previous != b'\\' => quote = None,
             (Some(b'\''), b'\'') => quote = None,

@@ -94,33 +94,29 @@ impl Change {
             self.action = Some(Action::Set(edit_value(value, path, depth, edit)?));
             return Ok(());
         }
-        match rest.split_first() {
-            Some((&step, _)) => {
-                self.check_kind(matches!(step, Step::Key(_)), path.get(..depth).unwrap_or_default())?;
-                let found = self.children.iter().position(|(own, _)| own.is(step));
-                let at = found.unwrap_or_else(|| {
-                    self.children.push((OwnedStep::new(step), Self::default()));
-                    self.children.len() - 1
-                });
-                match self.children.get_mut(at) {
-                    Some((_, child)) => child.edit(path, depth + 1, edit),
-                    None => Ok(()),
-                }
+        if let Some(&step) = rest.first() {
+            self.check_kind(matches!(step, Step::Key(_)), path.get(..depth).unwrap_or_default())?;
+            let found = self.children.iter().position(|(own, _)| own.is(step));
+            let at = found.unwrap_or_else(|| {
+                self.children.push((OwnedStep::new(step), Self::default()));
+                self.children.len() - 1
+            });
+            return match self.children.get_mut(at) {
+                Some((_, child)) => child.edit(path, depth + 1, edit),
+                None => Ok(()),
+            };
+        }
+        match edit {
+            Edit::Set(value) => *self = Self { action: Some(Action::Set(value)), ..Self::default() },
+            Edit::Remove { prune } => {
+                *self = Self { action: Some(Action::Remove { prune }), ..Self::default() }
             }
-            None => {
-                match edit {
-                    Edit::Set(value) => *self = Self { action: Some(Action::Set(value)), ..Self::default() },
-                    Edit::Remove { prune } => {
-                        *self = Self { action: Some(Action::Remove { prune }), ..Self::default() };
-                    }
-                    Edit::Append(value) => {
-                        self.check_kind(false, path)?;
-                        self.appends.push(value);
-                    }
-                }
-                Ok(())
+            Edit::Append(value) => {
+                self.check_kind(false, path)?;
+                self.appends.push(value);
             }
         }
+        Ok(())
     }
 
     /// Edits below one place must agree on whether it is a mapping or a list.

@@ -15,6 +15,7 @@
 
 mod change;
 mod plan;
+mod splice;
 mod style;
 mod value;
 mod write;
@@ -33,7 +34,7 @@ use self::{
 use crate::{
     Document, Limits, Parsed, Span,
     document::{Kind, NodeId},
-    locate::line_end,
+    lines::line_end,
     parse,
     path::{DisplayPath, Step},
 };
@@ -289,8 +290,15 @@ impl<'p, 's> Editor<'p, 's> {
     /// Whether the edits make the document what it should be, and leave the others alone.
     fn yields(&self, index: usize, edits: &[TextEdit], expected: &Value) -> bool {
         let Some(text) = apply(self.parsed.source(), edits) else { return false };
-        let unlimited = Limits { max_bytes: usize::MAX, max_errors: usize::MAX, ..Limits::default() };
-        let parsed = parse(&text, &unlimited);
+        // The original has passed the caller's limits; an edit adds little to that.
+        let limits = Limits {
+            max_bytes: usize::MAX,
+            max_nodes: usize::MAX,
+            max_expanded_nodes: u64::MAX,
+            max_depth: 1000,
+            max_errors: usize::MAX,
+        };
+        let parsed = parse(&text, &limits);
         parsed.documents.len() == self.parsed.documents.len()
             && parsed.errors.len() <= self.parsed.errors.len()
             && parsed.documents.get(index).is_some_and(|document| Value::of(document.root()).means(expected))

@@ -12,9 +12,9 @@ use super::{
     write::{Block, Key, Parent, Tree},
 };
 use crate::{
-    Document, NodeRef, ScalarStyle, Span,
-    document::{Kind, Node, NodeId},
-    locate::{line_end, line_start},
+    Document, NodeRef, Span,
+    document::{Kind, NodeId},
+    lines::{line_end, line_start},
 };
 
 /// What to do about values that are used in several places.
@@ -29,11 +29,11 @@ pub(super) enum Pass<'a> {
 }
 
 pub(super) struct Planner<'d> {
-    document: &'d Document<'d>,
-    source: &'d str,
-    style: &'d Style,
+    pub(super) document: &'d Document<'d>,
+    pub(super) source: &'d str,
+    pub(super) style: &'d Style,
     pass: Pass<'d>,
-    edits: Vec<TextEdit>,
+    pub(super) edits: Vec<TextEdit>,
 }
 
 /// Where a value stands.
@@ -46,10 +46,10 @@ struct Site {
 
 /// An entry of a mapping or an item of a list, as bytes.
 #[derive(Clone, Copy)]
-struct Child {
-    start: usize,
-    end: usize,
-    dropped: bool,
+pub(super) struct Child {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) dropped: bool,
 }
 
 static NOTHING: Change = Change { action: None, children: Vec::new(), appends: Vec::new() };
@@ -70,56 +70,7 @@ impl<'d> Planner<'d> {
         Ok(self.edits)
     }
 
-    /// The first lines of a text have no line break before them, so the one after has to go.
-    fn remove_first_line_break(&mut self) {
-        let mut end = self.first_byte();
-        let mut last = None;
-        for (at, edit) in self.edits.iter().enumerate() {
-            if !edit.text.is_empty() || edit.span.start != end {
-                break;
-            }
-            end = edit.span.end;
-            last = Some(at);
-        }
-        let next = self.next_line(end);
-        // What is removed from within the first line is none of our business.
-        let lines = end > self.first_byte() && line_end(self.source, end) == end;
-        if lines
-            && let Some(next) = next
-            && let Some(edit) = last.and_then(|at| self.edits.get_mut(at))
-        {
-            edit.span.end = next;
-        }
-    }
-
-    /// When everything after a block scalar goes, the line break at its end has to stay: it is a part of the value.
-    fn keep_last_line_break(&mut self) {
-        let mut start = self.source.len();
-        let mut first = None;
-        for (at, edit) in self.edits.iter().enumerate().rev() {
-            if !edit.text.is_empty() || edit.span.end != start {
-                break;
-            }
-            start = edit.span.start;
-            first = Some(at);
-        }
-        let ends_scalar = self.block_scalars().any(|node| line_end(self.source, node.span.end) == start);
-        if ends_scalar
-            && let Some(next) = self.next_line(start)
-            && let Some(edit) = first.and_then(|at| self.edits.get_mut(at))
-        {
-            edit.span.start = next;
-        }
-    }
-
-    fn block_scalars(&self) -> impl Iterator<Item = &'d Node<'d>> {
-        self.document.nodes.iter().filter(|node| {
-            matches!(&node.kind, Kind::Scalar(scalar)
-                if matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded))
-        })
-    }
-
-    fn push(&mut self, start: usize, end: usize, text: impl Into<String>) {
+    pub(super) fn push(&mut self, start: usize, end: usize, text: impl Into<String>) {
         self.edits.push(TextEdit { span: Span::new(start, end), text: text.into() });
     }
 
@@ -218,14 +169,13 @@ impl<'d> Planner<'d> {
             let old = entry.as_ref().map(|entry| Value::of(entry.value));
             match (below.apply(old.clone()), entry) {
                 (Outcome::Is(new), None) => inserts.push((key.clone(), new)),
-                (Outcome::Gone { .. }, None) => {}
                 (Outcome::Is(new), Some(entry)) if entry.merge.is_some() => {
                     if !old.is_some_and(|old| old.means(&new)) {
                         drop_key(key, &mut children);
                         inserts.push((key.clone(), new));
                     }
                 }
-                (Outcome::Is(_), Some(_)) => {}
+                (Outcome::Is(_), Some(_)) | (Outcome::Gone { .. }, None) => {}
                 (Outcome::Gone { .. }, Some(_)) => {
                     drop_key(key, &mut children);
                     gone.push(key);
@@ -268,20 +218,20 @@ impl<'d> Planner<'d> {
             }
             return Ok(());
         }
-        for (at, ((key, value), child)) in pairs.iter().zip(&children).enumerate() {
+        for ((key, value), child) in pairs.iter().zip(&children) {
             if child.dropped || is_merge(*key) {
                 continue;
             }
-            let text = self.document.key(key.id());
-            let overridden = pairs
-                .iter()
-                .skip(at + 1)
-                .any(|(later, _)| !is_merge(*later) && self.document.key(later.id()) == text);
-            let below = change
-                .child(&text)
-                .filter(|_| !overridden && node.entry(&text).is_some_and(|entry| entry.merge.is_none()));
+            let below = change.child(&self.document.key(key.id()));
+            if below.is_none() && !self.visits_everything() {
+                continue;
+            }
+            // Of a key that occurs twice, or that a `<<` brings as well, only one place counts.
+            let effective = below.filter(|_| {
+                node.entry(&self.document.key(key.id())).is_some_and(|entry| entry.value.id() == value.id())
+            });
             let parent = Parent::Key(column(self.source, key.node().outer_start));
-            self.value(*value, below.unwrap_or(&NOTHING), Site { parent, flow: collection.flow })?;
+            self.value(*value, effective.unwrap_or(&NOTHING), Site { parent, flow: collection.flow })?;
         }
         if !changes_here {
             return Ok(());
@@ -295,8 +245,8 @@ impl<'d> Planner<'d> {
                 let value = self.style.laid_out(value, &indent);
                 format!("{}{}{value}", self.style.key(key, true), self.style.colon())
             });
-            let entries = entries.collect();
-            self.insert_in_flow(&children, entries);
+            let entries: Vec<String> = entries.collect();
+            self.insert_in_flow(&children, &entries);
         } else {
             let column = pairs.first().map_or(0, |(key, _)| column(self.source, key.node().indicator));
             self.remove_in_block(&children, column);
@@ -341,8 +291,9 @@ impl<'d> Planner<'d> {
         if collection.flow {
             self.remove_in_flow(&children);
             let indent = self.flow_indent(&children);
-            let entries = inserts.iter().map(|item| self.style.laid_out(item, &indent)).collect();
-            self.insert_in_flow(&children, entries);
+            let entries: Vec<String> =
+                inserts.iter().map(|item| self.style.laid_out(item, &indent)).collect();
+            self.insert_in_flow(&children, &entries);
         } else {
             let dash = items.first().map_or(0, |item| column(self.source, item.node().indicator));
             self.remove_in_block(&children, dash);
@@ -417,7 +368,13 @@ impl<'d> Planner<'d> {
         }
         let after_indicator = old.indicator + 1;
         let between = self.source.get(after_indicator..old.outer_start).unwrap_or_default();
-        if !between.contains(['\n', '\r']) {
+        if between.contains(['\n', '\r']) {
+            if !block.head.is_empty() {
+                self.push(after_indicator, after_indicator, format!(" {}", block.head));
+            }
+            let start = line_end(self.source, after_indicator);
+            self.push(start, line_end(self.source, old.span.end), lines);
+        } else {
             if !written {
                 let text = if block.head.is_empty() { String::new() } else { format!(" {}", block.head) };
                 self.push(after_indicator, after_indicator, text);
@@ -427,188 +384,6 @@ impl<'d> Planner<'d> {
                 self.push(old.outer_start, old.span.end, block.head);
             }
             self.push_lines(old.span.end, lines);
-        } else {
-            if !block.head.is_empty() {
-                self.push(after_indicator, after_indicator, format!(" {}", block.head));
-            }
-            let start = line_end(self.source, after_indicator);
-            self.push(start, line_end(self.source, old.span.end), lines);
-        }
-    }
-
-    fn joined(&self, lines: &[String]) -> String {
-        lines.iter().map(|line| [self.style.eol, line].concat()).collect()
-    }
-
-    fn push_lines(&mut self, after: usize, lines: String) {
-        if !lines.is_empty() {
-            let at = line_end(self.source, after);
-            self.push(at, at, lines);
-        }
-    }
-
-    /// The white space the line of `offset` begins with.
-    fn indentation(&self, offset: usize) -> String {
-        let line = self.source.get(line_start(self.source, offset)..).unwrap_or_default();
-        line.chars().take_while(|&character| character == ' ' || character == '\t').collect()
-    }
-
-    fn insert_in_block(&mut self, children: &[Child], column: usize, lines: &[String]) {
-        if let Some(last) = children.iter().rfind(|child| !child.dropped)
-            && !lines.is_empty()
-        {
-            let at = self.end_with_comments(last.end, column);
-            let lines = self.joined(lines);
-            self.push(at, at, lines);
-        }
-    }
-
-    /// The end of the last line of an entry; comments below it that are indented deeper belong to it.
-    fn end_with_comments(&self, end: usize, column: usize) -> usize {
-        let mut end = line_end(self.source, end);
-        let mut at = end;
-        while let Some(next) = self.next_line(at) {
-            at = line_end(self.source, next);
-            let line = self.source.get(next..at).unwrap_or_default();
-            let text = line.trim_start_matches([' ', '\t']);
-            if text.is_empty() {
-                continue;
-            }
-            if !text.starts_with('#') || line.len() - text.len() <= column {
-                break;
-            }
-            end = at;
-        }
-        end
-    }
-
-    /// The start of the line after the one that ends at `end`.
-    fn next_line(&self, end: usize) -> Option<usize> {
-        match self.source.as_bytes().get(end..)? {
-            [b'\r', b'\n', ..] => Some(end + 2),
-            [b'\r' | b'\n', ..] => Some(end + 1),
-            _ => None,
-        }
-    }
-
-    /// Removes entries that have lines of their own, except that the first may share its line with a dash.
-    fn remove_in_block(&mut self, children: &[Child], column: usize) {
-        let mut rest = children;
-        if let Some(first) = children.first().filter(|first| first.dropped && self.shares_line(first.start))
-            && let Some(kept) = children.iter().position(|child| !child.dropped)
-            && let (Some(last), Some(next)) = (children.get(kept.wrapping_sub(1)), children.get(kept))
-        {
-            let end = line_end(self.source, last.end);
-            let between = self.source.get(end..next.start).unwrap_or_default();
-            if between.trim().is_empty() {
-                self.push(first.start, next.start, "");
-            } else {
-                // A comment stands before the next entry: it moves below the dash instead of beside it.
-                let before = self.source.get(..first.start).unwrap_or_default();
-                self.push(before.trim_end_matches(' ').len(), end, "");
-            }
-            rest = children.get(kept..).unwrap_or_default();
-        }
-        for child in rest.iter().filter(|child| child.dropped) {
-            self.remove_lines(*child, column);
-        }
-    }
-
-    fn shares_line(&self, offset: usize) -> bool {
-        let before = self.source.get(line_start(self.source, offset)..offset).unwrap_or_default();
-        !before.trim_start_matches('\u{feff}').trim().is_empty()
-    }
-
-    fn remove_lines(&mut self, child: Child, column: usize) {
-        let start = line_start(self.source, child.start);
-        let mut end = self.end_with_comments(child.end, column);
-        if self.follows_kept_lines(start) {
-            // Empty lines would become a part of the `|+` text before.
-            while let Some(next) = self.next_line(end) {
-                let line = line_end(self.source, next);
-                if line == self.source.len()
-                    || !self.source.get(next..line).unwrap_or_default().trim().is_empty()
-                {
-                    break;
-                }
-                end = line;
-            }
-        }
-        // The line break before goes rather than the one after: something may be inserted at the end of the line.
-        let before = self.source.get(..start).unwrap_or_default();
-        let without =
-            before.strip_suffix('\n').map_or(before, |rest| rest.strip_suffix('\r').unwrap_or(rest));
-        let start = if without.len() < start { without.len() } else { start.max(self.first_byte()) };
-        self.push(start, end, "");
-    }
-
-    /// Where the text begins: after a byte order mark.
-    fn first_byte(&self) -> usize {
-        self.source.len() - self.source.trim_start_matches('\u{feff}').len()
-    }
-
-    /// Whether the line before `offset` is the end of a block scalar that keeps the empty lines after it.
-    fn follows_kept_lines(&self, offset: usize) -> bool {
-        self.block_scalars().any(|node| {
-            let text = node.span.text(self.source);
-            let header = text.get(..text.find(['\n', '\r']).unwrap_or(text.len())).unwrap_or_default();
-            header.contains('+') && self.next_line(line_end(self.source, node.span.end)) == Some(offset)
-        })
-    }
-
-    fn remove_in_flow(&mut self, children: &[Child]) {
-        let mut at = 0;
-        while let Some(first) = children.get(at) {
-            if !first.dropped {
-                at += 1;
-                continue;
-            }
-            let run = children.iter().skip(at).take_while(|child| child.dropped).count();
-            let last = children.get(at + run - 1).unwrap_or(first);
-            match (children.get(at + run), at.checked_sub(1).and_then(|before| children.get(before))) {
-                (Some(next), _) => self.push(first.start, next.start, ""),
-                (None, Some(before)) => self.push(before.end, last.end, ""),
-                (None, None) => {}
-            }
-            at += run;
-        }
-    }
-
-    /// The indentation of the lines that entries of a flow collection stand on.
-    fn flow_indent(&self, children: &[Child]) -> String {
-        let last = children.iter().rfind(|child| !child.dropped);
-        last.map_or_else(String::new, |last| self.indentation(last.start))
-    }
-
-    fn insert_in_flow(&mut self, children: &[Child], entries: Vec<String>) {
-        let Some(last) = children.iter().rfind(|child| !child.dropped) else { return };
-        if entries.is_empty() {
-            return;
-        }
-        let rest = self.source.get(last.end..line_end(self.source, last.end)).unwrap_or_default();
-        let after_comma = rest.trim_start_matches([' ', '\t']).strip_prefix(',');
-        let tail = after_comma.unwrap_or(rest).trim_start_matches([' ', '\t']);
-        let ends_line = tail.is_empty() || tail.starts_with('#');
-        let dropped_after = children.last().is_some_and(|child| child.dropped);
-        if self.shares_line(last.start) || !ends_line {
-            let text: String = entries.iter().map(|entry| [self.style.comma(), entry].concat()).collect();
-            self.push(last.end, last.end, text);
-            return;
-        }
-        let indent = self.indentation(last.start);
-        let line = |entry: &String| format!("{}{indent}{entry}", self.style.eol);
-        let lines: Vec<String> = entries.iter().map(line).collect();
-        let text = lines.join(",");
-        if dropped_after || !tail.starts_with('#') {
-            self.push(last.end, last.end, format!(",{text}"));
-        } else {
-            let at = line_end(self.source, last.end);
-            if after_comma.is_some() {
-                self.push(at, at, format!("{text},"));
-            } else {
-                self.push(last.end, last.end, ",");
-                self.push(at, at, text);
-            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Document, NodeRef, Resolved, ScalarStyle,
     document::{Kind, NodeId},
-    locate::line_start,
+    lines::line_start,
 };
 
 /// The habits of a document, which new text follows.

@@ -337,12 +337,12 @@ fn is_plain(text: &str, flow: bool) -> bool {
         | b'"' | b'%' | b'@' | b'`' | b' ' | b'=' | b'<' => false,
         _ => !text.starts_with("..."),
     };
+    let has_indicator =
+        text.contains(": ") || text.contains(" #") || (flow && text.contains([',', '?', '[', ']', '{', '}']));
     begins
         && !matches!(last, b' ' | b':')
-        && !text.contains(": ")
-        && !text.contains(" #")
+        && !has_indicator
         && !text.contains(needs_escape)
-        && !(flow && text.contains([',', '[', ']', '{', '}']))
         && matches!(resolve_plain(text), Resolved::Str(_))
         && !looks_like_date_or_time(text)
 }

@@ -1,5 +1,7 @@
 //! serde: values, borrowing, and errors with their place.
 
+use std::fmt::Write as _;
+
 use std::{borrow::Cow, collections::BTreeMap};
 
 use palisade_yaml::{Limits, LineIndex, parse};
@@ -77,7 +79,7 @@ fn errors_carry_message_path_and_place() {
         let parsed = parse(source, &Limits::default());
         let error = parsed.documents[0].deserialize::<Pod<'_>>().unwrap_err();
         let at = LineIndex::new(source).position(error.span.start);
-        out.push_str(&format!("{}:{} {error}\n", at.line, at.column));
+        writeln!(out, "{}:{} {error}", at.line, at.column).unwrap();
     }
     insta::assert_snapshot!(out, @r#"
     2:14 hostNetwork: expected a boolean, found the string "yes please"
@@ -132,6 +134,7 @@ fn json_text_reads_as_json() {
         "{\n\t\"a\": [\n\t\t1,\n\t\t{\"b\": \"c: d # e\"}\n\t]\n}\n",
         "[]",
         "\"text\"",
+        "\"\\ud83d\\ude00 \\u00e9 \\/\"",
         "{\"a\":\"https://example.com/?x=[1]\",\"yes\":\"no\"}",
     ] {
         let parsed = parse(source, &Limits::default());
@@ -147,7 +150,7 @@ fn json_text_reads_as_json() {
 fn long_json_lines_are_read() {
     let mut source = String::from("{");
     for key in 0..2000 {
-        source.push_str(&format!("\"key{key}\":\"{}\",", "x".repeat(50)));
+        write!(source, "\"key{key}\":\"{}\",", "x".repeat(50)).unwrap();
     }
     source.push_str("\"last\":1}");
     let parsed = parse(&source, &Limits::default());

@@ -1,5 +1,7 @@
 //! Edits: what they write, and what they leave alone.
 
+use std::fmt::Write as _;
+
 use palisade_yaml::{EditError, Editor, Limits, Step, Value, WhenEmpty, parse};
 use serde_json::json;
 
@@ -510,7 +512,7 @@ fn impossible_edits_say_why() {
         ("? a\n: 1\n", "= a 2"),
     ] {
         let error = try_edit(source, &[edit]).unwrap_err();
-        out.push_str(&format!("{source:?} {edit:?}: {error}\n"));
+        writeln!(out, "{source:?} {edit:?}: {error}").unwrap();
     }
     let parsed = parse("a: 1\n", &Limits::default());
     let error = Editor::new(&parsed).set(1, &[Step::Key("a")], 1).unwrap_err();

@@ -1,5 +1,7 @@
 //! Random documents: a text with every layout we can think of, and the value it should have.
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -174,7 +176,7 @@ impl Writer {
                 }
                 let number = self.anchors.len();
                 self.anchors.push(Value::Null);
-                self.out.push_str(&format!(" &x{number}"));
+                write!(self.out, " &x{number}").unwrap();
                 let after = match after {
                     After::Dash(column) => After::Key(column + 1),
                     other => other,
@@ -185,10 +187,10 @@ impl Writer {
             }
             Gen::BlockScalar(choice) if !matches!(after, After::Root) => {
                 let (header, lines, value) = pick(&block_scalars(), *choice);
-                self.out.push_str(&format!(" {header}\n"));
+                writeln!(self.out, " {header}").unwrap();
                 for line in lines {
                     let indent = if line.is_empty() { 0 } else { column + 2 };
-                    self.out.push_str(&format!("{:indent$}{line}\n", ""));
+                    writeln!(self.out, "{:indent$}{line}", "").unwrap();
                 }
                 json!(value)
             }
@@ -231,12 +233,12 @@ impl Writer {
         };
         let mut map = Map::new();
         let merge = self.target(merge);
-        let merge_first = layout % 2 == 0;
+        let merge_first = layout.is_multiple_of(2);
         let mut own: Vec<String> = Vec::new();
         let merge_entry = |writer: &mut Self, map: &mut Map<String, Value>, first_inline: &mut bool| {
             if let Some((number, value)) = &merge {
                 writer.indent(column, first_inline);
-                writer.out.push_str(&format!("<<: *x{number}\n"));
+                writeln!(writer.out, "<<: *x{number}").unwrap();
                 if let Some(value) = value.as_object() {
                     map.extend(value.clone());
                 }
@@ -300,7 +302,7 @@ impl Writer {
             }
             Gen::Alias(choice) => match choice.checked_rem(self.anchors.len()) {
                 Some(number) if self.anchors[number] != Value::Null => {
-                    self.out.push_str(&format!("*x{number}"));
+                    write!(self.out, "*x{number}").unwrap();
                     self.anchors[number].clone()
                 }
                 _ => self.flow(&Gen::Scalar(0)),
@@ -310,7 +312,7 @@ impl Writer {
                 inner => {
                     let number = self.anchors.len();
                     self.anchors.push(Value::Null);
-                    self.out.push_str(&format!("&x{number} "));
+                    write!(self.out, "&x{number} ").unwrap();
                     let value = self.flow(inner);
                     self.anchors[number] = value.clone();
                     value

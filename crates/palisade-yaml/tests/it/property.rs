@@ -35,7 +35,7 @@ fn paths(value: &Value) -> Vec<Vec<At>> {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| below(At::Key(key.clone()), value)),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(index, value)| below(At::Index(index), value))
+            list.iter().enumerate().for_each(|(index, value)| below(At::Index(index), value));
         }
         _ => {}
     }

@@ -210,7 +210,7 @@ e: [x, # inside
 f: \"a
   # text\"
   # indented
-g: &x#y 1
+g: &x 1
 --- # marker
 # last";
     let parsed = parse(source, &Limits::default());
@@ -229,6 +229,42 @@ g: &x#y 1
             (14, true, "last"),
         ]
     );
+}
+
+/// Each row was given to kubectl v1.32 below `kind: Foo`, and read as shown or refused.
+#[test]
+fn takes_and_refuses_what_kubectl_does() {
+    for (source, expected) in [
+        ("spec:\n  args: [\n    \"x\"\n  ]\n", Some(r#"{"spec":{"args":["x"]}}"#)),
+        ("spec:\n  args: [\n    x\n]\n", Some(r#"{"spec":{"args":["x"]}}"#)),
+        ("a: {b: 1,\nc: 2}\n", Some(r#"{"a":{"b":1,"c":2}}"#)),
+        ("a:\tb\n", Some(r#"{"a":"b"}"#)),
+        ("a: \"x\ny\"\n", Some(r#"{"a":"x y"}"#)),
+        ("a: [\n# c\n1 ]\n", Some(r#"{"a":[1]}"#)),
+        ("a: {b:1}\n", Some(r#"{"a":{"b:1":null}}"#)),
+        ("a: |\n  no line break at the end", Some(r#"{"a":"no line break at the end\n"}"#)),
+        ("on: 1\nn: 2\n", Some(r#"{"false":2,"true":1}"#)),
+        ("a: {x: 1, <<: {x: 2}}\n", Some(r#"{"a":{"x":2}}"#)),
+        ("a: 1\n\t\nb: 2\n", None),
+        ("a:\n- b\n-\tc\n", None),
+        ("a: [b?c]\n", None),
+        ("a: b # c\n  d\n", None),
+        ("a: &x#y 1\n", None),
+        ("a: !{}\n", None),
+    ] {
+        let parsed = parse(source, &Limits::default());
+        let actual = parsed.documents.first().map(|document| document.root().to_json().unwrap().to_string());
+        assert_eq!(actual.as_deref(), expected, "{source:?}");
+        assert_eq!(parsed.errors.is_empty(), expected.is_some(), "{source:?}");
+    }
+}
+
+#[test]
+fn a_bracket_that_is_open_is_pointed_at() {
+    let source = "a: 1\nb: [1, 2\nc: 3\n";
+    let parsed = parse(source, &Limits::default());
+    let (span, message) = parsed.errors[0].related.as_ref().unwrap();
+    assert_eq!((span.start, message.as_str()), (8, "the bracket that is open here"));
 }
 
 #[test]
@@ -259,6 +295,10 @@ fn errors_say_what_and_where() {
         "<<: [{}, 1]\n",
         "a: \"\\ud83d\"\n",
         "key: \0\n",
+        "a: 1\n... b\n",
+        "a: \"\\q\"\n",
+        "a: |x\n",
+        "a: [- b]\n",
     ] {
         let parsed = parse(source, &Limits::default());
         assert_eq!(parsed.errors.len(), 1, "{source:?}");
@@ -269,14 +309,14 @@ fn errors_say_what_and_where() {
     }
     insta::assert_snapshot!(out, @r#"
     "a: b: c\n" Syntax 1:5 a value cannot begin here: check the indentation, or quote a text that contains `: `
-    "a:\n\tb: 1\n" Syntax 2:2 a tab cannot be used for indentation
+    "a:\n\tb: 1\n" Syntax 2:1 a tab cannot be used for indentation
     "a: 'open\n" Syntax 1:4 this quote is never closed
-    "a: [1, 2\nb: 3\n" Syntax 2:2 a key and its `:` must be on one line: is a bracket not closed?
+    "a: [1, 2\nb: 3\n" Syntax 2:2 expected `,` or `]` here
     "a: {b: 1\n" Syntax 2:1 expected `,` or `}` here
     "a: 1\n  b: 2\n" Syntax 2:4 a value cannot begin here: check the indentation, or quote a text that contains `: `
     "- a\nb: 1\n" Syntax 2:1 expected `-` here: check the indentation of this line
     "a: 1\nb\n" Syntax 2:1 expected `:` after this key
-    "a: %x\n" Syntax 1:4 a plain text cannot begin with this character: put it in quotes
+    "a: %x\n" Syntax 1:4 a text cannot begin with this character: put it in quotes
     "é: [}\n" Syntax 1:5 expected a value here
     "a: *b\n" UnknownAnchor 1:4 `*b` has no anchor `&b` before it in this document
     "a: &a [*a]\n" CyclicAlias 1:8 `*a` is inside the value it stands for
@@ -290,8 +330,12 @@ fn errors_say_what_and_where() {
     "a: !!set {x}\n" InvalidTag 1:4 the tag `!!set` is not known to Kubernetes
     "<<: x\n" InvalidMerge 1:5 `<<` takes a mapping or a list of mappings
     "<<: [{}, 1]\n" InvalidMerge 1:10 `<<` takes a mapping or a list of mappings
-    "a: \"\\ud83d\"\n" Syntax 1:4 this text has an escape that is no Unicode character
-    "key: \0\n" Syntax 1:6 a NUL character cannot be part of a text
+    "a: \"\\ud83d\"\n" Syntax 1:5 this escape is no Unicode character
+    "key: \0\n" Syntax 1:6 the control character U+0000 cannot be part of YAML
+    "a: 1\n... b\n" Syntax 2:1 nothing can follow `...` on its line
+    "a: \"\\q\"\n" Syntax 1:5 there is no such escape: write `\\` for a backslash
+    "a: |x\n" Syntax 1:5 the text after `|` or `>` begins on the next line
+    "a: [- b]\n" Syntax 1:5 `-` cannot begin an item inside brackets: separate items with `,`
     "#);
 }
 
@@ -328,11 +372,14 @@ fn limits_hold() {
     let limits =
         Limits { max_bytes: 4000, max_nodes: 300, max_expanded_nodes: 1000, max_depth: 20, max_errors: 3 };
     let nest = |open: &str, close: &str, depth: usize| open.repeat(depth) + &close.repeat(depth);
-    let deep_block: String = (0..30).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    let mut deep_block = String::new();
+    for level in 0..30 {
+        writeln!(deep_block, "{:level$}a:", "").unwrap();
+    }
     let bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\n";
     let mut tower = String::from("a0: &a0 {x: {x: {x: {x: 1}}}}\n");
     for level in 1..8 {
-        tower.push_str(&format!("a{level}: &a{level} {{x: {{x: {{x: *a{}}}}}}}\n", level - 1));
+        writeln!(tower, "a{level}: &a{level} {{x: {{x: {{x: *a{}}}}}}}", level - 1).unwrap();
     }
     for (case, source, kind) in [
         ("bytes", "x".repeat(4001), ErrorKind::TooLarge),
