@@ -549,8 +549,7 @@ fn extra_fields(group: &str, kind: &str) -> &'static [&'static str] {
         ("", "Node") => &["spec.unschedulable"],
         ("", "Secret") => &["type"],
         ("", "Service") => &["spec.clusterIP", "spec.type"],
-        ("", "ReplicationController") => &["status.replicas"],
-        ("apps", "ReplicaSet") => &["status.replicas"],
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         _ => &[],
     }
@@ -584,9 +583,7 @@ impl Kind {
     /// Kinds with fields of their own say less about the ones they do not know.
     fn unknown_field(&self, field: &str) -> String {
         let own = !extra_fields(&self.group, &self.kind).is_empty();
-        if own {
-            format!("field label not supported: {field}")
-        } else if self.is_custom() {
+        if own || self.is_custom() {
             format!("field label not supported: {field}")
         } else {
             format!(

@@ -4,6 +4,9 @@
 //! `sigs.k8s.io/structured-merge-diff/merge` and `k8s.io/apimachinery/pkg/util/managedfields`.
 //! Leaves to others: defaulting and validation of the result.
 
+// Manager, managers and managed fields are the words of the design.
+#![allow(clippy::similar_names)]
+
 mod managed;
 pub(crate) mod set;
 mod typed;
@@ -118,15 +121,14 @@ fn without_managed_fields(object: &mut Value) -> Option<Value> {
 /// `managedFields`. `live` is the stored object, or `None` on create.
 pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     let empty;
-    let live_object = match live {
-        Some(live) => live,
-        None => {
-            empty = kind.zero();
-            &empty
-        }
+    let live_object = if let Some(live) = live {
+        live
+    } else {
+        empty = kind.zero();
+        &empty
     };
     let sent = without_managed_fields(new);
-    let managed = starting_point(live_object, sent, manager.subresource, new);
+    let managed = starting_point(live_object, sent, manager.subresource);
     if managed.entries.is_empty() && live.is_some() {
         // Nobody ever tracked this object (or the client reset it): keep it that way until the first apply.
         return;
@@ -136,7 +138,7 @@ pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &M
 }
 
 /// The entries to start from: what the client sent back, else what is stored; an explicit reset empties them.
-fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mut Value) -> Managed {
+fn starting_point(live: &Value, sent: Option<Value>, subresource: &str) -> Managed {
     let stored = || Managed::decode(live).unwrap_or_default();
     if !subresource.is_empty() {
         return stored();
@@ -156,7 +158,6 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mu
     probe.insert("managedFields".into(), sent);
     let mut wrapper = Map::new();
     wrapper.insert("metadata".into(), Value::Object(probe));
-    let _ = new;
     match Managed::decode(&Value::Object(wrapper)) {
         Ok(managed) if !managed.entries.is_empty() => managed,
         _ => stored(),
@@ -165,13 +166,8 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mu
 
 fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager: &Manager<'_>) -> Managed {
     let reset = kind.reset_fields(manager.subresource);
-    let live_bare;
-    // The live object's own managed fields are an atomic leaf below metadata, which is stripped anyway; no need to cut.
-    let old = {
-        live_bare = live;
-        live_bare
-    };
-    let mut comparison = typed::compare(kind.schema(), old, new);
+    // The live object's own managed fields are a leaf nobody owns, so there is no need to cut them out.
+    let mut comparison = typed::compare(kind.schema(), live, new);
     reset.filter_comparison(&mut comparison);
     let changed = comparison.modified.union(&comparison.added);
     for entry in &mut managed.entries {
@@ -230,12 +226,11 @@ pub fn apply(
         )));
     }
     let empty;
-    let live_object = match live {
-        Some(live) => live,
-        None => {
-            empty = kind.zero();
-            &empty
-        }
+    let live_object = if let Some(live) = live {
+        live
+    } else {
+        empty = kind.zero();
+        &empty
     };
     let managed = Managed::decode(live_object)
         .map_err(|why| Status::unknown_error(format!("failed to decode managed fields: {why}")))?;

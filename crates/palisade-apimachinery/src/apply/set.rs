@@ -145,13 +145,14 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
         }
     }
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-            (Some(a), Some(b)) => a.cmp(&b),
-            _ => {
+        (Value::Number(a), Value::Number(b)) => {
+            if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
+                a.cmp(&b)
+            } else {
                 let (a, b) = (a.as_f64().unwrap_or(0.0), b.as_f64().unwrap_or(0.0));
                 a.partial_cmp(&b).unwrap_or(Ordering::Equal)
             }
-        },
+        }
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
@@ -177,7 +178,7 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
 }
 
 /// A path from the root of an object.
-pub type Path = Vec<Element>;
+pub(crate) type Path = Vec<Element>;
 
 /// `.spec.containers[name="c"].image`.
 #[must_use]
@@ -403,21 +404,21 @@ mod tests {
 
     use super::*;
 
-    fn set(value: Value) -> FieldSet {
-        FieldSet::decode(&value).unwrap()
+    fn set(value: &Value) -> FieldSet {
+        FieldSet::decode(value).unwrap()
     }
 
     #[test]
     fn the_wire_form_survives_a_round_trip() {
         let wire = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}, "f:finalizers": {"v:\"x\"": {}}},
                           "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}}}});
-        assert_eq!(set(wire.clone()).encode(), wire);
+        assert_eq!(set(&wire).encode(), wire);
     }
 
     #[test]
     fn differences_leave_or_take_children() {
-        let all = set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
-        let a = set(json!({"f:a": {}}));
+        let all = set(&json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
+        let a = set(&json!({"f:a": {}}));
         assert_eq!(all.difference(&a).encode(), json!({"f:a": {"f:b": {}}, "f:c": {}}));
         assert_eq!(all.recursive_difference(&a).encode(), json!({"f:c": {}}));
         assert_eq!(all.intersection(&a).encode(), json!({"f:a": {}}));
@@ -427,7 +428,7 @@ mod tests {
     #[test]
     fn paths_are_printed_as_upstream_does() {
         let mut out = Vec::new();
-        set(json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}, "f:x": {"v:\"y\"": {}}}))
+        set(&json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}, "f:x": {"v:\"y\"": {}}}))
             .for_each(&mut |path| out.push(path_text(path)));
         assert_eq!(out, [r#".spec.containers[name="c"].image"#, r#".x[="y"]"#]);
     }

@@ -497,7 +497,7 @@ pub(crate) fn validate(of: TypeRef<'_>, value: &Value) -> Vec<String> {
 fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec<String>) {
     let mut fail = |path: &Path, why: String| errors.push(format!("{}: {why}", super::set::path_text(path)));
     match (&of.ty.kind, value) {
-        (_, Value::Null) | (TypeKind::Any, _) => {}
+        (_, Value::Null) | (TypeKind::Any | TypeKind::SchemaOr, _) => {}
         (TypeKind::Struct { .. }, Value::Object(map)) => {
             let Some(s) = of.as_struct() else { return };
             for (key, value) in map {
@@ -577,7 +577,6 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
                 fail(path, format!("expected any scalar, got &{{{}}}", crate::go::display(other)));
             }
         }
-        (TypeKind::SchemaOr, _) => {}
     }
 }
 

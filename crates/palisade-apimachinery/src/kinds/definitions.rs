@@ -122,7 +122,7 @@ fn validate_name(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn joined(at: &Path<'_>, value: &str, messages: names::Messages, prefix: &str, errors: &mut Errors) {
+fn joined(at: &Path<'_>, value: &str, messages: &[String], prefix: &str, errors: &mut Errors) {
     if !messages.is_empty() {
         errors.invalid(at, value, format!("{prefix}{}", messages.join(",")));
     }
@@ -135,7 +135,7 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
     if group.is_empty() {
         errors.required(&SPEC.field("group"), "");
     } else if !names::dns1123_subdomain(group).is_empty() {
-        joined(&SPEC.field("group"), group, names::dns1123_subdomain(group), "", errors);
+        joined(&SPEC.field("group"), group, &names::dns1123_subdomain(group), "", errors);
     } else if !group.contains('.') {
         errors.invalid(&SPEC.field("group"), group, "should be a domain with at least one dot");
     }
@@ -159,7 +159,7 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
     for (i, version) in versions.iter().enumerate() {
         let at = versions_at.index(i);
         let name = version.text("name");
-        joined(&at.field("name"), name, names::dns1035_label(name), "", errors);
+        joined(&at.field("name"), name, &names::dns1035_label(name), "", errors);
         if !shared && let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             let schema_at = at.field("schema");
             structural::validate(schema, &schema_at.field("openAPIV3Schema"), errors);
@@ -195,7 +195,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
     for field in ["plural", "singular"] {
         let name = given.text(field);
         if !name.is_empty() {
-            joined(&at.field(field), name, names::dns1035_label(name), "", errors);
+            joined(&at.field(field), name, &names::dns1035_label(name), "", errors);
         }
     }
     for field in ["kind", "listKind"] {
@@ -205,7 +205,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
             joined(
                 &at.field(field),
                 name,
-                messages,
+                &messages,
                 "may have mixed case, but should otherwise match: ",
                 errors,
             );
@@ -214,7 +214,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
     for field in ["shortNames", "categories"] {
         for (i, name) in given.list(field).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            joined(&at.field(field).index(i), name, names::dns1035_label(name), "", errors);
+            joined(&at.field(field).index(i), name, &names::dns1035_label(name), "", errors);
         }
     }
     let kind = given.text("kind");

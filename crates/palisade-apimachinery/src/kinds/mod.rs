@@ -155,9 +155,9 @@ pub fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
         ("", "endpoints") => "services/endpoints".to_owned(),
         ("", "services") => "services/specs".to_owned(),
         ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("" | "apps" | "batch", plural) => plural.to_owned(),
-        ("rbac.authorization.k8s.io", plural) => plural.to_owned(),
-        ("coordination.k8s.io", plural) => plural.to_owned(),
+        ("" | "apps" | "batch" | "rbac.authorization.k8s.io" | "coordination.k8s.io", plural) => {
+            plural.to_owned()
+        }
         ("events.k8s.io", _) => "events".to_owned(),
         (group, plural) => format!("{group}/{plural}"),
     };

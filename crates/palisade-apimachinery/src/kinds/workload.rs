@@ -520,9 +520,7 @@ fn validate_replica_set_update(new: &Value, old: &Value, subresource: &str, _: &
 }
 
 fn validate_stateful_set(object: &Value, kind: &Kind, errors: &mut Errors) {
-    // Pods are named after the set, so the name must fit into a label.
-    let rule = if errors.version.at_least(23) { NameRule::Subdomain } else { NameRule::Subdomain };
-    meta::validate(object, kind.namespaced, rule, errors);
+    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
     validate_stateful_set_spec(object, errors);
 }
 
@@ -534,7 +532,7 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
         "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
         policy if policies.contains(&policy) => {}
         other => {
-            errors.invalid(&SPEC.field("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'")
+            errors.invalid(&SPEC.field("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'");
         }
     }
     let strategy = spec.get("updateStrategy").unwrap_or(&empty);

@@ -305,6 +305,22 @@ const FIELD_PATHS: &[&str] = &[
     "status.podIPs",
 ];
 
+/// Resources an environment variable can show.
+const RESOURCE_FIELDS: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// Fields that are known to pods, but not to environment variables.
+const OTHER_FIELDS: &[&str] =
+    &["metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase"];
+
+const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
+
 fn validate_value_from(from: &Value, has_value: bool, at: &Path<'_>, errors: &mut Errors) {
     let mut sources = 0;
     if let Some(field) = from.child("fieldRef") {
@@ -315,21 +331,13 @@ fn validate_value_from(from: &Value, has_value: bool, at: &Path<'_>, errors: &mu
         sources += 1;
         let at = at.field("resourceFieldRef");
         let name = resource.text("resource");
-        const KNOWN: &[&str] = &[
-            "limits.cpu",
-            "limits.ephemeral-storage",
-            "limits.memory",
-            "requests.cpu",
-            "requests.ephemeral-storage",
-            "requests.memory",
-        ];
         if name.is_empty() {
             errors.required(&at.field("resource"), "");
-        } else if !KNOWN.contains(&name)
+        } else if !RESOURCE_FIELDS.contains(&name)
             && !name.starts_with("limits.hugepages-")
             && !name.starts_with("requests.hugepages-")
         {
-            errors.not_supported(&at.field("resource"), name, KNOWN);
+            errors.not_supported(&at.field("resource"), name, RESOURCE_FIELDS);
         }
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
@@ -403,15 +411,8 @@ fn validate_field_ref(field: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         return;
     }
-    const CONVERTIBLE: &[&str] = &[
-        "metadata.annotations",
-        "metadata.labels",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "status.phase",
-    ];
     if !FIELD_PATHS.contains(&path) {
-        if CONVERTIBLE.contains(&path) {
+        if OTHER_FIELDS.contains(&path) {
             errors.not_supported(&at.field("fieldPath"), path, FIELD_PATHS);
         } else {
             errors.invalid(
@@ -503,9 +504,8 @@ fn validate_mounts(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], erro
         }
         if let Some(propagation) = mount.child("mountPropagation").and_then(Value::as_str) {
             let at = at.field("mountPropagation");
-            const KNOWN: &[&str] = &["Bidirectional", "HostToContainer", "None"];
-            if !KNOWN.contains(&propagation) {
-                errors.not_supported(&at, propagation, KNOWN);
+            if !PROPAGATIONS.contains(&propagation) {
+                errors.not_supported(&at, propagation, PROPAGATIONS);
             }
             let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
             if propagation == "Bidirectional" && !privileged {
@@ -614,10 +614,8 @@ fn validate_handler(handler: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         found = true;
         match kind {
-            "exec" => {
-                if action.list("command").is_empty() {
-                    errors.required(&at.field("command"), "");
-                }
+            "exec" if action.list("command").is_empty() => {
+                errors.required(&at.field("command"), "");
             }
             "httpGet" => {
                 if action.text("path").is_empty() {
@@ -633,8 +631,7 @@ fn validate_handler(handler: &Value, at: &Path<'_>, errors: &mut Errors) {
                     errors.format(&at.field("httpHeaders"), name, names::http_header_name(name));
                 }
             }
-            "tcpSocket" => validate_port(action.get("port"), &at.field("port"), errors),
-            "grpc" => validate_port(action.get("port"), &at.field("port"), errors),
+            "tcpSocket" | "grpc" => validate_port(action.get("port"), &at.field("port"), errors),
             _ => {}
         }
     }
