@@ -120,7 +120,7 @@ fn finish(
         duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
     strict.extend(problems.strict);
     // `null` decodes to an object with nothing set.
-    let mut object = if object.is_null() { kind.zero() } else { object };
+    let mut object = if object.is_null() { kind.zero().clone() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
     let warnings = settle(strict, validation, |list| {

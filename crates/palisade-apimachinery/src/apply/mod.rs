@@ -47,10 +47,9 @@ impl ResetFields {
     /// Nothing is left alone.
     pub const NONE: Self = Self::Exclude(&[]);
 
-    fn filter(self, set: &FieldSet) -> FieldSet {
+    fn filter(self, set: &mut FieldSet) {
         match self {
-            Self::Exclude([]) => set.clone(),
-            Self::Exclude(paths) => set.recursive_difference(&FieldSet::of_fields(paths)),
+            Self::Exclude(paths) => paths.iter().for_each(|path| set.remove_below(path)),
             Self::Include(prefixes) => {
                 let mut out = FieldSet::new();
                 set.for_each(&mut |path| {
@@ -73,18 +72,15 @@ impl ResetFields {
                         out.insert(path);
                     }
                 });
-                out
+                *set = out;
             }
         }
     }
 
     fn filter_comparison(self, comparison: &mut Comparison) {
-        if matches!(self, Self::Exclude([])) {
-            return;
-        }
-        comparison.added = self.filter(&comparison.added);
-        comparison.modified = self.filter(&comparison.modified);
-        comparison.removed = self.filter(&comparison.removed);
+        self.filter(&mut comparison.added);
+        self.filter(&mut comparison.modified);
+        self.filter(&mut comparison.removed);
     }
 }
 
@@ -120,13 +116,7 @@ fn without_managed_fields(object: &mut Value) -> Option<Value> {
 /// Records who owns what after a create, update or patch: `new` (canonical, defaulted, before admission) gets its
 /// `managedFields`. `live` is the stored object, or `None` on create.
 pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
-    let empty;
-    let live_object = if let Some(live) = live {
-        live
-    } else {
-        empty = kind.zero();
-        &empty
-    };
+    let live_object = live.unwrap_or_else(|| kind.zero());
     let sent = without_managed_fields(new);
     let managed = starting_point(live_object, sent, manager.subresource);
     if managed.entries.is_empty() && live.is_some() {
@@ -169,12 +159,15 @@ fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager
     // The live object's own managed fields are a leaf nobody owns, so there is no need to cut them out.
     let mut comparison = typed::compare(kind.schema(), live, new);
     reset.filter_comparison(&mut comparison);
-    let changed = comparison.modified.union(&comparison.added);
+    let mut changed = comparison.modified;
+    changed.add(comparison.added);
     for entry in &mut managed.entries {
-        entry.set = entry.set.difference(&changed).difference(&comparison.removed);
+        entry.set.subtract(&changed);
+        entry.set.subtract(&comparison.removed);
     }
     managed.drop_empty();
-    let own = reset.filter(&changed).difference(stripped());
+    let mut own = changed;
+    own.subtract(stripped());
     if !own.is_empty() {
         let entry = Entry {
             manager: if manager.name.is_empty() { "unknown".into() } else { manager.name.to_owned() },
@@ -186,7 +179,7 @@ fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager
         };
         match managed.entries.iter_mut().find(|known| known.is(&entry)) {
             Some(known) => {
-                known.set = std::mem::take(&mut known.set).union(&entry.set);
+                known.set.add(entry.set);
                 known.time = entry.time;
             }
             None => managed.entries.push(entry),
@@ -225,13 +218,7 @@ pub fn apply(
             kind.kind,
         )));
     }
-    let empty;
-    let live_object = if let Some(live) = live {
-        live
-    } else {
-        empty = kind.zero();
-        &empty
-    };
+    let live_object = live.unwrap_or_else(|| kind.zero());
     let managed = Managed::decode(live_object)
         .map_err(|why| Status::unknown_error(format!("failed to decode managed fields: {why}")))?;
     let mut bare = live_object.clone();
@@ -239,7 +226,7 @@ pub fn apply(
     let managed = if managed.entries.is_empty() && live.is_some() {
         let before =
             Manager { name: "before-first-apply", subresource: manager.subresource, now: manager.now };
-        updated(kind, &kind.zero(), &bare, managed, &before)
+        updated(kind, kind.zero(), &bare, managed, &before)
     } else {
         managed
     };
@@ -307,8 +294,9 @@ fn applied(
         api_version: kind.api_version(),
         subresource: manager.subresource.to_owned(),
         time: None,
-        set: reset.filter(&typed::to_field_set(schema, config)),
+        set: typed::to_field_set(schema, config),
     };
+    reset.filter(&mut entry.set);
     let last = managed.entries.iter().position(|known| known.is(&entry)).map(|at| managed.entries.remove(at));
     entry.time = last.as_ref().and_then(|last| last.time.clone());
     let merged = match &last {
@@ -318,7 +306,8 @@ fn applied(
     // Compare with the live object for conflicts, as an update would.
     let mut comparison = typed::compare(schema, live, &merged);
     reset.filter_comparison(&mut comparison);
-    let changed = comparison.modified.union(&comparison.added);
+    let mut changed = comparison.modified;
+    changed.add(comparison.added);
     let mut conflicts = Vec::new();
     for other in &managed.entries {
         other.set.intersection(&changed).for_each(&mut |path| conflicts.push((other.clone(), path.to_vec())));
@@ -327,9 +316,10 @@ fn applied(
         return Err(Failure::Conflicts(conflicts));
     }
     for other in &mut managed.entries {
-        other.set = other.set.difference(&changed).difference(&comparison.removed);
+        other.set.subtract(&changed);
+        other.set.subtract(&comparison.removed);
     }
-    entry.set = entry.set.difference(stripped());
+    entry.set.subtract(stripped());
     let mut object = merged;
     let canonical_live = {
         let mut copy = live.clone();

@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -260,6 +261,62 @@ impl FieldSet {
             self.nodes.insert(element, Node { member, children });
         }
         self
+    }
+
+    /// Adds everything of another set.
+    pub fn add(&mut self, other: Self) {
+        if self.nodes.is_empty() {
+            self.nodes = other.nodes;
+            return;
+        }
+        for (element, theirs) in other.nodes {
+            match self.nodes.entry(element) {
+                Entry::Vacant(place) => {
+                    place.insert(theirs);
+                }
+                Entry::Occupied(mut place) => {
+                    let ours = place.get_mut();
+                    ours.member |= theirs.member;
+                    ours.children.add(theirs.children);
+                }
+            }
+        }
+    }
+
+    /// Takes everything out that is in `other`; what is below a path in `other` stays.
+    pub fn subtract(&mut self, other: &Self) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        for (element, theirs) in &other.nodes {
+            let Some(ours) = self.nodes.get_mut(element) else { continue };
+            ours.member &= !theirs.member;
+            ours.children.subtract(&theirs.children);
+            if !ours.member && ours.children.is_empty() {
+                self.nodes.remove(element);
+            }
+        }
+    }
+
+    /// Takes a path of struct fields out, with everything below it.
+    pub(super) fn remove_below(&mut self, path: &[&str]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        let element = Element::Field((*first).to_owned());
+        if rest.is_empty() {
+            self.nodes.remove(&element);
+        } else if let Some(node) = self.nodes.get_mut(&element) {
+            node.children.remove_below(rest);
+            if !node.member && node.children.is_empty() {
+                self.nodes.remove(&element);
+            }
+        }
+    }
+
+    /// Puts a subtree in; an empty one leaves nothing behind.
+    pub(super) fn put(&mut self, element: impl FnOnce() -> Element, member: bool, children: Self) {
+        if member || !children.is_empty() {
+            self.nodes.insert(element(), Node { member, children });
+        }
     }
 
     /// Everything in either.

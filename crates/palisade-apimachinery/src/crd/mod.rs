@@ -111,6 +111,7 @@ pub fn kinds(definition: &Value, version: KubeVersion) -> Vec<Arc<Kind>> {
                 subresources,
                 emulated: version,
                 body: Body::Custom(Box::new(custom)),
+                zero: std::sync::OnceLock::new(),
             })
         })
         .collect()

@@ -414,7 +414,7 @@ fn read_struct<'de, A: MapAccess<'de>>(
         }
         object.insert(field.name.to_string(), value);
     }
-    for field in &s.fields {
+    for field in s.written_unset() {
         if !object.contains_key(&*field.name)
             && let Some(zero) = field.zero_value(of, version)
         {

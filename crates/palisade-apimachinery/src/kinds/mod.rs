@@ -102,6 +102,7 @@ impl Builtin {
             subresources: self.subresources.to_vec(),
             emulated: version,
             body: Body::Builtin(self),
+            zero: std::sync::OnceLock::new(),
         }
     }
 }
@@ -119,7 +120,7 @@ impl Kind {
     /// Brings an edited object into canonical form.
     pub fn canonicalize(&self, object: &mut Value) {
         if let Body::Builtin(_) = &self.body {
-            self.schema().canonicalize(object, self.emulated);
+            self.schema().canonicalize(object, self.emulated, false);
         }
     }
 }

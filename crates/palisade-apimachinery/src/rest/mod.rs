@@ -222,15 +222,11 @@ fn carry(object: &mut Value, old: &Value, field: &str, always: bool) {
 
 /// The form the object has after a trip through storage.
 fn settle(kind: &Kind, object: &mut Value) {
-    kind.canonicalize(object);
-    if let Body::Builtin(builtin) = &kind.body
-        && builtin.stored_as_protobuf()
-    {
-        kind.schema().store_round_trip(object);
-        if kind.group == "batch" {
-            // Reading back sets defaults again, and a job's labels default to those it was prepared with.
-            kind.default(object);
-        }
+    let Body::Builtin(builtin) = &kind.body else { return };
+    kind.schema().canonicalize(object, kind.emulated, builtin.stored_as_protobuf());
+    if kind.group == "batch" {
+        // Reading back sets defaults again, and a job's labels default to those it was prepared with.
+        kind.default(object);
     }
 }
 
