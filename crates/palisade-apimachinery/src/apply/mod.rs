@@ -211,10 +211,11 @@ pub fn apply(
             }
         };
         return Err(Status::unknown_error(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {list}",
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {list}",
             text_at(config, "/metadata/namespace"),
             text_at(config, "/metadata/name"),
-            kind.api_version(),
+            kind.group,
+            kind.version,
             kind.kind,
         )));
     }

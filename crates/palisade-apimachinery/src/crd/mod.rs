@@ -359,7 +359,7 @@ impl CustomKind {
 
     pub(crate) fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
         Self::validate_header(kind, object, errors);
-        meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
+        meta::validate_general(object, kind.namespaced, NameRule::Subdomain, errors);
         validate::validate(&self.root, object, errors);
         validate::list_types(&self.root, object, errors);
         self.validate_scale(object, errors);
@@ -374,7 +374,7 @@ impl CustomKind {
         errors: &mut Errors,
     ) {
         Self::validate_header(kind, new, errors);
-        meta::validate_update(new, old, errors);
+        meta::validate_general_update(new, old, errors);
         validate::validate(&self.root, new, errors);
         validate::list_types(&self.root, new, errors);
         self.validate_scale(new, errors);

@@ -33,7 +33,7 @@ pub(crate) static DEFINITION: Strategy = Strategy {
         validate_spec(object, kind, errors);
     },
     validate_update: |new, old, subresource, kind, errors| {
-        meta::validate_update(new, old, errors);
+        meta::validate_general_update(new, old, errors);
         if subresource == "status" {
             return;
         }
@@ -113,7 +113,7 @@ fn add_stored_version(object: &mut Value) {
 const SPEC: Path<'static> = Path::Root("spec");
 
 fn validate_name(object: &Value, errors: &mut Errors) {
-    meta::validate(object, false, NameRule::Subdomain, errors);
+    meta::validate_general(object, false, NameRule::Subdomain, errors);
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text("/metadata/name");
     if !name.is_empty() && name != format!("{}.{}", text("/spec/names/plural"), text("/spec/group")) {

@@ -131,6 +131,9 @@ pub(crate) fn default(builtin: &Builtin, object: &mut Value, version: KubeVersio
 
 /// Warnings a write gives about the object itself, apart from the security rules of pods.
 pub(crate) fn warnings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
+    if kind.is_custom() && kind.emulated.at_least(31) {
+        return meta::finalizer_warnings(object, old);
+    }
     match kind.kind.as_str() {
         "Pod" if kind.group.is_empty() => pod::warnings::of_pod(object, old, kind.emulated),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" if kind.group == "apps" => {
