@@ -7,6 +7,7 @@
 // Manager, managers and managed fields are the words of the design.
 #![allow(clippy::similar_names)]
 
+mod check;
 mod managed;
 pub(crate) mod set;
 mod typed;
@@ -201,7 +202,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value> {
     check_config(kind, config)?;
-    let problems = typed::validate(kind.schema(), config);
+    let problems = check::validate(kind.schema(), config);
     if !problems.is_empty() {
         let list = match problems.as_slice() {
             [one] => one.clone(),
@@ -365,7 +366,7 @@ fn not_allowed(kind: &Kind, live: &Value, conflicts: &[(Entry, set::Path)]) -> V
         .and_then(|text| serde_json::from_str::<Value>(text).ok())
         .filter(|last| text_at(last, "/apiVersion") == kind.api_version());
     let Some(last) = last else { return conflicts.to_vec() };
-    if !typed::validate(kind.schema(), &last).is_empty() {
+    if !check::validate(kind.schema(), &last).is_empty() {
         return conflicts.to_vec();
     }
     let comparison = typed::compare(kind.schema(), &last, live);

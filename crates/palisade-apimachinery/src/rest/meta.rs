@@ -73,7 +73,8 @@ fn validate_finalizer_domains(object: &Value, errors: &mut Errors) {
 /// Warnings about finalizers of custom objects that may collide with those of others; only new ones count.
 #[must_use]
 pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let list = |object: &Value| object.get("metadata").map_or_else(Vec::new, |m| m.list("finalizers").to_vec());
+    let list =
+        |object: &Value| object.get("metadata").map_or_else(Vec::new, |m| m.list("finalizers").to_vec());
     let before = old.map_or_else(Vec::new, list);
     list(object)
         .iter()
