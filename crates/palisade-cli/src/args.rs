@@ -5,14 +5,20 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use palisade_model::compat::{Compat, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::{Compat, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR, VersionError};
 use palisade_policy::standards::level::{Level, Version};
 
 use crate::render::Output;
 
 /// Pod security for Kubernetes, from the manifest to the kernel.
 #[derive(Debug, Parser)]
-#[command(name = "palisade", version, about, propagate_version = true, max_term_width = 110)]
+#[command(
+    name = "palisade",
+    version,
+    about = "Pod security for Kubernetes, from the manifest to the kernel",
+    propagate_version = true,
+    max_term_width = 110
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -136,7 +142,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Kubelet on the node: v1.18 to v1.37 [default: as the API server]
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
     pub kubelet: Option<KubernetesVersion>,
     /// API server that takes the manifest: v1.19 to v1.37, or `designs` [default: v1.37]
     #[arg(long, value_name = "VERSION")]
@@ -151,7 +157,7 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub seccomp_default: bool,
     /// Output: table or json
-    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT")]
+    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
     pub output: ExplainFormat,
 }
 
@@ -242,6 +248,18 @@ impl std::str::FromStr for ApiVersion {
         } else {
             Err(format!("only v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are known, and `designs`"))
         }
+    }
+}
+
+/// The oldest kubelet that can be told of: the last one that knows seccomp annotations alone.
+const OLDEST_KUBELET: u16 = 18;
+
+fn kubelet_version(text: &str) -> Result<KubernetesVersion, String> {
+    let version: KubernetesVersion = text.parse().map_err(|error: VersionError| error.to_string())?;
+    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor) {
+        Ok(version)
+    } else {
+        Err(format!("only v1.{OLDEST_KUBELET} to v1.{NEWEST_MINOR} are known"))
     }
 }
 

@@ -167,9 +167,7 @@ impl Config {
             .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         let mut config: Self = toml::from_str(&text)
             .map_err(|source| ConfigError::Invalid { path: path.clone(), source: Box::new(source) })?;
-        let absolute = std::path::absolute(&path).unwrap_or(path);
-        config.folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
-        // Outputs stay where the user is, except those the file names.
+        config.folder = absolute(&path).parent().map(Path::to_owned).unwrap_or_default();
         Ok(config)
     }
 
@@ -194,15 +192,39 @@ impl Config {
     }
 
     fn matches(&self, patterns: &[String], path: &Path) -> bool {
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let absolute = absolute(path);
         let relative = absolute.strip_prefix(&self.folder).unwrap_or(&absolute);
         patterns.iter().any(|pattern| glob_matches(pattern, relative))
     }
 }
 
+/// The path from the root, by its words alone: nothing is asked of the disk, because this is done for every file.
+fn absolute(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
+        match component {
+            std::path::Component::ParentDir => {
+                plain.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
 fn closest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    here.ancestors().map(|folder| folder.join(FILE_NAME)).find(|path| path.is_file())
+    // Told as the user would: relative to where they are.
+    let mut up = PathBuf::new();
+    for _ in here.ancestors() {
+        let path = up.join(FILE_NAME);
+        if path.is_file() {
+            return Some(path);
+        }
+        up.push("..");
+    }
+    None
 }
 
 /// Whether a pattern names a path or one of its parents: `*` and `?` stay within a name, `**` spans folders, and a

@@ -95,6 +95,8 @@ pub struct Diagnostic {
     pub annotation: Option<FieldPath>,
     /// Which object of the file it is about.
     pub object: Option<ObjectId>,
+    /// What that object is called, if the file has several.
+    pub subject: Option<String>,
 }
 
 impl Diagnostic {
@@ -114,6 +116,7 @@ impl Diagnostic {
             fix: None,
             annotation: None,
             object: None,
+            subject: None,
         }
     }
 
@@ -273,7 +276,7 @@ mod tests {
     #[test]
     fn a_place_over_several_lines_is_shown_by_its_first() {
         let source = "a: |\r\n  b\r\n";
-        let label = Label::new(&LineIndex::new(source), source, Span::new(3, 10), "");
+        let label = Label::new(&LineIndex::new(source), source, Span::new(3, 9), "");
         assert_eq!(label.excerpt, Excerpt { text: "a: |".into(), start: 3, end: 4 });
         assert_eq!((label.end_line, label.end_column), (2, 4));
     }

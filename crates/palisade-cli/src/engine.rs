@@ -100,6 +100,20 @@ impl Progress {
         bar.set_position(done as u64);
     }
 
+    /// Whether a person watches, so that a bar may come at any time.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    /// Says something else; a bar in sight steps aside meanwhile.
+    pub fn around(&self, say: impl FnOnce()) {
+        match self.bar.as_ref().filter(|bar| !bar.is_hidden()) {
+            Some(bar) => bar.suspend(say),
+            None => say(),
+        }
+    }
+
     fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -138,6 +138,15 @@ pub fn discover(paths: &[PathBuf], excluded: impl Fn(&Path) -> bool) -> Found {
 }
 
 fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
+    // A search of `.` names what it finds as the user would.
+    let named = |path: &Path| {
+        let here = folder.as_os_str() == ".";
+        path.strip_prefix(".")
+            .ok()
+            .filter(|rest| here && !rest.as_os_str().is_empty())
+            .unwrap_or(path)
+            .to_owned()
+    };
     let walk = WalkDir::new(folder).follow_links(true).into_iter().filter_entry(|entry| {
         entry.depth() == 0 || (!is_hidden(entry.file_name().as_encoded_bytes()) && !excluded(entry.path()))
     });
@@ -145,7 +154,7 @@ fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
         match entry {
             Ok(entry) if entry.file_type().is_file() => {
                 if is_manifest(entry.path()) {
-                    found.inputs.push(Input::File(entry.into_path()));
+                    found.inputs.push(Input::File(named(entry.path())));
                 }
             }
             Ok(_) => {}
@@ -157,7 +166,7 @@ fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
                 if path.is_symlink() && !is_manifest(path) {
                     continue;
                 }
-                let name: Arc<str> = path.to_string_lossy().as_ref().into();
+                let name = Input::File(named(path)).name();
                 let error = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
                 found.problems.push(unreadable(&name, &error));
             }

@@ -5,11 +5,6 @@
 //! [`diagnostic::Diagnostic`]s. Every command is one file in [`commands`], every output format one in [`render`].
 //!
 //! Exit status: 0 clean, 1 findings, 2 usage or unreadable input, 3 could not complete.
-#![allow(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "this is the crate that touches the world; only the pure ones may not"
-)]
 
 pub mod args;
 pub mod commands;

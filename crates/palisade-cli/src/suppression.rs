@@ -192,10 +192,12 @@ impl Suppressions {
     }
 
     /// Takes the accepted findings away and says what is wrong with the exceptions. Returns how many were taken.
+    /// `in_force` tells whether a code can be found at all: an exception for a rule of another level is not unused.
     pub fn apply(
         self,
         findings: &mut Vec<Diagnostic>,
         today: Date,
+        in_force: impl Fn(&str) -> bool,
         file: &Arc<str>,
         source: &Source<'_>,
     ) -> usize {
@@ -220,7 +222,8 @@ impl Suppressions {
         });
         let suppressed = before - findings.len();
         for (suppression, used) in self.list.iter().zip(used) {
-            if let (false, Some(span)) = (used, suppression.span) {
+            let needless = !used && suppression.terms.codes.iter().any(|code| in_force(code));
+            if let (true, Some(span)) = (needless, suppression.span) {
                 let codes = suppression.terms.codes.join(", ");
                 findings.push(
                     Diagnostic::warning(

@@ -1,6 +1,6 @@
 //! `palisade check`: what is wrong with these manifests?
 
-use std::{borrow::Cow, error::Error as _, path::Path};
+use std::{borrow::Cow, collections::HashSet, error::Error as _, path::Path};
 
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
@@ -81,7 +81,10 @@ fn check(
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
     };
-    let found = discover(&args.input.paths, excluded);
+    let mut found = discover(&args.input.paths, excluded);
+    if mode == Mode::Fix || mode == Mode::FixStdin {
+        once(&mut found.inputs);
+    }
     if found.inputs.is_empty() && found.problems.is_empty() {
         terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
         return Exit::Input;
@@ -108,19 +111,18 @@ fn check(
     let progress = Progress::new(!args.quiet);
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
-        sinks.push(&answer.report, &fragments, &mut terminal.out);
-        if let Some(text) = &answer.stdout {
-            sinks.write(text, &mut terminal.out);
+        let silent =
+            answer.report.diagnostics.is_empty() && answer.said.is_empty() && answer.stdout.is_none();
+        if silent {
+            sinks.push(&answer.report, &fragments, &mut terminal.out);
+            return;
         }
-        if mode.needs_stdout() && mode != Mode::Diff {
-            let style = human::Style { color: terminal.err_color, width: None };
-            let mut left = String::new();
-            human::diagnostics(&answer.report.diagnostics, style, &mut left);
-            terminal.say_text(&left);
-        }
-        for line in answer.said.iter().filter(|line| !args.quiet || line.starts_with("error")) {
-            terminal.say(line);
-        }
+        progress.around(|| {
+            tell(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
+            if progress.is_watched() {
+                sinks.flush(&mut terminal.out);
+            }
+        });
         incomplete |= answer.incomplete;
     });
     let totals = match sinks.finish(&mut terminal.out) {
@@ -131,6 +133,39 @@ fn check(
         terminal.say(summary(&totals, settings.policy, mode));
     }
     if incomplete { Exit::Incomplete } else { exit(&totals) }
+}
+
+/// Everything there is to say about a file, each part where it belongs.
+fn tell(
+    answer: &Answer,
+    fragments: &[Fragment],
+    mode: Mode,
+    quiet: bool,
+    sinks: &mut Sinks,
+    terminal: &mut Terminal,
+) {
+    sinks.push(&answer.report, fragments, &mut terminal.out);
+    if let Some(text) = &answer.stdout {
+        sinks.write(text, &mut terminal.out);
+    }
+    if mode == Mode::FixStdin {
+        let style = human::Style { color: terminal.err_color, width: None };
+        let mut left = String::new();
+        human::diagnostics(&answer.report.diagnostics, style, &mut left);
+        terminal.say_text(&left);
+    }
+    for line in answer.said.iter().filter(|line| !quiet || line.starts_with("error")) {
+        terminal.say(line);
+    }
+}
+
+/// A file that several links lead to is fixed once.
+fn once(inputs: &mut Vec<Input>) {
+    let mut seen = HashSet::new();
+    inputs.retain(|input| match input {
+        Input::File(path) => path.canonicalize().map_or(true, |target| seen.insert(target)),
+        Input::Stdin => true,
+    });
 }
 
 /// What to do about findings.

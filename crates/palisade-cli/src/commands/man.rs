@@ -15,6 +15,7 @@ pub fn run(page: Option<&str>, terminal: &mut Terminal) -> Exit {
             terminal.say(format!("error: there is no command {page:?}"));
             return Exit::Input;
         };
+        // The name lives as long as the process, which ends with this page.
         command = found.clone().name(format!("palisade-{page}").leak() as &'static str);
     }
     let mut text = Vec::new();

@@ -9,14 +9,14 @@ use palisade_model::{
     profile::document::{self, KernelVersion, Lint, MAX_SIZE},
 };
 use palisade_policy::standards::level::LevelVersion;
-use palisade_yaml::{Document, Limits, NodeRef, Span, Step, View, parse};
+use palisade_yaml::{Document, Kind, Limits, NodeRef, ScalarStyle, Span, Step, View, parse};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
     Exit,
     args::ProfileCommand,
-    diagnostic::{Code, Diagnostic, Severity},
+    diagnostic::{Code, Diagnostic, Label, Severity},
     input::Input,
     judge::{FileReport, decode, yaml_problem},
     render::{Output, Renderer, Sinks, human},
@@ -58,8 +58,10 @@ struct Profile {
     key: Option<String>,
     /// The JSON as it is written or stored.
     text: String,
-    /// Where the text begins in the file.
+    /// The key of the ConfigMap.
     span: Span,
+    /// Where the lines of the text are in the file, if they are there as they are.
+    literal: Option<Span>,
 }
 
 /// The profiles of a text; a ConfigMap may hold several.
@@ -78,6 +80,7 @@ fn profiles(text: &str) -> Vec<Profile> {
                     key: Some(entry.key.into_owned()),
                     text: profile.to_owned(),
                     span: entry.key_node.span(),
+                    literal: literal(entry.value),
                 });
             }
         }
@@ -87,9 +90,30 @@ fn profiles(text: &str) -> Vec<Profile> {
         .iter()
         .any(|document| document.root().get("kind").and_then(NodeRef::as_str) == Some("ConfigMap"));
     if found.is_empty() && !is_config_map {
-        found.push(Profile { key: None, text: text.to_owned(), span: Span::at(0) });
+        found.push(Profile { key: None, text: text.to_owned(), span: Span::at(0), literal: None });
     }
     found
+}
+
+/// The span of a literal block scalar (`|`), whose lines are those of the text with indentation before them.
+fn literal(value: NodeRef<'_>) -> Option<Span> {
+    let node = value.target().node();
+    match &node.kind {
+        Kind::Scalar(scalar) if scalar.style == ScalarStyle::Literal => Some(node.span),
+        _ => None,
+    }
+}
+
+/// A place of the profile as a place of the file.
+fn outward(label: &Label, profile: &Profile, outer: &Source<'_>) -> Option<Label> {
+    let header = outer.lines().position(profile.literal?.start).line;
+    let line = outer.lines().line_span(header + label.line)?;
+    let inner = profile.text.lines().nth(label.line.checked_sub(1)?)?;
+    let indent = line.text(outer.text()).strip_suffix(inner)?.len();
+    let start = line.start + indent + label.excerpt.start;
+    let end = line.start + indent + label.excerpt.end;
+    // A very long line is cut in the excerpt, which then counts otherwise.
+    (label.excerpt.text == inner).then(|| outer.label(Span::new(start, end), label.text.clone()))
 }
 
 fn read(path: &Path) -> Result<(Arc<str>, String), Box<Diagnostic>> {
@@ -122,9 +146,12 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> FileReport {
         lint_profile(profile, kernel, &file, &mut report);
         if let Some(key) = &profile.key {
             for finding in report.diagnostics.iter_mut().skip(first) {
-                let inside = finding.at.take().map(|label| format!("line {} of ", label.line));
-                let place = format!("in {}the profile", inside.unwrap_or_default());
-                finding.at = Some(outer.label(profile.span, place));
+                let inside = finding.at.take();
+                finding.at =
+                    inside.as_ref().and_then(|label| outward(label, profile, &outer)).or_else(|| {
+                        let line = inside.map(|label| format!("line {} of ", label.line)).unwrap_or_default();
+                        Some(outer.label(profile.span, format!("in {line}the profile")))
+                    });
                 finding.path = Some(format!(
                     "data[{key}]{}",
                     finding.path.as_deref().map(|p| format!(".{p}")).unwrap_or_default()

@@ -79,6 +79,10 @@ fn seccomp_annotation(
         let really = match (field, of_pod) {
             (Some(field), _) => format!("the field decides: {}", field.kind),
             (None, Some(of_pod)) => format!("{who} runs with the pod's profile: {}", of_pod.kind),
+            (None, None) if name.is_none() => {
+                "containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default"
+                    .to_owned()
+            }
             (None, None) => format!("{who} runs Unconfined, unless the kubelet has --seccomp-default"),
         };
         finding = finding.because(format!("Kubernetes ignores seccomp annotations since v1.27; {really}"));
@@ -98,7 +102,7 @@ fn seccomp_annotation(
         format!("the seccomp annotation of {who} is deprecated since v1.19"),
     )
     .because(format!(
-        "{api} still copies it into the field when the pod is created; v1.27 and later ignore it"
+        "it is still copied into the field when a pod is created on {api}; v1.27 and later ignore it"
     ))
     .help(MIGRATE);
     Some(Diagnostic { container: name.map(str::to_owned), ..finding })
@@ -139,7 +143,7 @@ fn app_armor_annotation(
         context.file,
         format!("the AppArmor annotation of container \"{name}\" is deprecated since v1.30"),
     )
-    .because(format!("{} still copies it into the field when the pod is created", compat.api))
+    .because(format!("it is still copied into the field when a pod is created on {}", compat.api))
     .help(MIGRATE))
 }
 

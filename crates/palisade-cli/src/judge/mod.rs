@@ -8,7 +8,7 @@ mod problems;
 mod standards;
 mod words;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use jiff::civil::Date;
 use palisade_model::{
@@ -22,7 +22,11 @@ use palisade_model::{
     validation::validate_create,
     workload::{WorkloadKind, read_template},
 };
-use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
+use palisade_policy::standards::{
+    checks,
+    evaluator::{Evaluator, rules},
+    level::LevelVersion,
+};
 use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
@@ -64,6 +68,16 @@ impl Settings {
             severities: Vec::new(),
             today,
         }
+    }
+
+    /// Whether a finding of this code is possible: a rule of the standards must be one of the level and edition.
+    fn in_force(&self, code: &str) -> bool {
+        let Some(check) = code.strip_prefix("pss/").filter(|check| !check.ends_with('*')) else {
+            return true;
+        };
+        let edition = self.policy.version.clamp(self.evaluator.newest());
+        // A misspelt rule is never in force, and should be noticed.
+        checks::check(check).is_none() || rules(self.policy.level, edition).any(|(rule, _)| rule.id == check)
     }
 }
 
@@ -195,6 +209,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
             walk.object(&object);
         }
     }
+    name_subjects(&mut report);
     if !settings.severities.is_empty() {
         report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
             Some(Some(severity)) => {
@@ -206,10 +221,25 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
         });
     }
     if !suppressions.is_empty() {
-        report.suppressed = suppressions.apply(&mut report.diagnostics, settings.today, file, &source);
+        let in_force = |code: &str| settings.in_force(code);
+        report.suppressed =
+            suppressions.apply(&mut report.diagnostics, settings.today, in_force, file, &source);
     }
     report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     report
+}
+
+/// In a file of several objects a place alone does not say which of them is meant.
+fn name_subjects(report: &mut FileReport) {
+    if report.verdicts.len() < 2 {
+        return;
+    }
+    // A list may hold a whole cluster.
+    let titles: HashMap<&ObjectId, String> =
+        report.verdicts.iter().map(|verdict| (&verdict.id, verdict.title())).collect();
+    for finding in &mut report.diagnostics {
+        finding.subject = finding.object.as_ref().and_then(|object| titles.get(object).cloned());
+    }
 }
 
 pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {

@@ -82,6 +82,11 @@ fn draw(diagnostic: &Diagnostic, style: Style, text: &mut String) {
     } else {
         text.push('\n');
     }
+    if let Some(subject) = &diagnostic.subject {
+        let _ = write!(text, "{:gutter$} {frame}={frame:#} {bold}in{bold:#}: ", "");
+        push_clean(subject, text);
+        text.push('\n');
+    }
     let notes = diagnostic.because.iter().map(|reason| ("because", reason));
     for (name, message) in notes.chain(diagnostic.help.iter().map(|help| ("help", help))) {
         let _ = write!(text, "{:gutter$} {frame}={frame:#} {bold}{name}{bold:#}: ", "");
@@ -102,7 +107,10 @@ fn excerpt(label: &Label, mark: char, color: Ansi, gutter: usize, style: Style, 
     let part = |from: usize, to: usize| clean(line.get(from..to).unwrap_or_default());
     let (before, marked, after) = (part(0, *start), part(*start, *end), part(*end, line.len()));
     let room = style.width.map_or(usize::MAX, |width| width.saturating_sub(gutter + 3).max(NARROWEST));
-    let _ = write!(text, "{frame}{:>gutter$} |{frame:#} ", label.line);
+    let _ = write!(text, "{frame}{:>gutter$} |{frame:#}", label.line);
+    if !label.excerpt.text.is_empty() {
+        text.push(' ');
+    }
     // On a narrow terminal the end of the line goes first.
     let mut used = 0;
     for c in before.chars().chain(marked.chars()).chain(after.trim_end().chars()) {

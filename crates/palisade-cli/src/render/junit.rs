@@ -3,14 +3,17 @@
 //! An object that is denied, or has another error, is a failure; a file or document that cannot be judged is an
 //! error.
 
-use std::io::{self, Write};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
 
 use palisade_policy::standards::level::LevelVersion;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::human;
 use crate::{
-    diagnostic::{Diagnostic, Severity},
+    diagnostic::{Diagnostic, ObjectId, Severity},
     judge::FileReport,
 };
 
@@ -26,10 +29,12 @@ impl Default for Suites {
 impl Suites {
     pub(super) fn push(&mut self, report: &FileReport, policy: LevelVersion) {
         let mut suite = TestSuite::new(&*report.file);
+        let mut by_object: HashMap<Option<&ObjectId>, Vec<Diagnostic>> = HashMap::new();
+        for finding in report.diagnostics.iter().filter(|d| d.severity == Severity::Error) {
+            by_object.entry(finding.object.as_ref()).or_default().push(finding.clone());
+        }
         for verdict in &report.verdicts {
-            let of_object =
-                |d: &&Diagnostic| d.severity == Severity::Error && d.object.as_ref() == Some(&verdict.id);
-            let findings: Vec<_> = report.diagnostics.iter().filter(of_object).cloned().collect();
+            let findings = by_object.remove(&Some(&verdict.id)).unwrap_or_default();
             let mut status = TestCaseStatus::success();
             if !findings.is_empty() {
                 status = TestCaseStatus::non_success(NonSuccessKind::Failure);
@@ -48,8 +53,10 @@ impl Suites {
             case.set_classname(&*report.file);
             suite.add_test_case(case);
         }
-        let other = |d: &&Diagnostic| d.severity == Severity::Error && d.object.is_none();
-        for finding in report.diagnostics.iter().filter(other) {
+        // What is left is about the file, or about objects that could not be judged.
+        let mut others: Vec<Diagnostic> = by_object.into_values().flatten().collect();
+        others.sort_by(|a, b| a.order().cmp(&b.order()));
+        for finding in &others {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
             status.set_message(&*finding.summary).set_type(finding.code.as_str());
             status.set_description(described(std::slice::from_ref(finding)));

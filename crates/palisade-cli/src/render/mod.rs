@@ -1,7 +1,7 @@
 //! How findings are told: one file for each format.
 //!
 //! A file's part of the output is made by the worker that judged it ([`Renderer::fragment`], no state, any order);
-//! the parts are put together in the order of the files ([`Renderer::push`], [`Renderer::finish`]).
+//! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
 
 mod github;
 pub mod human;
@@ -281,6 +281,13 @@ impl Sinks {
     /// Writes something else to stdout.
     pub fn write(&mut self, text: &str, stdout: &mut dyn Write) {
         if let Err(error) = stdout.write_all(text.as_bytes()) {
+            self.trouble.get_or_insert(error);
+        }
+    }
+
+    /// Brings what was written so far before the eyes.
+    pub fn flush(&mut self, stdout: &mut dyn Write) {
+        if let Err(error) = stdout.flush() {
             self.trouble.get_or_insert(error);
         }
     }

@@ -1,1 +1,16 @@
-//! Black-box tests of the binary.
+//! Black-box tests of the binary: what a person types, reads and finds on disk.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail as well")]
+
+mod bad_input;
+mod command_line;
+mod configuration;
+mod explain;
+mod fix;
+mod fixtures;
+mod formats;
+mod human;
+mod migrate;
+mod profile;
+mod property;
+mod support;
+mod suppressions;

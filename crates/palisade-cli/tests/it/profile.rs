@@ -1,0 +1,122 @@
+//! `palisade profile`.
+
+use crate::support::Project;
+
+const PROFILE: &str = r#"{
+  "defaultAction": "SCMP_ACT_ERRNO",
+  "architectures": ["SCMP_ARCH_X86_64"],
+  "syscalls": [
+    {"names": ["read", "write", "execve", "exit_group"], "action": "SCMP_ACT_ALLOW"}
+  ]
+}
+"#;
+
+#[test]
+fn lint_points_into_the_file() {
+    let project = Project::new();
+    let bad = PROFILE
+        .replace("\"write\"", "\"wrote\"")
+        .replace("SCMP_ACT_ALLOW", "SCMP_ACT_ALOW")
+        .replace("SCMP_ARCH_X86_64", "X86_64");
+    project.file("good.json", PROFILE).file("bad.json", bad);
+    let run = project.run(&["profile", "lint", "good.json"]);
+    assert_eq!(run.to_string(), "exit status: 0");
+    insta::assert_snapshot!(project.run(&["profile", "lint", "good.json", "bad.json"]), @r#"
+    error[profile/unknown-architecture]: "X86_64" is not an architecture
+     --> bad.json:3:21
+      |
+    3 |   "architectures": ["X86_64"],
+      |                     ^^^^^^^^
+      = because: a container with this profile will not start
+
+    warning[profile/unknown-syscall]: there is no system call wrote: runtimes ignore it
+     --> bad.json:5:24
+      |
+    5 |     {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALOW"}
+      |                        ^^^^^^^
+      = because: the runtime takes it, but not as it was meant
+      = help: did you mean write?
+
+    error[profile/unknown-action]: "SCMP_ACT_ALOW" is not an action: no container can start with it
+     --> bad.json:5:68
+      |
+    5 |     {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALOW"}
+      |                                                                    ^^^^^^^^^^^^^^^
+      = because: a container with this profile will not start
+      = help: one of SCMP_ACT_ALLOW, SCMP_ACT_ERRNO, SCMP_ACT_KILL, SCMP_ACT_KILL_PROCESS, SCMP_ACT_KILL_THREAD, SCMP_ACT_LOG, SCMP_ACT_NOTIFY, SCMP_ACT_TRACE, SCMP_ACT_TRAP
+
+    exit status: 1
+    "#);
+}
+
+#[test]
+fn lint_knows_what_a_kernel_lacks() {
+    let project = Project::new();
+    project.file("p.json", PROFILE.replace("SCMP_ACT_ERRNO", "SCMP_ACT_KILL_PROCESS"));
+    assert_eq!(project.run(&["profile", "lint", "p.json", "--kernel", "5.10"]).status, 0);
+    let run = project.run(&["profile", "lint", "p.json", "--kernel", "4.9"]);
+    assert!(run.stdout.contains("SCMP_ACT_KILL_PROCESS"), "{run}");
+    assert_eq!(project.run(&["profile", "lint", "p.json", "--kernel", "new"]).status, 2);
+}
+
+#[test]
+fn lint_reads_config_maps() {
+    let project = Project::new();
+    let profile = PROFILE.replace("\"write\"", "\"wrote\"").replace('\n', "\n    ");
+    project.file("cm.yaml", format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  note: text\n  p.json: |\n    {profile}\n"));
+    insta::assert_snapshot!(project.run(&["profile", "lint", "cm.yaml"]), @r#"
+    warning[profile/unknown-syscall]: there is no system call wrote: runtimes ignore it
+      --> cm.yaml:11:28
+       |
+    11 |         {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALLOW"}
+       |                            ^^^^^^^
+       = because: the runtime takes it, but not as it was meant
+       = help: did you mean write?
+
+    exit status: 0
+    "#);
+}
+
+#[test]
+fn lint_of_something_else() {
+    let project = Project::new();
+    project
+        .file("a.json", "{\"defaultAction\": \"SCMP_ACT_ERRNO\",}")
+        .file("b.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n");
+    let run = project.run(&["profile", "lint", "a.json"]);
+    assert_eq!((run.codes(), run.status), (vec!["profile/not-json".to_owned()], 2), "{run}");
+    let run = project.run(&["profile", "lint", "b.yaml"]);
+    assert_eq!((run.codes(), run.status), (vec!["profile/none".to_owned()], 2), "{run}");
+    assert_eq!(project.run(&["profile", "lint", "none.json"]).status, 2);
+}
+
+#[test]
+fn diff_says_what_is_gained_and_lost() {
+    let project = Project::new();
+    project.file("old.json", PROFILE).file("new.json", PROFILE.replace("\"write\"", "\"mount\", \"ptrace\""));
+    insta::assert_snapshot!(project.run(&["profile", "diff", "old.json", "new.json"]), @r#"
+    + mount
+    + ptrace
+    - write
+    2 gained, 1 lost, 0 changed
+    exit status: 1
+    "#);
+    let run = project.run(&["profile", "diff", "old.json", "new.json", "--json"]);
+    assert_eq!(run.json()["lost"].to_string(), r#"["write"]"#);
+    assert_eq!(project.run(&["profile", "diff", "old.json", "old.json"]).status, 0);
+    assert_eq!(project.run(&["profile", "diff", "old.json", "none.json"]).status, 2);
+}
+
+#[test]
+fn hash_is_that_of_sha256sum() {
+    let project = Project::new();
+    project.file("empty", "").file("p.json", PROFILE);
+    let run = project.run(&["profile", "hash", "empty"]);
+    assert_eq!(run.stdout, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n");
+    let whole = project.run(&["profile", "hash", "p.json"]).stdout;
+    let indented = PROFILE.trim_end().replace('\n', "\n    ");
+    project.file("cm.yaml", format!("apiVersion: v1\nkind: ConfigMap\ndata:\n  p.json: |\n    {indented}\n"));
+    let inside = project.run(&["profile", "hash", "cm.yaml"]).stdout;
+    assert_eq!(inside.split_whitespace().next(), whole.split_whitespace().next(), "{inside}{whole}");
+    assert!(inside.ends_with("  cm.yaml/p.json\n"), "{inside}");
+}

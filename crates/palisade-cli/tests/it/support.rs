@@ -1,0 +1,153 @@
+//! A folder to work in, and the binary to run there.
+
+use std::{
+    fmt, fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A pod that the restricted level allows.
+pub(crate) const GOOD: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: good
+spec:
+  securityContext:
+    runAsNonRoot: true
+    seccompProfile:
+      type: RuntimeDefault
+  containers:
+    - name: web
+      image: nginx
+      securityContext:
+        allowPrivilegeEscalation: false
+        capabilities:
+          drop: [ALL]
+";
+
+/// A pod with one mistake at the baseline level.
+pub(crate) const PRIVILEGED: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: bad
+  namespace: shop
+spec:
+  containers:
+    - name: web
+      securityContext:
+        privileged: true
+";
+
+/// A folder with manifests.
+pub(crate) struct Project {
+    folder: TempDir,
+}
+
+impl Project {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A folder with one file, `pod.yaml`.
+    pub(crate) fn with(text: &str) -> Self {
+        let project = Self::new();
+        project.file("pod.yaml", text);
+        project
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        String::from_utf8(fs::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command.current_dir(self.folder.path()).env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        Run::of(self.command().args(arguments))
+    }
+
+    pub(crate) fn run_with_stdin(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Run {
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.as_ref().to_vec();
+        let writer = std::thread::spawn(move || {
+            let _ = stdin.write_all(&input);
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        Run::from(output)
+    }
+}
+
+/// What a run said, and how it ended.
+pub(crate) struct Run {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) status: i32,
+}
+
+impl Run {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command.output().unwrap().into()
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// The codes of the findings in a human report, in order.
+    pub(crate) fn codes(&self) -> Vec<String> {
+        let lines = self.stdout.lines().chain(self.stderr.lines());
+        lines
+            .filter(|line| line.starts_with("error[") || line.starts_with("warning["))
+            .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned()))
+            .collect()
+    }
+}
+
+impl From<std::process::Output> for Run {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            status: output.status.code().expect("ended by itself"),
+        }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.stdout)?;
+        f.write_str(&self.stderr)?;
+        write!(f, "exit status: {}", self.status)
+    }
+}
+
+/// Reference material that stands beside a checkout; tests that need it do nothing where it is not there.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
+    // A worktree may be a folder deeper than the main checkout.
+    let path = workspace.ancestors().skip(1).take(2).map(|parent| parent.join("shared").join(name));
+    path.into_iter().find(|path| path.is_dir())
+}
