@@ -7,6 +7,8 @@
 mod syntax;
 mod typed;
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use crate::go;
@@ -69,7 +71,7 @@ pub fn decode(kind: &Kind, body: &[u8], validation: FieldValidation) -> Result<D
         Ok(object) => object,
         Err(error) => return Err(header.error(kind, body, &syntax_error(body, &error.to_string()))),
     };
-    finish(kind, header, object, problems, Vec::new(), validation, body)
+    finish(kind, &header, object, problems, Vec::new(), validation, body)
 }
 
 /// Reads a body that was parsed already, from YAML; `duplicates` are the paths of fields that were there twice.
@@ -80,7 +82,7 @@ pub fn decode_value(
     validation: FieldValidation,
 ) -> Result<Decoded> {
     if let Body::Custom(custom) = &kind.body {
-        return custom.decode_value(kind, body, duplicates, validation);
+        return custom.decode_value(kind, body, &duplicates, validation);
     }
     let header = Header::of(&body);
     header.check(kind)?;
@@ -88,7 +90,7 @@ pub fn decode_value(
     let text = body.to_string();
     let object = read_typed(kind.schema(), body, &mut problems)
         .map_err(|error| header.error(kind, text.as_bytes(), &error.to_string()))?;
-    finish(kind, header, object, problems, duplicates, validation, text.as_bytes())
+    finish(kind, &header, object, problems, duplicates, validation, text.as_bytes())
 }
 
 /// Reads one object of a type (options, subresources) without checking `apiVersion` and `kind`.
@@ -104,7 +106,7 @@ pub fn decode_type(ty: TypeRef<'_>, version: KubeVersion, body: &[u8]) -> std::r
 
 fn finish(
     kind: &Kind,
-    header: Header,
+    header: &Header,
     object: Value,
     problems: Problems,
     duplicates: Vec<String>,
@@ -118,7 +120,7 @@ fn finish(
         duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
     strict.extend(problems.strict);
     // `null` decodes to an object with nothing set.
-    let mut object = if object.is_null() { kind.zero() } else { object };
+    let mut object = if object.is_null() { kind.zero().clone() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
     let warnings = settle(strict, validation, |list| {
@@ -193,15 +195,14 @@ fn read_header(kind: &Kind, body: &[u8]) -> Result<Header> {
         ))),
     };
     // Duplicate keys are legal here and the last one counts; serde's derive refuses them, so a map is read then.
-    let raw = match serde_json::from_slice::<Raw>(body) {
-        Ok(raw) => raw,
-        Err(_) => {
-            let mut value: Value = serde_json::from_slice(body)
-                .map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
-            Raw {
-                api_version: value.get_mut("apiVersion").map(Value::take),
-                kind: value.get_mut("kind").map(Value::take),
-            }
+    let raw = if let Ok(raw) = serde_json::from_slice::<Raw>(body) {
+        raw
+    } else {
+        let mut value: Value =
+            serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
+        Raw {
+            api_version: value.get_mut("apiVersion").map(Value::take),
+            kind: value.get_mut("kind").map(Value::take),
         }
     };
     Ok(Header { api_version: text(raw.api_version, "apiVersion")?, kind: text(raw.kind, "kind")? })
@@ -294,8 +295,11 @@ pub fn summarize(body: &[u8]) -> String {
         None => "<empty>".into(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
         Some(_) => {
-            let hex: String = head.iter().map(|b| format!("{b:02x}")).collect();
-            format!("{hex}{more}")
+            let mut hex = String::with_capacity(2 * head.len() + more.len());
+            for byte in head {
+                let _ = write!(hex, "{byte:02x}");
+            }
+            hex + more
         }
     }
 }

@@ -7,12 +7,12 @@
 //! # The way of a request
 //!
 //! ```text
-//! create  bytes ─Kind::decode─► Decoded ─Kind::default─► ─apply::on_update─► (mutating admission)
+//! create  bytes ─Kind::decode─► Kind::default ─rest::on_create_request─► apply::on_update ─► (mutating admission)
 //!               ─rest::before_create─► (validating admission) ─► store
 //! update  bytes ─Kind::decode─► Kind::default ─apply::on_update─► (mutating admission) ─rest::before_update─► store
 //! patch   live + bytes ─patch::patch─► Decoded ─Kind::default─► apply::on_update ─► as update
 //! apply   live + bytes ─apply::apply─► object ─Kind::default─► (mutating admission) ─rest::before_update─► store
-//! list    selector::LabelSelector, selector::FieldSelector; table::table for `as=Table`
+//! list    selector::LabelSelector and selector::FieldSelector, table::table for `as=Table`
 //! ```
 //!
 //! Upstream records managed fields *before* mutating admission, so what admission adds belongs to nobody; keep the
@@ -21,22 +21,23 @@
 //! # Signatures, in short
 //!
 //! ```text
-//! scheme::Scheme::new(KubeVersion) -> Scheme;  .kinds() .by_resource(group, version, plural) .by_kind(..)
-//! crd::kinds(&crd_object, KubeVersion) -> Vec<Arc<Kind>>               one Kind per served version
-//! crd::names_accepted / crd::established(&mut crd_object, now)        what the CRD controllers do
+//! Scheme::new(KubeVersion) -> Scheme;  .kinds() .by_resource(group, version, plural) .by_kind(group, version, kind)
+//! crd::kinds(&definition, KubeVersion) -> Vec<Arc<Kind>>               one Kind for each served version
+//! crd::establish::establish(&Kind, &definition, now) -> Value          what the CRD controllers do
 //! Kind::decode(&[u8], FieldValidation) -> Result<Decoded { object, warnings }>
 //! Kind::decode_value(Value, duplicates, FieldValidation)               the same from YAML
-//! Kind::default(&mut Value);  Kind::zero() -> Value
-//! patch::patch(&Kind, live: &Value, PatchType, body: &[u8], FieldValidation) -> Result<Decoded>
+//! Kind::default(&mut Value);  Kind::zero() -> &Value
+//! patch::patch(&Kind, live, PatchType, body, FieldValidation) -> Result<Decoded>;  patch::untyped(live, PatchType, body)
 //! apply::on_update(&Kind, live: Option<&Value>, new: &mut Value, &Manager { name, subresource, now })
-//! apply::apply(&Kind, live: Option<&Value>, body: Value, &Manager, force) -> Result<Value>
-//! rest::before_create(&Kind, &mut Value, &CreateContext, &Extra) -> Result<Vec<String>>   (warnings)
-//! rest::before_update(&Kind, &mut Value, old: &Value, subresource: &str, &Extra) -> Result<Vec<String>>
-//! selector::LabelSelector::parse(&str) -> Result<_>;  .matches(&Value /* object */)
-//! selector::FieldSelector::parse(&Kind, &str) -> Result<_>;  .matches(&Kind, &Value)
-//! table::table(&Kind, items: &[&Value], IncludeObject, now, list_meta) -> Value
-//! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &Scale) -> Result<Value>
-//! openapi::v2(kinds) -> Value;  openapi::v3(kinds, group, version) -> Value
+//! apply::apply(&Kind, live: Option<&Value>, config: &Value, &Manager, force) -> Result<Value>
+//! rest::on_create_request(&Kind, &mut Value, namespace);  rest::check_name(&Value, name, namespace)
+//! rest::before_create(&Kind, &mut Value, &CreateContext, &Extra) -> Result<Vec<String>>            (warnings)
+//! rest::before_update(&Kind, &mut Value, old, subresource, &Extra) -> Result<Vec<String>>
+//! kinds::pod::admission::{default_tolerations, default_priority}       what upstream's plugins add to pods
+//! selector::LabelSelector::parse(&str);  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
+//! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
+//! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>
+//! openapi::v2(kinds, version) -> Value;  openapi::v3_paths(kinds);  openapi::v3(kinds, path, version) -> Option<Value>
 //! ```
 //!
 //! # Rooms

@@ -59,17 +59,14 @@ pub fn get(kind: &Kind, object: &Value) -> Value {
     let mut status = Map::new();
     let current = at(object, &paths.status).and_then(Value::as_i64).unwrap_or(0);
     status.insert("replicas".into(), current.into());
-    let selector = match &paths.selector {
-        Some(path) => {
-            JsonPath::parse(path).first(object).and_then(Value::as_str).unwrap_or_default().to_owned()
-        }
-        None => {
-            let selector = object.pointer("/spec/selector").unwrap_or(&empty);
-            if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {
-                LabelSelector::from_object(selector).to_string()
-            } else {
-                LabelSelector::from_labels(selector).to_string()
-            }
+    let selector = if let Some(path) = &paths.selector {
+        JsonPath::parse(path).first(object).and_then(Value::as_str).unwrap_or_default().to_owned()
+    } else {
+        let selector = object.pointer("/spec/selector").unwrap_or(&empty);
+        if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {
+            LabelSelector::from_object(selector).to_string()
+        } else {
+            LabelSelector::from_labels(selector).to_string()
         }
     };
     if !selector.is_empty() {
@@ -100,19 +97,19 @@ pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) ->
     if !version.is_empty() && version != stored {
         return Err(Status::modified(kind.resource_name(), name));
     }
-    let paths = paths(kind);
+    let Paths { spec: replicas_path, .. } = paths(kind);
     let mut new = object.clone();
-    let before = at(object, &paths.spec).cloned();
-    put(&mut new, &paths.spec, replicas.into());
+    let before = at(object, &replicas_path).cloned();
+    put(&mut new, &replicas_path, replicas.into());
     if before.as_ref().and_then(Value::as_i64) != Some(replicas) {
-        let mut managed = Managed::decode(object).unwrap_or_default();
-        let path: Vec<Element> = paths.spec.iter().cloned().map(Element::Field).collect();
+        let mut owners = Managed::decode(object).unwrap_or_default();
+        let element: Vec<Element> = replicas_path.iter().cloned().map(Element::Field).collect();
         let mut set = FieldSet::new();
-        set.insert(&path);
-        for entry in &mut managed.entries {
+        set.insert(&element);
+        for entry in &mut owners.entries {
             entry.set = entry.set.difference(&set);
         }
-        managed.drop_empty();
+        owners.drop_empty();
         let entry = Entry {
             manager: if manager.name.is_empty() { "unknown".into() } else { manager.name.to_owned() },
             operation: Operation::Update,
@@ -122,11 +119,11 @@ pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) ->
             time: None,
             set,
         };
-        match managed.entries.iter_mut().find(|known| known.is(&entry)) {
+        match owners.entries.iter_mut().find(|known| known.is(&entry)) {
             Some(known) => known.set = std::mem::take(&mut known.set).union(&entry.set),
-            None => managed.entries.push(entry),
+            None => owners.entries.push(entry),
         }
-        managed.encode(&mut new);
+        owners.encode(&mut new);
     }
     Ok(new)
 }

@@ -2,7 +2,7 @@
 //!
 //! Leaves to others: what is done with objects of a kind; the methods here only lead there.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
 
@@ -43,6 +43,8 @@ pub struct Kind {
     /// The release rules come from.
     pub emulated: KubeVersion,
     pub(crate) body: Body,
+    /// What [`Kind::zero`] returns, made once.
+    pub(crate) zero: OnceLock<Value>,
 }
 
 /// Where a kind's rules come from.
@@ -134,11 +136,11 @@ impl Kind {
 
     /// An object with nothing set, as Go encodes it: what a create is compared with for managed fields.
     #[must_use]
-    pub fn zero(&self) -> Value {
-        match &self.body {
+    pub fn zero(&self) -> &Value {
+        self.zero.get_or_init(|| match &self.body {
             Body::Builtin(builtin) => builtin.schema().zero(self.emulated),
             Body::Custom(_) => Value::Object(serde_json::Map::new()),
-        }
+        })
     }
 }
 

@@ -4,6 +4,10 @@
 //! `sigs.k8s.io/structured-merge-diff/merge` and `k8s.io/apimachinery/pkg/util/managedfields`.
 //! Leaves to others: defaulting and validation of the result.
 
+// Manager, managers and managed fields are the words of the design.
+#![allow(clippy::similar_names)]
+
+mod check;
 mod managed;
 pub(crate) mod set;
 mod typed;
@@ -44,10 +48,9 @@ impl ResetFields {
     /// Nothing is left alone.
     pub const NONE: Self = Self::Exclude(&[]);
 
-    fn filter(self, set: &FieldSet) -> FieldSet {
+    fn filter(self, set: &mut FieldSet) {
         match self {
-            Self::Exclude([]) => set.clone(),
-            Self::Exclude(paths) => set.recursive_difference(&FieldSet::of_fields(paths)),
+            Self::Exclude(paths) => paths.iter().for_each(|path| set.remove_below(path)),
             Self::Include(prefixes) => {
                 let mut out = FieldSet::new();
                 set.for_each(&mut |path| {
@@ -70,18 +73,15 @@ impl ResetFields {
                         out.insert(path);
                     }
                 });
-                out
+                *set = out;
             }
         }
     }
 
     fn filter_comparison(self, comparison: &mut Comparison) {
-        if matches!(self, Self::Exclude([])) {
-            return;
-        }
-        comparison.added = self.filter(&comparison.added);
-        comparison.modified = self.filter(&comparison.modified);
-        comparison.removed = self.filter(&comparison.removed);
+        self.filter(&mut comparison.added);
+        self.filter(&mut comparison.modified);
+        self.filter(&mut comparison.removed);
     }
 }
 
@@ -117,16 +117,9 @@ fn without_managed_fields(object: &mut Value) -> Option<Value> {
 /// Records who owns what after a create, update or patch: `new` (canonical, defaulted, before admission) gets its
 /// `managedFields`. `live` is the stored object, or `None` on create.
 pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
-    let empty;
-    let live_object = match live {
-        Some(live) => live,
-        None => {
-            empty = kind.zero();
-            &empty
-        }
-    };
+    let live_object = live.unwrap_or_else(|| kind.zero());
     let sent = without_managed_fields(new);
-    let managed = starting_point(live_object, sent, manager.subresource, new);
+    let managed = starting_point(live_object, sent, manager.subresource);
     if managed.entries.is_empty() && live.is_some() {
         // Nobody ever tracked this object (or the client reset it): keep it that way until the first apply.
         return;
@@ -136,7 +129,7 @@ pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &M
 }
 
 /// The entries to start from: what the client sent back, else what is stored; an explicit reset empties them.
-fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mut Value) -> Managed {
+fn starting_point(live: &Value, sent: Option<Value>, subresource: &str) -> Managed {
     let stored = || Managed::decode(live).unwrap_or_default();
     if !subresource.is_empty() {
         return stored();
@@ -156,7 +149,6 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mu
     probe.insert("managedFields".into(), sent);
     let mut wrapper = Map::new();
     wrapper.insert("metadata".into(), Value::Object(probe));
-    let _ = new;
     match Managed::decode(&Value::Object(wrapper)) {
         Ok(managed) if !managed.entries.is_empty() => managed,
         _ => stored(),
@@ -165,20 +157,18 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str, new: &mu
 
 fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager: &Manager<'_>) -> Managed {
     let reset = kind.reset_fields(manager.subresource);
-    let live_bare;
-    // The live object's own managed fields are an atomic leaf below metadata, which is stripped anyway; no need to cut.
-    let old = {
-        live_bare = live;
-        live_bare
-    };
-    let mut comparison = typed::compare(kind.schema(), old, new);
+    // The live object's own managed fields are a leaf nobody owns, so there is no need to cut them out.
+    let mut comparison = typed::compare(kind.schema(), live, new);
     reset.filter_comparison(&mut comparison);
-    let changed = comparison.modified.union(&comparison.added);
+    let mut changed = comparison.modified;
+    changed.add(comparison.added);
     for entry in &mut managed.entries {
-        entry.set = entry.set.difference(&changed).difference(&comparison.removed);
+        entry.set.subtract(&changed);
+        entry.set.subtract(&comparison.removed);
     }
     managed.drop_empty();
-    let own = reset.filter(&changed).difference(stripped());
+    let mut own = changed;
+    own.subtract(stripped());
     if !own.is_empty() {
         let entry = Entry {
             manager: if manager.name.is_empty() { "unknown".into() } else { manager.name.to_owned() },
@@ -190,7 +180,7 @@ fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager
         };
         match managed.entries.iter_mut().find(|known| known.is(&entry)) {
             Some(known) => {
-                known.set = std::mem::take(&mut known.set).union(&entry.set);
+                known.set.add(entry.set);
                 known.time = entry.time;
             }
             None => managed.entries.push(entry),
@@ -212,7 +202,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value> {
     check_config(kind, config)?;
-    let problems = typed::validate(kind.schema(), config);
+    let problems = check::validate(kind.schema(), config);
     if !problems.is_empty() {
         let list = match problems.as_slice() {
             [one] => one.clone(),
@@ -222,21 +212,15 @@ pub fn apply(
             }
         };
         return Err(Status::unknown_error(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {list}",
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {list}",
             text_at(config, "/metadata/namespace"),
             text_at(config, "/metadata/name"),
-            kind.api_version(),
+            kind.group,
+            kind.version,
             kind.kind,
         )));
     }
-    let empty;
-    let live_object = match live {
-        Some(live) => live,
-        None => {
-            empty = kind.zero();
-            &empty
-        }
-    };
+    let live_object = live.unwrap_or_else(|| kind.zero());
     let managed = Managed::decode(live_object)
         .map_err(|why| Status::unknown_error(format!("failed to decode managed fields: {why}")))?;
     let mut bare = live_object.clone();
@@ -244,7 +228,7 @@ pub fn apply(
     let managed = if managed.entries.is_empty() && live.is_some() {
         let before =
             Manager { name: "before-first-apply", subresource: manager.subresource, now: manager.now };
-        updated(kind, &kind.zero(), &bare, managed, &before)
+        updated(kind, kind.zero(), &bare, managed, &before)
     } else {
         managed
     };
@@ -312,8 +296,9 @@ fn applied(
         api_version: kind.api_version(),
         subresource: manager.subresource.to_owned(),
         time: None,
-        set: reset.filter(&typed::to_field_set(schema, config)),
+        set: typed::to_field_set(schema, config),
     };
+    reset.filter(&mut entry.set);
     let last = managed.entries.iter().position(|known| known.is(&entry)).map(|at| managed.entries.remove(at));
     entry.time = last.as_ref().and_then(|last| last.time.clone());
     let merged = match &last {
@@ -323,7 +308,8 @@ fn applied(
     // Compare with the live object for conflicts, as an update would.
     let mut comparison = typed::compare(schema, live, &merged);
     reset.filter_comparison(&mut comparison);
-    let changed = comparison.modified.union(&comparison.added);
+    let mut changed = comparison.modified;
+    changed.add(comparison.added);
     let mut conflicts = Vec::new();
     for other in &managed.entries {
         other.set.intersection(&changed).for_each(&mut |path| conflicts.push((other.clone(), path.to_vec())));
@@ -332,9 +318,10 @@ fn applied(
         return Err(Failure::Conflicts(conflicts));
     }
     for other in &mut managed.entries {
-        other.set = other.set.difference(&changed).difference(&comparison.removed);
+        other.set.subtract(&changed);
+        other.set.subtract(&comparison.removed);
     }
-    entry.set = entry.set.difference(stripped());
+    entry.set.subtract(stripped());
     let mut object = merged;
     let canonical_live = {
         let mut copy = live.clone();
@@ -379,7 +366,7 @@ fn not_allowed(kind: &Kind, live: &Value, conflicts: &[(Entry, set::Path)]) -> V
         .and_then(|text| serde_json::from_str::<Value>(text).ok())
         .filter(|last| text_at(last, "/apiVersion") == kind.api_version());
     let Some(last) = last else { return conflicts.to_vec() };
-    if !typed::validate(kind.schema(), &last).is_empty() {
+    if !check::validate(kind.schema(), &last).is_empty() {
         return conflicts.to_vec();
     }
     let comparison = typed::compare(kind.schema(), &last, live);

@@ -119,35 +119,42 @@ fn is_empty(value: Option<&Value>) -> bool {
 
 /// Compares two objects of a type.
 pub(crate) fn compare(of: TypeRef<'_>, old: &Value, new: &Value) -> Comparison {
-    let mut out = Comparison::default();
-    let mut path = Path::new();
-    compare_at(of, Some(old), Some(new), &mut path, &mut out);
-    out
+    let mut below = Comparison::default();
+    compare_at(of, Some(old), Some(new), &mut below);
+    below
 }
 
-fn compare_at(
-    of: TypeRef<'_>,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    path: &mut Path,
-    out: &mut Comparison,
-) {
+/// What happened to a value itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    None,
+    Added,
+    Modified,
+    Removed,
+}
+
+/// Compares two values; what changed below them goes into `below`.
+fn compare_at(of: TypeRef<'_>, old: Option<&Value>, new: Option<&Value>, below: &mut Comparison) -> Change {
     let leaf = match (old, new) {
-        (Some(old), Some(new)) if same_shape(of, old, new) => descend(of, Some(old), Some(new), path, out),
         // The two look different (only possible where the type is unknown): a change as a whole.
-        (Some(_), Some(_)) => true,
-        (Some(old), None) => descend(of, Some(old), None, path, out),
-        (None, Some(new)) => descend(of, None, Some(new), path, out),
-        (None, None) => return,
+        (Some(old), Some(new)) if !same_shape(of, old, new) => true,
+        (None, None) => return Change::None,
+        _ => descend(of, old, new, below),
     };
     match (old, new) {
-        (None, _) => out.added.insert(path),
-        (_, None) => out.removed.insert(path),
-        (Some(old), Some(new)) => {
-            if leaf && old != new {
-                out.modified.insert(path);
-            }
-        }
+        (None, _) => Change::Added,
+        (_, None) => Change::Removed,
+        (Some(old), Some(new)) if leaf && old != new => Change::Modified,
+        _ => Change::None,
+    }
+}
+
+impl Comparison {
+    /// Puts the comparison of a member or item in.
+    fn put(&mut self, change: Change, below: Self, element: impl Fn() -> Element) {
+        self.added.put(&element, change == Change::Added, below.added);
+        self.modified.put(&element, change == Change::Modified, below.modified);
+        self.removed.put(&element, change == Change::Removed, below.removed);
     }
 }
 
@@ -156,13 +163,7 @@ fn same_shape(of: TypeRef<'_>, old: &Value, new: &Value) -> bool {
 }
 
 /// Walks into objects and lists; true if the value is a leaf.
-fn descend(
-    of: TypeRef<'_>,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    path: &mut Path,
-    out: &mut Comparison,
-) -> bool {
+fn descend(of: TypeRef<'_>, old: Option<&Value>, new: Option<&Value>, out: &mut Comparison) -> bool {
     let Some(sample) = new.filter(|v| !v.is_null()).or(old) else { return true };
     let shape = shape(of, sample);
     if matches!(shape, Shape::Leaf) || (is_empty(old) && is_empty(new)) {
@@ -174,15 +175,20 @@ fn descend(
             let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
             for key in zip_keys(old, new) {
                 let Some(member) = shape.member(key) else { continue };
-                path.push(Element::Field(key.clone()));
-                compare_at(member, old.and_then(|m| m.get(key)), new.and_then(|m| m.get(key)), path, out);
-                path.pop();
+                let mut below = Comparison::default();
+                let change = compare_at(
+                    member,
+                    old.and_then(|m| m.get(key)),
+                    new.and_then(|m| m.get(key)),
+                    &mut below,
+                );
+                out.put(change, below, || Element::Field(key.clone()));
             }
             false
         }
         Shape::List { item, list } => {
             let (old, new) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
-            compare_lists(item, list, old, new, path, out);
+            compare_lists(item, list, old, new, out);
             false
         }
     }
@@ -211,63 +217,62 @@ fn compare_lists(
     list: &ListType,
     old: Option<&Vec<Value>>,
     new: Option<&Vec<Value>>,
-    path: &mut Path,
     out: &mut Comparison,
 ) {
-    let index = |values: Option<&'_ Vec<Value>>| -> Vec<(Element, Vec<usize>)> {
-        let mut seen: Vec<(Element, Vec<usize>)> = Vec::new();
-        for (at, value) in values.into_iter().flatten().enumerate() {
-            let Ok(element) = item_element(item, list, value) else { continue };
-            match seen.iter_mut().find(|(known, _)| *known == element) {
-                Some((_, places)) => places.push(at),
-                None => seen.push((element, vec![at])),
-            }
-        }
-        seen
-    };
-    let (left, right) = (index(old), index(new));
-    let get = |values: Option<&'_ Vec<Value>>, at: usize| values.and_then(|v| v.get(at)).cloned();
-    let no_places = Vec::new();
-    let all = left
-        .iter()
-        .map(|(e, _)| e)
-        .chain(right.iter().map(|(e, _)| e).filter(|e| !left.iter().any(|(known, _)| known == *e)));
-    for element in all {
-        let places = |side: &'_ [(Element, Vec<usize>)]| {
-            side.iter().find(|(e, _)| e == element).map(|(_, places)| places.clone())
+    let (left, right) = (index(item, list, old), index(item, list, new));
+    let none: &[&Value] = &[];
+    let only_right = right.iter().filter(|(e, _)| !left.iter().any(|(known, _)| known == e));
+    for (element, _) in left.iter().chain(only_right) {
+        let find = |side: &'_ [(Element, Vec<&'_ Value>)]| -> Option<usize> {
+            side.iter().position(|(e, _)| e == element)
         };
-        let (l, r) = (
-            places(&left).unwrap_or_else(|| no_places.clone()),
-            places(&right).unwrap_or_else(|| no_places.clone()),
-        );
-        path.push(element.clone());
-        match (l.as_slice(), r.as_slice()) {
-            ([] | [_], [] | [_]) => {
-                let old = l.first().and_then(|at| old.and_then(|v| v.get(*at)));
-                let new = r.first().and_then(|at| new.and_then(|v| v.get(*at)));
-                compare_at(item, old, new, path, out);
-            }
+        let l = find(&left).map_or(none, |at| left[at].1.as_slice());
+        let r = find(&right).map_or(none, |at| right[at].1.as_slice());
+        let mut below = Comparison::default();
+        let change = match (l, r) {
+            ([] | [_], [] | [_]) => compare_at(item, l.first().copied(), r.first().copied(), &mut below),
             ([_, _, ..], [_, _, ..]) => {
-                let same = l.len() == r.len() && l.iter().zip(&r).all(|(a, b)| get(old, *a) == get(new, *b));
-                if !same {
-                    out.modified.insert(path);
+                if l == r {
+                    Change::None
+                } else {
+                    Change::Modified
                 }
             }
             ([_, _, ..], rest) => {
-                if let Some(at) = rest.first() {
-                    compare_at(item, None, new.and_then(|v| v.get(*at)), path, out);
+                // The repeated items go, and a single one comes in their place.
+                if let Some(value) = rest.first() {
+                    compare_at(item, None, Some(value), &mut below);
+                    out.added.put(|| element.clone(), true, std::mem::take(&mut below.added));
                 }
-                out.removed.insert(path);
+                Change::Removed
             }
-            (rest, [_, _, ..]) => {
-                if let Some(at) = rest.first() {
-                    compare_at(item, old.and_then(|v| v.get(*at)), None, path, out);
+            (rest, _) => {
+                if let Some(value) = rest.first() {
+                    compare_at(item, Some(value), None, &mut below);
+                    out.removed.put(|| element.clone(), true, std::mem::take(&mut below.removed));
                 }
-                out.added.insert(path);
+                Change::Added
             }
-        }
-        path.pop();
+        };
+        out.put(change, below, || element.clone());
     }
+}
+
+/// The items of a list by their element; an element that is there twice has several.
+fn index<'v>(
+    item: TypeRef<'_>,
+    list: &ListType,
+    values: Option<&'v Vec<Value>>,
+) -> Vec<(Element, Vec<&'v Value>)> {
+    let mut seen: Vec<(Element, Vec<&'v Value>)> = Vec::new();
+    for value in values.into_iter().flatten() {
+        let Ok(element) = item_element(item, list, value) else { continue };
+        match seen.iter_mut().find(|(known, _)| *known == element) {
+            Some((_, values)) => values.push(value),
+            None => seen.push((element, vec![value])),
+        }
+    }
+    seen
 }
 
 /// Every field an object sets.
@@ -483,128 +488,5 @@ pub(crate) fn remove_items(of: TypeRef<'_>, value: &Value, remove: &FieldSet) ->
             if out.is_empty() { Value::Null } else { Value::Array(out) }
         }
         _ => Value::Null,
-    }
-}
-
-/// Checks an applied object against the schema; errors are upstream's, `.path: why`.
-pub(crate) fn validate(of: TypeRef<'_>, value: &Value) -> Vec<String> {
-    let mut errors = Vec::new();
-    let mut path = Path::new();
-    validate_at(of, value, &mut path, &mut errors);
-    errors
-}
-
-fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec<String>) {
-    let mut fail = |path: &Path, why: String| errors.push(format!("{}: {why}", super::set::path_text(path)));
-    match (&of.ty.kind, value) {
-        (_, Value::Null) | (TypeKind::Any, _) => {}
-        (TypeKind::Struct { .. }, Value::Object(map)) => {
-            let Some(s) = of.as_struct() else { return };
-            for (key, value) in map {
-                path.push(Element::Field(key.clone()));
-                match s.field(key) {
-                    Some(field) => validate_at(of.with(&field.ty), value, path, errors),
-                    None if s.preserve_unknown => {}
-                    None => {
-                        errors.push(format!("{}: field not declared in schema", super::set::path_text(path)));
-                        path.pop();
-                        return;
-                    }
-                }
-                path.pop();
-            }
-        }
-        (TypeKind::Map { item, .. }, Value::Object(map)) => {
-            for (key, value) in map {
-                path.push(Element::Field(key.clone()));
-                validate_at(of.with(item), value, path, errors);
-                path.pop();
-            }
-        }
-        (TypeKind::List { item, list }, Value::Array(items)) => {
-            let item = of.with(item);
-            let mut seen: Vec<Element> = Vec::new();
-            for (at, value) in (0i64..).zip(items) {
-                let element = if *list == ListType::Atomic {
-                    Element::Index(at)
-                } else {
-                    match item_element(item, list, value) {
-                        Ok(element) => element,
-                        Err(why) => {
-                            errors.push(format!("{}: element {at}: {why}", super::set::path_text(path)));
-                            return;
-                        }
-                    }
-                };
-                if seen.contains(&element) {
-                    errors.push(format!(
-                        "{}: duplicate entries for key {element}",
-                        super::set::path_text(path)
-                    ));
-                }
-                path.push(element.clone());
-                validate_at(item, value, path, errors);
-                path.pop();
-                seen.push(element);
-            }
-        }
-        (TypeKind::Struct { .. } | TypeKind::Map { .. }, other) => {
-            fail(path, format!("expected map, got &{{{}}}", crate::go::display(other)));
-        }
-        (TypeKind::List { .. }, other) => {
-            fail(path, format!("expected list, got &{{{}}}", crate::go::display(other)));
-        }
-        (TypeKind::String | TypeKind::Bytes | TypeKind::Time | TypeKind::MicroTime, other) => {
-            if !other.is_string() {
-                fail(
-                    path,
-                    format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)),
-                );
-            }
-        }
-        (TypeKind::Bool, other) => {
-            if !other.is_boolean() {
-                fail(path, format!("expected boolean, got &{{{}}}", crate::go::display(other)));
-            }
-        }
-        (TypeKind::Int(_) | TypeKind::Float, other) => {
-            if !other.is_number() {
-                fail(path, format!("expected numeric (int or float), got {}", go_type(other)));
-            }
-        }
-        (TypeKind::Quantity | TypeKind::IntOrString, other) => {
-            if other.is_array() || other.is_object() {
-                fail(path, format!("expected any scalar, got &{{{}}}", crate::go::display(other)));
-            }
-        }
-        (TypeKind::SchemaOr, _) => {}
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::String(text) => crate::go::quote(text),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_syntax).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Object(map) => {
-            let items: Vec<String> =
-                map.iter().map(|(k, v)| format!("{}:{}", crate::go::quote(k), go_syntax(v))).collect();
-            format!("map[string]interface {{}}{{{}}}", items.join(", "))
-        }
-        other => other.to_string(),
     }
 }

@@ -111,6 +111,7 @@ pub fn kinds(definition: &Value, version: KubeVersion) -> Vec<Arc<Kind>> {
                 subresources,
                 emulated: version,
                 body: Body::Custom(Box::new(custom)),
+                zero: std::sync::OnceLock::new(),
             })
         })
         .collect()
@@ -227,7 +228,7 @@ impl CustomKind {
         &self,
         kind: &Kind,
         body: Value,
-        duplicates: Vec<String>,
+        duplicates: &[String],
         validation: FieldValidation,
     ) -> Result<Decoded> {
         let strict = duplicates.iter().map(|path| format!("duplicate field {}", go::quote(path))).collect();
@@ -357,8 +358,8 @@ impl CustomKind {
     }
 
     pub(crate) fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
-        self.validate_header(kind, object, errors);
-        meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
+        Self::validate_header(kind, object, errors);
+        meta::validate_general(object, kind.namespaced, NameRule::Subdomain, errors);
         validate::validate(&self.root, object, errors);
         validate::list_types(&self.root, object, errors);
         self.validate_scale(object, errors);
@@ -372,14 +373,14 @@ impl CustomKind {
         _subresource: &str,
         errors: &mut Errors,
     ) {
-        self.validate_header(kind, new, errors);
-        meta::validate_update(new, old, errors);
+        Self::validate_header(kind, new, errors);
+        meta::validate_general_update(new, old, errors);
         validate::validate(&self.root, new, errors);
         validate::list_types(&self.root, new, errors);
         self.validate_scale(new, errors);
     }
 
-    fn validate_header(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
+    fn validate_header(kind: &Kind, object: &Value, errors: &mut Errors) {
         let (api_version, name) = (object.text("apiVersion"), object.text("kind"));
         if name != kind.kind {
             errors.invalid(&Path::Root("kind"), name, format!("must be {}", kind.kind));

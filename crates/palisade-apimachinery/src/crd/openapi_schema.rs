@@ -9,7 +9,7 @@ use crate::rest::path::Get;
 
 /// One level of an `openAPIV3Schema`.
 #[derive(Debug, Default)]
-pub struct JsonSchema {
+pub(crate) struct JsonSchema {
     pub(crate) kind: String,
     pub(crate) format: String,
     pub(crate) properties: BTreeMap<String, JsonSchema>,

@@ -2,6 +2,8 @@
 //!
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting}`.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::JsonSchema;
@@ -53,7 +55,7 @@ fn prune_at(
             let Some(inner) = &schema.items else { return };
             for (at, item) in items.iter_mut().enumerate() {
                 let length = path.len();
-                path.push_str(&format!("[{at}]"));
+                let _ = write!(path, "[{at}]");
                 prune_at(inner, item, inner.embedded_resource, path, unknown);
                 path.truncate(length);
             }

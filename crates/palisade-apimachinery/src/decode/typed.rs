@@ -4,7 +4,7 @@
 //! and every unknown or duplicate field.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -74,7 +74,9 @@ impl Problems {
                         Step::Index(_) => "",
                     });
                 }
-                Step::Index(at) => path.push_str(&format!("[{at}]")),
+                Step::Index(at) => {
+                    let _ = write!(path, "[{at}]");
+                }
             }
         }
         if !path.is_empty() {
@@ -146,13 +148,13 @@ fn conversion_error(found: &str, ty: &Type) -> String {
 }
 
 /// Reads a value of type `of`; the result is canonical, problems are noted on the side.
-pub(crate) fn read_typed<'de, D: Deserializer<'de>>(
+pub(crate) fn read_typed<'de, D>(
     of: TypeRef<'_>,
     input: D,
     problems: &mut Problems,
 ) -> Result<Value, D::Error>
 where
-    D: EndOfInput,
+    D: Deserializer<'de> + EndOfInput,
 {
     let value = Seed { of, problems }.deserialize(input)?;
     Ok(value)
@@ -231,19 +233,16 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         Ok(Value::Null)
     }
 
-    fn visit_i64<E>(self, n: i64) -> Result<Value, E> {
-        number(self, n.into())
+    fn visit_i64<E>(mut self, n: i64) -> Result<Value, E> {
+        Ok(number(&mut self, &n.into()))
     }
 
-    fn visit_u64<E>(self, n: u64) -> Result<Value, E> {
-        number(self, n.into())
+    fn visit_u64<E>(mut self, n: u64) -> Result<Value, E> {
+        Ok(number(&mut self, &n.into()))
     }
 
-    fn visit_f64<E>(self, n: f64) -> Result<Value, E> {
-        match Number::from_f64(n) {
-            Some(n) => number(self, n),
-            None => Ok(Value::Null),
-        }
+    fn visit_f64<E>(mut self, n: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(n).map_or(Value::Null, |n| number(&mut self, &n)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
@@ -345,28 +344,28 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
 const QUANTITY_FORMAT: &str = "unable to parse quantity's suffix";
 
-fn number<E>(seed: Seed<'_, '_>, n: Number) -> Result<Value, E> {
+fn number(seed: &mut Seed<'_, '_>, n: &Number) -> Value {
     match &seed.of.ty.kind {
-        TypeKind::Any | TypeKind::Float => return Ok(Value::Number(n)),
+        TypeKind::Any | TypeKind::Float => return Value::Number(n.clone()),
         TypeKind::Int(bits) => {
             let fits = match n.as_i64() {
                 Some(whole) => *bits == 64 || i32::try_from(whole).is_ok(),
                 None => false,
             };
             if fits {
-                return Ok(Value::Number(n));
+                return Value::Number(n.clone());
             }
             let found = format!("number {n}");
             seed.problems.mismatch(&found, seed.of.ty, seed.of);
         }
         TypeKind::IntOrString => {
             if n.as_i64().is_some_and(|whole| i32::try_from(whole).is_ok()) {
-                return Ok(Value::Number(n));
+                return Value::Number(n.clone());
             }
             seed.problems.refuse(format!("json: cannot unmarshal number {n} into Go value of type int32"));
         }
         TypeKind::Quantity => match Quantity::parse(&n.to_string()) {
-            Ok(quantity) => return Ok(Value::String(quantity.to_string())),
+            Ok(quantity) => return Value::String(quantity.to_string()),
             Err(error) => seed.problems.refuse(error.to_string()),
         },
         TypeKind::Time | TypeKind::MicroTime => {
@@ -374,7 +373,7 @@ fn number<E>(seed: Seed<'_, '_>, n: Number) -> Result<Value, E> {
         }
         _ => seed.problems.mismatch("number", seed.of.ty, seed.of),
     }
-    Ok(Value::Null)
+    Value::Null
 }
 
 fn read_struct<'de, A: MapAccess<'de>>(
@@ -415,7 +414,7 @@ fn read_struct<'de, A: MapAccess<'de>>(
         }
         object.insert(field.name.to_string(), value);
     }
-    for field in &s.fields {
+    for field in s.written_unset() {
         if !object.contains_key(&*field.name)
             && let Some(zero) = field.zero_value(of, version)
         {

@@ -203,6 +203,6 @@ mod tests {
     #[test]
     fn prints_maps_like_go() {
         assert_eq!(display(&json!({"b": [1, "x"], "a": null})), "map[a:<nil> b:[1 x]]");
-        assert_eq!(super::json(&json!({"b": "<", "a": 1})), r#"{"a":1,"b":"\u003c"}"#);
+        assert_eq!(json(&json!({"b": "<", "a": 1})), r#"{"a":1,"b":"\u003c"}"#);
     }
 }

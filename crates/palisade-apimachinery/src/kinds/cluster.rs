@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::{
-    Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section,
-    set_default, set_generation,
+    Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, set_default,
+    set_generation,
 };
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
@@ -24,9 +24,6 @@ pub(crate) static NODE: Strategy = Strategy {
             && let Some(map) = status.as_object_mut()
         {
             map.insert("allocatable".into(), capacity);
-        }
-        if let Some(spec) = section(object, "spec") {
-            let _ = spec;
         }
     },
     prepare_create: no_prepare_create,
@@ -66,6 +63,8 @@ pub(crate) static NODE: Strategy = Strategy {
     },
 };
 
+const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
 fn validate_taints(object: &Value, errors: &mut Errors) {
     let metadata = Path::Root("metadata");
     let list_at = metadata.field("taints");
@@ -79,7 +78,6 @@ fn validate_taints(object: &Value, errors: &mut Errors) {
         if !messages.is_empty() {
             errors.invalid(&at.field("value"), value, messages.join(";"));
         }
-        const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if effect.is_empty() {
             errors.required(&at.field("effect"), "");
         } else if !EFFECTS.contains(&effect) {
@@ -260,11 +258,7 @@ fn validate_webhooks(object: &Value, _: &Kind, errors: &mut Errors) {
             errors.invalid(
                 &at.field("timeoutSeconds"),
                 seconds,
-                if seconds > 30 {
-                    "the timeout value must be between 1 and 30 seconds"
-                } else {
-                    "the timeout value must be between 1 and 30 seconds"
-                },
+                "the timeout value must be between 1 and 30 seconds",
             );
         }
         let config = webhook.get("clientConfig").unwrap_or(&Value::Null);

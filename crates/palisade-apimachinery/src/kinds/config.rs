@@ -244,16 +244,12 @@ fn validate_secret(object: &Value, _: &Kind, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => validate_docker(object, ".dockerconfigjson", errors),
-        "kubernetes.io/basic-auth" => {
-            if !has("username") && !has("password") {
-                errors.required(&at.key("username"), "");
-                errors.required(&at.key("password"), "");
-            }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.required(&at.key("username"), "");
+            errors.required(&at.key("password"), "");
         }
-        "kubernetes.io/ssh-auth" => {
-            if !has("ssh-privatekey") {
-                errors.required(&at.key("ssh-privatekey"), "");
-            }
+        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => {
+            errors.required(&at.key("ssh-privatekey"), "");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {

@@ -33,7 +33,7 @@ pub(crate) static DEFINITION: Strategy = Strategy {
         validate_spec(object, kind, errors);
     },
     validate_update: |new, old, subresource, kind, errors| {
-        meta::validate_update(new, old, errors);
+        meta::validate_general_update(new, old, errors);
         if subresource == "status" {
             return;
         }
@@ -113,7 +113,7 @@ fn add_stored_version(object: &mut Value) {
 const SPEC: Path<'static> = Path::Root("spec");
 
 fn validate_name(object: &Value, errors: &mut Errors) {
-    meta::validate(object, false, NameRule::Subdomain, errors);
+    meta::validate_general(object, false, NameRule::Subdomain, errors);
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = text("/metadata/name");
     if !name.is_empty() && name != format!("{}.{}", text("/spec/names/plural"), text("/spec/group")) {
@@ -122,7 +122,7 @@ fn validate_name(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn joined(at: &Path<'_>, value: &str, messages: names::Messages, prefix: &str, errors: &mut Errors) {
+fn joined(at: &Path<'_>, value: &str, messages: &[String], prefix: &str, errors: &mut Errors) {
     if !messages.is_empty() {
         errors.invalid(at, value, format!("{prefix}{}", messages.join(",")));
     }
@@ -135,7 +135,7 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
     if group.is_empty() {
         errors.required(&SPEC.field("group"), "");
     } else if !names::dns1123_subdomain(group).is_empty() {
-        joined(&SPEC.field("group"), group, names::dns1123_subdomain(group), "", errors);
+        joined(&SPEC.field("group"), group, &names::dns1123_subdomain(group), "", errors);
     } else if !group.contains('.') {
         errors.invalid(&SPEC.field("group"), group, "should be a domain with at least one dot");
     }
@@ -159,7 +159,7 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
     for (i, version) in versions.iter().enumerate() {
         let at = versions_at.index(i);
         let name = version.text("name");
-        joined(&at.field("name"), name, names::dns1035_label(name), "", errors);
+        joined(&at.field("name"), name, &names::dns1035_label(name), "", errors);
         if !shared && let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             let schema_at = at.field("schema");
             structural::validate(schema, &schema_at.field("openAPIV3Schema"), errors);
@@ -195,7 +195,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
     for field in ["plural", "singular"] {
         let name = given.text(field);
         if !name.is_empty() {
-            joined(&at.field(field), name, names::dns1035_label(name), "", errors);
+            joined(&at.field(field), name, &names::dns1035_label(name), "", errors);
         }
     }
     for field in ["kind", "listKind"] {
@@ -205,7 +205,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
             joined(
                 &at.field(field),
                 name,
-                messages,
+                &messages,
                 "may have mixed case, but should otherwise match: ",
                 errors,
             );
@@ -214,7 +214,7 @@ fn validate_names(given: &Value, errors: &mut Errors) {
     for field in ["shortNames", "categories"] {
         for (i, name) in given.list(field).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            joined(&at.field(field).index(i), name, names::dns1035_label(name), "", errors);
+            joined(&at.field(field).index(i), name, &names::dns1035_label(name), "", errors);
         }
     }
     let kind = given.text("kind");

@@ -102,6 +102,7 @@ impl Builtin {
             subresources: self.subresources.to_vec(),
             emulated: version,
             body: Body::Builtin(self),
+            zero: std::sync::OnceLock::new(),
         }
     }
 }
@@ -119,7 +120,7 @@ impl Kind {
     /// Brings an edited object into canonical form.
     pub fn canonicalize(&self, object: &mut Value) {
         if let Body::Builtin(_) = &self.body {
-            self.schema().canonicalize(object, self.emulated);
+            self.schema().canonicalize(object, self.emulated, false);
         }
     }
 }
@@ -130,6 +131,9 @@ pub(crate) fn default(builtin: &Builtin, object: &mut Value, version: KubeVersio
 
 /// Warnings a write gives about the object itself, apart from the security rules of pods.
 pub(crate) fn warnings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
+    if kind.is_custom() && kind.emulated.at_least(31) {
+        return meta::finalizer_warnings(object, old);
+    }
     match kind.kind.as_str() {
         "Pod" if kind.group.is_empty() => pod::warnings::of_pod(object, old, kind.emulated),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" if kind.group == "apps" => {
@@ -155,9 +159,9 @@ pub fn storage_key(kind: &Kind, namespace: &str, name: &str) -> String {
         ("", "endpoints") => "services/endpoints".to_owned(),
         ("", "services") => "services/specs".to_owned(),
         ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("" | "apps" | "batch", plural) => plural.to_owned(),
-        ("rbac.authorization.k8s.io", plural) => plural.to_owned(),
-        ("coordination.k8s.io", plural) => plural.to_owned(),
+        ("" | "apps" | "batch" | "rbac.authorization.k8s.io" | "coordination.k8s.io", plural) => {
+            plural.to_owned()
+        }
         ("events.k8s.io", _) => "events".to_owned(),
         (group, plural) => format!("{group}/{plural}"),
     };

@@ -4,6 +4,7 @@
 //! upstream's messages contain its output.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 /// The unified diff of two texts, with three lines of context and no file names.
 pub(crate) fn unified(old: &str, new: &str) -> String {
@@ -11,7 +12,7 @@ pub(crate) fn unified(old: &str, new: &str) -> String {
     let mut out = String::new();
     for group in groups(&operations(&a, &b), 3) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        out.push_str(&format!("@@ -{} +{} @@\n", range(first.a.0, last.a.1), range(first.b.0, last.b.1)));
+        let _ = writeln!(out, "@@ -{} +{} @@", range(first.a.0, last.a.1), range(first.b.0, last.b.1));
         for op in &group {
             if op.equal {
                 a[op.a.0..op.a.1].iter().for_each(|line| push(&mut out, ' ', line));

@@ -9,7 +9,7 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         ("", "Secret") => "Confidential data that pods read.",
         ("", "ServiceAccount") => "An identity for the processes of a pod.",
         ("", "Node") => "A machine that runs pods.",
-        ("", "Event") | ("events.k8s.io", "Event") => "Something that happened to an object.",
+        ("" | "events.k8s.io", "Event") => "Something that happened to an object.",
         ("", "PodTemplate") => "A pattern for pods.",
         ("", "ReplicationController") => "Keeps a number of pods running; ReplicaSets replaced it.",
         ("", "Binding") => "Assigns a pod to a node.",

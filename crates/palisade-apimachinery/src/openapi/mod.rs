@@ -218,7 +218,7 @@ impl Writer {
                 if let Some(default) = &field.default {
                     map.insert("default".into(), default.clone());
                 }
-                self.extensions(&field.ty, field.merge_key.as_deref(), field.strategy, map);
+                Self::extensions(&field.ty, field.merge_key.as_deref(), field.strategy, map);
             }
             properties.insert(field.name.to_string(), property);
             if field.required {
@@ -243,7 +243,6 @@ impl Writer {
     }
 
     fn extensions(
-        &self,
         ty: &Type,
         merge_key: Option<&str>,
         strategy: crate::schema::PatchStrategy,

@@ -214,9 +214,9 @@ mod tests {
 
     use super::*;
 
-    fn run(document: Value, patch: Value) -> Option<Value> {
+    fn run(document: &Value, patch: &Value) -> Option<Value> {
         let body = patch.to_string();
-        apply(&document, body.as_bytes(), FieldValidation::Warn).ok().map(|(value, _)| value)
+        apply(document, body.as_bytes(), FieldValidation::Warn).ok().map(|(value, _)| value)
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             (json!([{"op": "test", "path": "/a/none"}]), Some(json!([1, 2]))),
             (json!([{"op": "frob", "path": "/a"}]), None),
         ] {
-            let result = run(document.clone(), patch.clone());
+            let result = run(&document, &patch);
             assert_eq!(result.map(|d| d["a"]["b"].clone()), expected, "{patch}");
         }
     }

@@ -86,14 +86,13 @@ pub fn patch(
 
 /// Applies a JSON or merge patch to a document that is no kind of its own (`Scale`).
 pub fn untyped(live: &Value, patch_type: PatchType, body: &[u8]) -> Result<Value> {
-    match patch_type {
-        PatchType::Json => json::apply(live, body, FieldValidation::Ignore).map(|(value, _)| value),
-        _ => {
-            let (patch, _) = merge::read(body, FieldValidation::Warn)?;
-            let mut patched = live.clone();
-            merge::apply(&mut patched, patch);
-            Ok(patched)
-        }
+    if patch_type == PatchType::Json {
+        json::apply(live, body, FieldValidation::Ignore).map(|(value, _)| value)
+    } else {
+        let (patch, _) = merge::read(body, FieldValidation::Warn)?;
+        let mut patched = live.clone();
+        merge::apply(&mut patched, patch);
+        Ok(patched)
     }
 }
 

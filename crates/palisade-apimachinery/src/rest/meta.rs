@@ -39,8 +39,60 @@ impl NameRule {
     }
 }
 
-/// Checks the metadata of an object.
+/// Checks the metadata of an object of a built-in kind: the general rules, and that finalizers without a domain are
+/// those Kubernetes knows.
 pub fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
+    validate_general(object, namespaced, rule, errors);
+    validate_finalizer_domains(object, errors);
+}
+
+/// Checks how metadata of a built-in kind changed.
+pub fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_general_update(new, old, errors);
+    validate_finalizer_domains(new, errors);
+}
+
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
+fn validate_finalizer_domains(object: &Value, errors: &mut Errors) {
+    let Some(meta) = object.get("metadata") else { return };
+    let at = Path::Root("metadata");
+    let list_at = at.field("finalizers");
+    for (i, finalizer) in meta.list("finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+            errors.invalid(
+                &list_at.index(i),
+                name,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
+        }
+    }
+}
+
+/// Warnings about finalizers of custom objects that may collide with those of others; only new ones count.
+#[must_use]
+pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let list =
+        |object: &Value| object.get("metadata").map_or_else(Vec::new, |m| m.list("finalizers").to_vec());
+    let before = old.map_or_else(Vec::new, list);
+    list(object)
+        .iter()
+        .filter(|f| !before.contains(f))
+        .filter_map(Value::as_str)
+        .filter(|name| !name.contains('/') && !STANDARD_FINALIZERS.contains(name))
+        .map(|name| {
+            format!(
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name including a path (/) to avoid \
+                 accidental conflicts with other finalizer writers",
+                crate::go::quote(name)
+            )
+        })
+        .collect()
+}
+
+/// Checks what holds for the metadata of every object.
+pub fn validate_general(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
     let at = Path::Root("metadata");
@@ -72,8 +124,8 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut E
     validate_managed_fields(meta, &at, errors);
 }
 
-/// Checks how metadata changed.
-pub fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+/// Checks what holds for changes of the metadata of every object.
+pub fn validate_general_update(new: &Value, old: &Value, errors: &mut Errors) {
     let empty = Value::Null;
     let (new, old) = (new.get("metadata").unwrap_or(&empty), old.get("metadata").unwrap_or(&empty));
     let at = Path::Root("metadata");

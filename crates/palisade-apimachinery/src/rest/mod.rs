@@ -132,7 +132,7 @@ pub fn before_create(
     errors.list.extend(extra.errors.iter().cloned());
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if errors.list.is_empty() {
-        meta::validate(object, kind.namespaced, meta::NameRule::PathSegment, &mut errors);
+        meta::validate_general(object, kind.namespaced, meta::NameRule::PathSegment, &mut errors);
     }
     if !errors.list.is_empty() {
         return Err(Status::invalid(kind.kind_name(), name, &errors.list, kind.emulated));
@@ -186,8 +186,8 @@ pub fn before_update(
         carry(object, old, "deletionGracePeriodSeconds", false);
     }
     let mut errors = Errors::new(kind.emulated);
-    meta::validate(object, kind.namespaced, meta::NameRule::PathSegment, &mut errors);
-    meta::validate_update(object, old, &mut errors);
+    meta::validate_general(object, kind.namespaced, meta::NameRule::PathSegment, &mut errors);
+    meta::validate_general_update(object, old, &mut errors);
     match &kind.body {
         Body::Builtin(builtin) => {
             (builtin.strategy.validate_update)(object, old, subresource, kind, &mut errors);
@@ -222,15 +222,11 @@ fn carry(object: &mut Value, old: &Value, field: &str, always: bool) {
 
 /// The form the object has after a trip through storage.
 fn settle(kind: &Kind, object: &mut Value) {
-    kind.canonicalize(object);
-    if let Body::Builtin(builtin) = &kind.body
-        && builtin.stored_as_protobuf()
-    {
-        kind.schema().store_round_trip(object);
-        if kind.group == "batch" {
-            // Reading back sets defaults again, and a job's labels default to those it was prepared with.
-            kind.default(object);
-        }
+    let Body::Builtin(builtin) = &kind.body else { return };
+    kind.schema().canonicalize(object, kind.emulated, builtin.stored_as_protobuf());
+    if kind.group == "batch" {
+        // Reading back sets defaults again, and a job's labels default to those it was prepared with.
+        kind.default(object);
     }
 }
 

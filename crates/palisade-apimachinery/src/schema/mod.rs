@@ -37,6 +37,8 @@ pub struct Struct {
     pub fields: Vec<Field>,
     /// Indices into `fields`, sorted by field name.
     by_name: Vec<u16>,
+    /// Indices of the fields Go may write although nothing is set; few structs have more than one or two.
+    written: Vec<u16>,
 }
 
 /// A field of a [`Struct`].
@@ -161,13 +163,19 @@ impl Struct {
         let count = u16::try_from(fields.len()).unwrap_or(u16::MAX);
         let mut by_name: Vec<u16> = (0..count).collect();
         by_name.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
-        Self { name, atomic, preserve_unknown: false, fields, by_name }
+        let written = (0..count).filter(|at| fields[usize::from(*at)].may_be_written_unset()).collect();
+        Self { name, atomic, preserve_unknown: false, fields, by_name, written }
     }
 
     /// The field of that JSON name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.position(name).map(|at| &self.fields[at])
+    }
+
+    /// The fields Go may write although nothing is set.
+    pub(crate) fn written_unset(&self) -> impl Iterator<Item = &Field> {
+        self.written.iter().map(|at| &self.fields[usize::from(*at)])
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {

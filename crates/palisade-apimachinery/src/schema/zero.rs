@@ -9,6 +9,17 @@ use super::{Field, Struct, Type, TypeKind, TypeRef};
 use crate::version::KubeVersion;
 
 impl Field {
+    /// Whether there is a release in which [`Self::zero_value`] is something.
+    pub(super) fn may_be_written_unset(&self) -> bool {
+        if self.ty.pointer {
+            return !self.omit_empty;
+        }
+        match self.ty.kind {
+            TypeKind::Struct { .. } | TypeKind::Time | TypeKind::MicroTime | TypeKind::Any => true,
+            _ => !self.omit_empty,
+        }
+    }
+
     /// Whether Go writes the field when nothing was set, and as what.
     pub(crate) fn zero_value(&self, of: TypeRef<'_>, version: KubeVersion) -> Option<Value> {
         if !self.exists_in(version) {
@@ -73,7 +84,7 @@ impl Struct {
     /// The fields Go writes for a zero value.
     pub(crate) fn zero_fields(&self, of: TypeRef<'_>, version: KubeVersion) -> Map<String, Value> {
         let mut object = Map::new();
-        for field in &self.fields {
+        for field in self.written_unset() {
             if let Some(value) = field.zero_value(of, version) {
                 object.insert(field.name.to_string(), value);
             }
@@ -94,7 +105,10 @@ impl TypeRef<'_> {
 
     /// Brings a value that is already well typed into the form Go writes: empty values that `omitempty` drops are
     /// dropped, missing ones that are always written are added. Functions that edit objects call this once at the end.
-    pub fn canonicalize(self, value: &mut Value, version: KubeVersion) {
+    ///
+    /// With `stored`, what a protobuf round trip through storage does is done as well: empty lists and maps become
+    /// `null`.
+    pub fn canonicalize(self, value: &mut Value, version: KubeVersion, stored: bool) {
         match (&self.ty.kind, value) {
             (TypeKind::Struct { .. }, Value::Object(object)) => {
                 let Some(s) = self.as_struct() else { return };
@@ -105,10 +119,13 @@ impl TypeRef<'_> {
                     if value.is_null() && is_plain_struct {
                         *value = Value::Object(Map::new());
                     }
-                    self.with(&field.ty).canonicalize(value, version);
+                    if stored && is_empty_collection(&field.ty, value) {
+                        *value = Value::Null;
+                    }
+                    self.with(&field.ty).canonicalize(value, version, stored);
                     !field.omits(value)
                 });
-                for field in &s.fields {
+                for field in s.written_unset() {
                     if !object.contains_key(&*field.name)
                         && let Some(zero) = field.zero_value(self, version)
                     {
@@ -120,7 +137,7 @@ impl TypeRef<'_> {
                 if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. })
                 {
                     for value in items {
-                        self.with(item).canonicalize(value, version);
+                        self.with(item).canonicalize(value, version, stored);
                     }
                 }
             }
@@ -128,42 +145,20 @@ impl TypeRef<'_> {
                 if matches!(item.kind, TypeKind::Struct { .. } | TypeKind::List { .. } | TypeKind::Map { .. })
                 {
                     for value in map.values_mut() {
-                        self.with(item).canonicalize(value, version);
+                        self.with(item).canonicalize(value, version, stored);
                     }
                 }
             }
             _ => {}
         }
     }
+}
 
-    /// What a protobuf round trip through storage does to the canonical form: empty lists and maps become `null`.
-    pub fn store_round_trip(self, value: &mut Value) {
-        match (&self.ty.kind, value) {
-            (TypeKind::Struct { .. }, Value::Object(object)) => {
-                let Some(s) = self.as_struct() else { return };
-                for (key, value) in object.iter_mut() {
-                    let Some(field) = s.field(key) else { continue };
-                    let empty = match &*value {
-                        Value::Array(items) => items.is_empty(),
-                        Value::Object(map) => map.is_empty() && matches!(field.ty.kind, TypeKind::Map { .. }),
-                        _ => false,
-                    };
-                    if empty {
-                        *value = Value::Null;
-                    } else {
-                        self.with(&field.ty).store_round_trip(value);
-                    }
-                }
-            }
-            (TypeKind::List { item, .. }, Value::Array(items)) => {
-                if matches!(item.kind, TypeKind::Struct { .. }) {
-                    for value in items {
-                        self.with(item).store_round_trip(value);
-                    }
-                }
-            }
-            _ => {}
-        }
+fn is_empty_collection(ty: &Type, value: &Value) -> bool {
+    match (&ty.kind, value) {
+        (TypeKind::List { .. }, Value::Array(items)) => items.is_empty(),
+        (TypeKind::Map { .. }, Value::Object(map)) => map.is_empty(),
+        _ => false,
     }
 }
 
@@ -203,7 +198,7 @@ mod tests {
         let pod = of("core.PodSpec", &mut ty);
         let mut spec = json!({"containers": [{"name": "c", "stdin": false, "args": []}], "hostNetwork": false,
                               "shareProcessNamespace": false, "nodeSelector": {}, "hostUsers": null});
-        pod.canonicalize(&mut spec, KubeVersion::LATEST);
+        pod.canonicalize(&mut spec, KubeVersion::LATEST, false);
         assert_eq!(
             spec,
             json!({"containers": [{"name": "c", "resources": {}}], "shareProcessNamespace": false})

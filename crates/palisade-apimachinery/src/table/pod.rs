@@ -41,7 +41,7 @@ pub(super) fn cells(pod: &Value, clock: Clock) -> Vec<Value> {
     let total = spec.list("containers").len() + sidecars;
     let mut reason = status.text("phase").to_owned();
     if !status.text("reason").is_empty() {
-        reason = status.text("reason").to_owned();
+        status.text("reason").clone_into(&mut reason);
     }
     if let Some(scheduled) = status.list("conditions").iter().find(|c| c.text("type") == "PodScheduled")
         && scheduled.text("reason") == "SchedulingGated"
@@ -99,7 +99,7 @@ pub(super) fn cells(pod: &Value, clock: Clock) -> Vec<Value> {
             last_restart = last_restart.max(finished(container));
             let waiting = state(container, "waiting").map_or("", |w| w.text("reason"));
             if !waiting.is_empty() {
-                reason = waiting.to_owned();
+                waiting.clone_into(&mut reason);
             } else if let Some(terminated) = state(container, "terminated") {
                 reason = match terminated.text("reason") {
                     "" => exit_text(terminated),

@@ -364,8 +364,8 @@ fn job(object: &Value, spec: &Value, name: Value, age: Value, clock: Clock) -> V
 
 fn node(object: &Value, meta: &Value, spec: &Value, name: Value, age: Value) -> Vec<Value> {
     let empty = Value::Null;
-    let status = object.get("status").unwrap_or(&empty);
-    let ready = status.list("conditions").iter().find(|c| c.text("type") == "Ready");
+    let observed = object.get("status").unwrap_or(&empty);
+    let ready = observed.list("conditions").iter().find(|c| c.text("type") == "Ready");
     let mut states = vec![match ready {
         Some(c) if c.text("status") == "True" => "Ready",
         Some(_) => "NotReady",
@@ -386,11 +386,11 @@ fn node(object: &Value, meta: &Value, spec: &Value, name: Value, age: Value) -> 
     roles.dedup();
     let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
     let address = |kind: &str| -> Value {
-        let found = status.list("addresses").iter().find(|a| a.text("type") == kind);
+        let found = observed.list("addresses").iter().find(|a| a.text("type") == kind);
         found.map_or("<none>", |a| a.text("address")).into()
     };
     let info = |field: &str| -> Value {
-        let text = status.get("nodeInfo").map_or("", |i| i.text(field));
+        let text = observed.get("nodeInfo").map_or("", |i| i.text(field));
         if text.is_empty() { "<unknown>".into() } else { text.into() }
     };
     vec![
@@ -398,7 +398,7 @@ fn node(object: &Value, meta: &Value, spec: &Value, name: Value, age: Value) -> 
         states.join(",").into(),
         roles.into(),
         age,
-        status.get("nodeInfo").map_or("", |i| i.text("kubeletVersion")).into(),
+        observed.get("nodeInfo").map_or("", |i| i.text("kubeletVersion")).into(),
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),

@@ -99,12 +99,11 @@ impl Server {
         let kind = &target.kind;
         let method = request["method"].as_str()?;
         let key = (format!("{}/{}", kind.group, kind.plural), target.namespace.clone(), target.name.clone());
-        let validation = match FieldValidation::parse(
+        let Ok(validation) = FieldValidation::parse(
             query.get("fieldValidation").map_or("", String::as_str),
             self.scheme.version(),
-        ) {
-            Ok(validation) => validation,
-            Err(_) => return None,
+        ) else {
+            return None;
         };
         let dry_run = query.contains_key("dryRun");
         let manager = Manager {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Decoded, Status, apply};
+use palisade_apimachinery::{Decoded, Status, apply, rest};
 use serde_json::Value;
 
 use crate::api::Call;
@@ -113,9 +113,7 @@ async fn create_by_apply(
         return Err(Status::conflict(entry.kind.resource_name(), &call.info.name, &why));
     }
     entry.kind.default(&mut object);
-    meta::edit_metadata(&mut object, |metadata| {
-        metadata.entry("name").or_insert_with(|| call.info.name.as_str().into());
-    });
+    rest::check_name(&object, &call.info.name, &call.info.namespace)?;
     writer.check_namespace(&mut object)?;
     writer.finish_create(object).await
 }

@@ -235,7 +235,7 @@ impl Watcher {
 
     /// An event that says how far the stream has come.
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
-        let mut object = self.entry.kind.zero();
+        let mut object = self.entry.kind.zero().clone();
         if let Value::Object(object) = &mut object {
             object.insert("apiVersion".to_owned(), self.entry.kind.api_version().into());
             object.insert("kind".to_owned(), self.entry.kind.kind.as_str().into());

@@ -241,6 +241,7 @@ impl<'a> Writer<'a> {
             let live = self.entry.typed(stored.parse());
             let noted = self.notes.warnings.len();
             let mut object = transform(self, &live)?;
+            rest::check_name(&object, name, &self.call.info.namespace)?;
             self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live))?;
             let warnings = strategy::before_update(

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::validate::{Context, one_of};
 use super::volumes::Known;
-use crate::quantity::Quantity;
+use super::{env, resources};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get, Path};
 use crate::status::BadValue;
@@ -206,13 +206,13 @@ fn validate_common(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], erro
         }
     }
     validate_ports(container.list("ports"), &at.field("ports"), errors);
-    validate_env(container.list("env"), &at.field("env"), errors);
-    validate_env_from(container.list("envFrom"), &at.field("envFrom"), errors);
+    env::validate(container.list("env"), &at.field("env"), errors);
+    env::validate_from(container.list("envFrom"), &at.field("envFrom"), errors);
     validate_mounts(container, &at.field("volumeMounts"), volumes, errors);
     validate_devices(container, &at.field("volumeDevices"), volumes, errors);
     one_of(container, "imagePullPolicy", at, &["Always", "IfNotPresent", "Never"], errors);
     if let Some(resources) = container.child("resources") {
-        validate_resources(resources, &at.field("resources"), errors);
+        resources::validate(resources, &at.field("resources"), errors);
     }
 }
 
@@ -277,176 +277,6 @@ fn check_host_ports(containers: &[Value], at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_env(variables: &[Value], at: &Path<'_>, errors: &mut Errors) {
-    for (i, variable) in variables.iter().enumerate() {
-        let at = at.index(i);
-        let name = variable.text("name");
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-        } else {
-            let version = errors.version;
-            errors.format(&at.field("name"), name, names::env_var_name(name, version));
-        }
-        if let Some(from) = variable.child("valueFrom") {
-            validate_value_from(from, !variable.text("value").is_empty(), &at.field("valueFrom"), errors);
-        }
-    }
-}
-
-const FIELD_PATHS: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
-
-fn validate_value_from(from: &Value, has_value: bool, at: &Path<'_>, errors: &mut Errors) {
-    let mut sources = 0;
-    if let Some(field) = from.child("fieldRef") {
-        sources += 1;
-        validate_field_ref(field, &at.field("fieldRef"), errors);
-    }
-    if let Some(resource) = from.child("resourceFieldRef") {
-        sources += 1;
-        let at = at.field("resourceFieldRef");
-        let name = resource.text("resource");
-        const KNOWN: &[&str] = &[
-            "limits.cpu",
-            "limits.ephemeral-storage",
-            "limits.memory",
-            "requests.cpu",
-            "requests.ephemeral-storage",
-            "requests.memory",
-        ];
-        if name.is_empty() {
-            errors.required(&at.field("resource"), "");
-        } else if !KNOWN.contains(&name)
-            && !name.starts_with("limits.hugepages-")
-            && !name.starts_with("requests.hugepages-")
-        {
-            errors.not_supported(&at.field("resource"), name, KNOWN);
-        }
-    }
-    for kind in ["configMapKeyRef", "secretKeyRef"] {
-        let Some(key) = from.child(kind) else { continue };
-        sources += 1;
-        let at = at.field(kind);
-        if key.text("name").is_empty() {
-            errors.required(&at.field("name"), "");
-        }
-        let text = key.text("key");
-        if text.is_empty() {
-            errors.required(&at.field("key"), "");
-        } else {
-            errors.format(&at.field("key"), text, names::config_map_key(text));
-        }
-    }
-    if let Some(file) = from.child("fileKeyRef") {
-        sources += 1;
-        for field in ["volumeName", "path", "key"] {
-            if file.text(field).is_empty() {
-                errors.required(&at.field("fileKeyRef").field(field), "");
-            }
-        }
-    }
-    if sources == 0 {
-        let rule = if errors.version.at_least(34) {
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        } else {
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-        };
-        errors.invalid(at, "", rule);
-    } else if has_value {
-        errors.invalid(at, "", "may not be specified when `value` is not empty");
-    } else if sources > 1 {
-        errors.invalid(at, "", "may not have more than one field specified at a time");
-    }
-}
-
-fn validate_field_ref(field: &Value, at: &Path<'_>, errors: &mut Errors) {
-    let path = field.text("fieldPath");
-    if field.text("apiVersion").is_empty() {
-        errors.required(&at.field("apiVersion"), "");
-        return;
-    }
-    if path.is_empty() {
-        errors.required(&at.field("fieldPath"), "");
-        return;
-    }
-    if field.text("apiVersion") != "v1" {
-        errors.invalid(
-            &at.field("fieldPath"),
-            path,
-            format!("error converting fieldPath: unsupported pod version: {}", field.text("apiVersion")),
-        );
-        return;
-    }
-    if let Some((base, rest)) = path.split_once("['")
-        && let Some(key) = rest.strip_suffix("']")
-    {
-        let version = errors.version;
-        match base {
-            "metadata.annotations" => {
-                errors.format(at, key, names::qualified_name(&key.to_lowercase(), version));
-            }
-            "metadata.labels" => errors.format(at, key, names::qualified_name(key, version)),
-            _ => errors.invalid(
-                &at.field("fieldPath"),
-                path,
-                format!("error converting fieldPath: field label does not support subscript: {path}"),
-            ),
-        }
-        return;
-    }
-    const CONVERTIBLE: &[&str] = &[
-        "metadata.annotations",
-        "metadata.labels",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "status.phase",
-    ];
-    if !FIELD_PATHS.contains(&path) {
-        if CONVERTIBLE.contains(&path) {
-            errors.not_supported(&at.field("fieldPath"), path, FIELD_PATHS);
-        } else {
-            errors.invalid(
-                &at.field("fieldPath"),
-                path,
-                format!("error converting fieldPath: field label not supported: {path}"),
-            );
-        }
-    }
-}
-
-fn validate_env_from(sources: &[Value], at: &Path<'_>, errors: &mut Errors) {
-    for (i, source) in sources.iter().enumerate() {
-        let here = at.index(i);
-        let prefix = source.text("prefix");
-        if !prefix.is_empty() {
-            let version = errors.version;
-            errors.format(&here.field("prefix"), prefix, names::env_var_name(prefix, version));
-        }
-        let mut count = 0;
-        for kind in ["configMapRef", "secretRef"] {
-            let Some(reference) = source.child(kind) else { continue };
-            count += 1;
-            if reference.text("name").is_empty() {
-                errors.required(&here.field(kind).field("name"), "");
-            }
-        }
-        if count == 0 {
-            errors.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`");
-        } else if count > 1 {
-            errors.invalid(at, "", "may not have more than one field specified at a time");
-        }
-    }
-}
-
 /// A path that stays below where it starts.
 pub(super) fn validate_descending_path(path: &str, at: &Path<'_>, errors: &mut Errors) {
     if path.starts_with('/') {
@@ -456,6 +286,8 @@ pub(super) fn validate_descending_path(path: &str, at: &Path<'_>, errors: &mut E
         errors.invalid(at, path, "must not contain '..'");
     }
 }
+
+const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 
 fn validate_mounts(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
@@ -503,9 +335,8 @@ fn validate_mounts(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], erro
         }
         if let Some(propagation) = mount.child("mountPropagation").and_then(Value::as_str) {
             let at = at.field("mountPropagation");
-            const KNOWN: &[&str] = &["Bidirectional", "HostToContainer", "None"];
-            if !KNOWN.contains(&propagation) {
-                errors.not_supported(&at, propagation, KNOWN);
+            if !PROPAGATIONS.contains(&propagation) {
+                errors.not_supported(&at, propagation, PROPAGATIONS);
             }
             let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
             if propagation == "Bidirectional" && !privileged {
@@ -614,10 +445,8 @@ fn validate_handler(handler: &Value, at: &Path<'_>, errors: &mut Errors) {
         }
         found = true;
         match kind {
-            "exec" => {
-                if action.list("command").is_empty() {
-                    errors.required(&at.field("command"), "");
-                }
+            "exec" if action.list("command").is_empty() => {
+                errors.required(&at.field("command"), "");
             }
             "httpGet" => {
                 if action.text("path").is_empty() {
@@ -633,8 +462,7 @@ fn validate_handler(handler: &Value, at: &Path<'_>, errors: &mut Errors) {
                     errors.format(&at.field("httpHeaders"), name, names::http_header_name(name));
                 }
             }
-            "tcpSocket" => validate_port(action.get("port"), &at.field("port"), errors),
-            "grpc" => validate_port(action.get("port"), &at.field("port"), errors),
+            "tcpSocket" | "grpc" => validate_port(action.get("port"), &at.field("port"), errors),
             _ => {}
         }
     }
@@ -652,117 +480,5 @@ fn validate_port(port: Option<&Value>, at: &Path<'_>, errors: &mut Errors) {
                 errors.invalid(at, number, message);
             }
         }
-    }
-}
-
-fn quantity(value: &Value) -> Option<Quantity> {
-    value.as_str().and_then(|text| Quantity::parse(text).ok())
-}
-
-pub(super) fn validate_resource_list(list: &Value, at: &Path<'_>, errors: &mut Errors) {
-    for (name, value) in list.as_object().into_iter().flatten() {
-        let at = at.key(name);
-        validate_resource_name(name, &at, errors);
-        let Some(amount) = quantity(value) else { continue };
-        if amount.is_negative() {
-            errors.invalid(&at, amount.to_string(), "must be greater than or equal to 0");
-        }
-        let whole_only =
-            name.contains('/') && !name.split('/').next().unwrap_or_default().contains("kubernetes.io");
-        if whole_only && !amount.is_multiple_of(0) {
-            errors.invalid(&at, BadValue::Text(amount.to_string()), "must be an integer");
-        }
-    }
-}
-
-fn is_huge_pages(name: &str) -> bool {
-    name.starts_with("hugepages-")
-}
-
-fn validate_resource_name(name: &str, at: &Path<'_>, errors: &mut Errors) {
-    let version = errors.version;
-    let messages = names::qualified_name(name, version);
-    if !messages.is_empty() {
-        errors.format(at, name, messages);
-        return;
-    }
-    if !name.contains('/') {
-        const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
-        const KNOWN: &[&str] = &[
-            "storage",
-            "pods",
-            "services",
-            "replicationcontrollers",
-            "resourcequotas",
-            "secrets",
-            "configmaps",
-            "persistentvolumeclaims",
-            "services.nodeports",
-            "services.loadbalancers",
-            "requests.cpu",
-            "requests.memory",
-            "requests.storage",
-            "requests.ephemeral-storage",
-            "limits.cpu",
-            "limits.memory",
-            "limits.ephemeral-storage",
-        ];
-        if STANDARD.contains(&name) || is_huge_pages(name) {
-            return;
-        }
-        if !KNOWN.contains(&name) {
-            errors.invalid(at, name, "must be a standard resource type or fully qualified");
-        }
-        errors.invalid(at, name, "must be a standard resource for containers");
-        return;
-    }
-    let domain = name.split('/').next().unwrap_or_default();
-    let native = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    if !native && (name.starts_with("requests.") || name.len() > 253) {
-        errors.invalid(at, name, "doesn't follow extended resource name standard");
-    }
-}
-
-fn validate_resources(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
-    let empty = Value::Null;
-    let limits = resources.get("limits").unwrap_or(&empty);
-    let requests = resources.get("requests").unwrap_or(&empty);
-    let (limits_at, requests_at) = (at.field("limits"), at.field("requests"));
-    validate_resource_list(limits, &limits_at, errors);
-    validate_resource_list(requests, &requests_at, errors);
-    for (name, value) in requests.as_object().into_iter().flatten() {
-        let Some(request) = quantity(value) else { continue };
-        let overcommit = !is_huge_pages(name)
-            && (!name.contains('/') || name.split('/').next().unwrap_or_default().contains("kubernetes.io"));
-        match limits.get(name).and_then(quantity) {
-            Some(limit) => {
-                let of = if errors.version.at_least(26) { format!(" of {limit}") } else { String::new() };
-                if request != limit && !overcommit {
-                    errors.invalid(
-                        &requests_at,
-                        request.to_string(),
-                        format!("must be equal to {name} limit{of}"),
-                    );
-                } else if request > limit {
-                    errors.invalid(
-                        &requests_at,
-                        request.to_string(),
-                        format!("must be less than or equal to {name} limit{of}"),
-                    );
-                }
-            }
-            None if !overcommit => {
-                errors.required(&limits_at, "Limit must be set for non overcommitable resources");
-            }
-            None => {}
-        }
-    }
-    let has = |list: &Value, test: &dyn Fn(&str) -> bool| {
-        list.as_object().is_some_and(|map| map.keys().any(|name| test(name)))
-    };
-    let compute = |name: &str| name == "cpu" || name == "memory";
-    let huge = has(limits, &is_huge_pages) || has(requests, &is_huge_pages);
-    if huge && !has(limits, &compute) && !has(requests, &compute) {
-        errors.forbidden(at, "HugePages require cpu or memory");
     }
 }

@@ -177,8 +177,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
     let name = image.rsplit('/').next().unwrap_or_default();
     match name.rsplit_once(':') {
-        None => "Always",
-        Some((_, "latest" | "")) => "Always",
+        None | Some((_, "latest" | "")) => "Always",
         Some(_) => "IfNotPresent",
     }
 }

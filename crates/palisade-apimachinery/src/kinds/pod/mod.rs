@@ -8,7 +8,9 @@
 pub mod admission;
 mod containers;
 mod defaults;
+mod env;
 mod qos;
+mod resources;
 mod scheduling;
 mod update;
 mod validate;

@@ -177,7 +177,7 @@ fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
         let after = spec.list("ephemeralContainers").iter().find(|c| c.text("name") == before.text("name"));
         match after {
             None => {
-                errors.forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n"))
+                errors.forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n"));
             }
             Some(after) if after != before => {
                 let diff = internal::diff("EphemeralContainer", before, after, errors.version);

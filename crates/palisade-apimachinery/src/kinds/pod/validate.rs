@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{containers, scheduling, volumes};
+use super::{containers, resources, scheduling, volumes};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get, Path};
@@ -165,7 +165,7 @@ fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut
         }
     }
     if let Some(overhead) = spec.child("overhead") {
-        containers::validate_resource_list(overhead, &at.field("overhead").field("limits"), errors);
+        resources::validate_list(overhead, &at.field("overhead").field("limits"), errors);
     }
     if let Some(os) = spec.child("os") {
         let name = os.text("name");

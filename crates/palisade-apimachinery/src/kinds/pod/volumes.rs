@@ -128,10 +128,8 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
                 }
                 validate_files(source, &at, errors);
             }
-            "persistentVolumeClaim" => {
-                if source.text("claimName").is_empty() {
-                    errors.required(&at.field("claimName"), "");
-                }
+            "persistentVolumeClaim" if source.text("claimName").is_empty() => {
+                errors.required(&at.field("claimName"), "");
             }
             "nfs" => {
                 if source.text("server").is_empty() {
@@ -167,15 +165,11 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
                     );
                 }
             }
-            "ephemeral" => {
-                if source.child("volumeClaimTemplate").is_none() {
-                    errors.required(&at.field("volumeClaimTemplate"), "");
-                }
+            "ephemeral" if source.child("volumeClaimTemplate").is_none() => {
+                errors.required(&at.field("volumeClaimTemplate"), "");
             }
-            "image" => {
-                if source.text("reference").is_empty() {
-                    errors.required(&at.field("reference"), "");
-                }
+            "image" if source.text("reference").is_empty() => {
+                errors.required(&at.field("reference"), "");
             }
             "gitRepo" => {
                 if source.text("repository").is_empty() {

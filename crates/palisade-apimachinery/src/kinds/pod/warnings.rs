@@ -61,7 +61,7 @@ fn of_spec(spec: &Value, path: &str, version: KubeVersion, out: &mut Vec<String>
                 let fractional = ["memory", "ephemeral-storage"].into_iter().filter_map(|name| {
                     let text = container.pointer(&format!("/resources/{kind}/{name}"))?.as_str()?;
                     let quantity = Quantity::parse(text).ok()?;
-                    (!quantity.is_multiple_of(0)).then(|| (name, quantity))
+                    (!quantity.is_multiple_of(0)).then_some((name, quantity))
                 });
                 for (name, quantity) in fractional {
                     out.push(format!(
