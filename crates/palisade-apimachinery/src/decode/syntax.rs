@@ -50,10 +50,7 @@ impl Scanner<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Step {
-        if depth > 10_000 {
-            return Err("exceeded max depth".into());
-        }
-        // Far below Go's limit the parser has given up already; do not overflow the stack on its behalf.
+        // Go's limit is 10,000, but the parser has given up long before: do not overflow the stack on its behalf.
         if depth > 500 {
             return Err("exceeded max depth".into());
         }
@@ -189,9 +186,8 @@ impl Scanner<'_> {
     }
 
     fn literal(&mut self, word: &str) -> Step {
-        for (i, expected) in word.bytes().enumerate() {
+        for expected in word.bytes() {
             if self.peek() != Some(expected) {
-                let _ = i;
                 return Err(self.invalid(&format!("in literal {word} (expecting {})", quote_char(expected))));
             }
             self.at += 1;

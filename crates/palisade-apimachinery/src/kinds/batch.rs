@@ -38,11 +38,10 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
     },
     prepare_update: update,
     validate: validate_cron_job,
-    validate_update: |new, old, subresource, kind, errors| {
+    validate_update: |new, old, subresource, _, errors| {
         meta::validate_update(new, old, errors);
         if subresource != "status" {
             validate_cron_job_spec(new, errors);
-            let _ = kind;
         }
     },
     reset_fields: |subresource| match subresource {

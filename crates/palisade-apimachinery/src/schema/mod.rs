@@ -35,7 +35,7 @@ pub struct Struct {
     pub preserve_unknown: bool,
     /// Fields in the order of declaration.
     pub fields: Vec<Field>,
-    /// Indices into `fields`, sorted by field name.
+    /// Indices into `fields`, sorted by the length of the name and then by the name: lengths are cheap to compare.
     by_name: Vec<u16>,
     /// Indices of the fields Go may write although nothing is set; few structs have more than one or two.
     written: Vec<u16>,
@@ -156,13 +156,17 @@ pub struct TypeRef<'a> {
     pub ty: &'a Type,
 }
 
+fn by_length(a: &str, b: &str) -> std::cmp::Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
 impl Struct {
     /// Builds the index.
     #[must_use]
     pub fn new(name: Cow<'static, str>, atomic: bool, fields: Vec<Field>) -> Self {
         let count = u16::try_from(fields.len()).unwrap_or(u16::MAX);
         let mut by_name: Vec<u16> = (0..count).collect();
-        by_name.sort_by(|a, b| fields[usize::from(*a)].name.cmp(&fields[usize::from(*b)].name));
+        by_name.sort_by(|a, b| by_length(&fields[usize::from(*a)].name, &fields[usize::from(*b)].name));
         let written = (0..count).filter(|at| fields[usize::from(*at)].may_be_written_unset()).collect();
         Self { name, atomic, preserve_unknown: false, fields, by_name, written }
     }
@@ -180,7 +184,7 @@ impl Struct {
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.by_name
-            .binary_search_by(|at| (*self.fields[usize::from(*at)].name).cmp(name))
+            .binary_search_by(|at| by_length(&self.fields[usize::from(*at)].name, name))
             .ok()
             .map(|at| usize::from(self.by_name[at]))
     }

@@ -259,8 +259,8 @@ impl Status {
     /// 406 of an `Accept` header nothing fits.
     #[must_use]
     pub fn not_acceptable(accepted: &[&str]) -> Box<Self> {
-        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
-        Self::new(406, "NotAcceptable", message)
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", accepted.join(", "));
+        Self::generic(406, "NotAcceptable", message)
     }
 
     /// 405 of a path that exists with other methods.

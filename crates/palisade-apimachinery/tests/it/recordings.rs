@@ -124,3 +124,70 @@ macro_rules! groups {
 }
 
 groups!(apply, create, crd, errors, list, patch, rbac, subresource, table, update);
+
+/// What the recordings do not show: warnings, strictness and conflicts in the words of upstream's sources.
+#[test]
+fn answers_beyond_the_recordings() {
+    let deployment = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    let merge = "application/merge-patch+json";
+    let apply = "application/apply-patch+yaml";
+    let mut server = Server::new(KubeVersion::minor(37));
+    server.create_namespace();
+    let mut send = |method: &str, suffix: &str, content_type: &str, body: Value| {
+        let request = serde_json::json!({"method": method, "path": format!("{path}{suffix}"),
+                                         "contentType": content_type, "body": body});
+        let answer = server.answer(&request).unwrap();
+        (answer.code, answer.body["message"].as_str().unwrap_or_default().to_owned(), answer.warnings)
+    };
+    assert_eq!(send("POST", "", "application/json", deployment).0, 201);
+    for (case, suffix, content_type, body, code, message) in [
+        (
+            "an immutable selector",
+            "/d",
+            merge,
+            serde_json::json!({"spec": {"selector": {"matchLabels": {"a": "c"}}}}),
+            422,
+            "Deployment.apps \"d\" is invalid: [spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` \
+             does not match template `labels`, spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"c\"}}: field is \
+             immutable]",
+        ),
+        (
+            "an unknown field in an applied configuration",
+            "/d?fieldManager=m",
+            apply,
+            Value::from(
+                r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"foo":1}}"#,
+            ),
+            500,
+            "failed to create typed patch object (/d; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema",
+        ),
+        (
+            "several conflicts",
+            "/d?fieldManager=m",
+            apply,
+            Value::from(
+                r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"c","image":"j"}]}}}}"#,
+            ),
+            409,
+            "Apply failed with 2 conflicts: conflicts with \"unknown\" using apps/v1:\n- .spec.replicas\n- \
+             .spec.template.spec.containers[name=\"c\"].image",
+        ),
+        (
+            "a strict unknown field",
+            "/d?fieldValidation=Strict",
+            merge,
+            serde_json::json!({"spec": {"nope": 1}}),
+            422,
+            "strict decoding error: unknown field \"spec.nope\"",
+        ),
+    ] {
+        let answer = send("PATCH", suffix, content_type, body);
+        assert_eq!(answer.0, code, "{case}: {}", answer.1);
+        assert!(answer.1.ends_with(message), "{case}: {}", answer.1);
+    }
+    let warned = send("PATCH", "/d", merge, serde_json::json!({"spec": {"nope": 1}}));
+    assert_eq!((warned.0, warned.2), (200, vec!["unknown field \"spec.nope\"".to_owned()]));
+}

@@ -69,11 +69,6 @@ pub(super) fn validate_metadata_and_spec(pod: &Value, errors: &mut Errors) {
 fn validate_annotations(meta: &Value, at: &Path<'_>, errors: &mut Errors) {
     let at = at.field("annotations");
     let Some(annotations) = meta.get("annotations") else { return };
-    let mirror = annotations.get("kubernetes.io/config.mirror").is_some();
-    if mirror {
-        let node = annotations.text("spec.nodeName");
-        let _ = node;
-    }
     let cost = annotations.get("controller.kubernetes.io/pod-deletion-cost").and_then(Value::as_str);
     if let Some(cost) = cost {
         let digits = cost.strip_prefix('-').unwrap_or(cost);

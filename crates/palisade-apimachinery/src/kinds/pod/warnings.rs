@@ -59,7 +59,7 @@ fn of_spec(spec: &Value, path: &str, version: KubeVersion, out: &mut Vec<String>
             }
             for kind in ["limits", "requests"] {
                 let fractional = ["memory", "ephemeral-storage"].into_iter().filter_map(|name| {
-                    let text = container.pointer(&format!("/resources/{kind}/{name}"))?.as_str()?;
+                    let text = container.get("resources")?.get(kind)?.get(name)?.as_str()?;
                     let quantity = Quantity::parse(text).ok()?;
                     (!quantity.is_multiple_of(0)).then_some((name, quantity))
                 });
