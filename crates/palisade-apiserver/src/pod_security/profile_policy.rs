@@ -82,7 +82,9 @@ impl Plugin for ProfilePolicyPlugin {
                 Some(pod) => policy.defaults(&PodView::of_pod(&pod)),
                 None => return Ok(()),
             };
-            changes.iter().for_each(|change| change.apply(object));
+            for change in &changes {
+                change.apply(object);
+            }
         }
         Ok(())
     }

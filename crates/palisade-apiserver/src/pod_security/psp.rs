@@ -77,7 +77,9 @@ impl PodSecurityPolicyPlugin {
     ) -> Option<(Value, bool, Vec<String>)> {
         let mut candidate = object.clone();
         let changes = strategies.defaults(&PodView::of_pod(&read_pod(object, &self.compat)?), &self.compat);
-        changes.iter().for_each(|change| change.apply(&mut candidate));
+        for change in &changes {
+            change.apply(&mut candidate);
+        }
         let mutated = candidate != *object;
         let refused = {
             let pod = read_pod(&candidate, &self.compat)?;

@@ -75,21 +75,21 @@ impl ObjectRules for PodRules {
         let subject = workload.subject();
         let (changes, told): (Vec<Change>, Vec<String>) = {
             let Ok(Some(mut pod)) = read_template(&*object, workload.path) else { return Vec::new() };
-            match old.and_then(|old| read_template(old, workload.path).ok().flatten()) {
-                Some(old) => (prepare_for_update(&mut pod, &old, subject, &self.compat), Vec::new()),
-                None => {
-                    let mut changes = prepare_for_create(&mut pod, subject, &self.compat);
-                    let mut told = Vec::new();
-                    if subject == Subject::Pod {
-                        if self.compat.is_designs() {
-                            told.extend(deprecated_annotations(&subject.view(&pod), &self.compat));
-                        }
-                        let synced = sync(&mut pod, &self.compat);
-                        changes.extend(synced.changes);
-                        told.extend(synced.warnings);
+            let old = old.and_then(|old| read_template(old, workload.path).ok().flatten());
+            if let Some(old) = old {
+                (prepare_for_update(&mut pod, &old, subject, &self.compat), Vec::new())
+            } else {
+                let mut changes = prepare_for_create(&mut pod, subject, &self.compat);
+                let mut told = Vec::new();
+                if subject == Subject::Pod {
+                    if self.compat.is_designs() {
+                        told.extend(deprecated_annotations(&subject.view(&pod), &self.compat));
                     }
-                    (changes, told)
+                    let synced = sync(&mut pod, &self.compat);
+                    changes.extend(synced.changes);
+                    told.extend(synced.warnings);
                 }
+                (changes, told)
             }
         };
         for change in &changes {

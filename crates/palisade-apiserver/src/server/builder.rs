@@ -190,7 +190,8 @@ impl Builder {
         self
     }
 
-    fn check(&self) -> Result<(Vec<Arc<dyn Plugin>>, Arc<PodSecurityPlugin>), StartError> {
+    /// The plugins of the server, Pod Security Admission once more by itself, or what is wrong with the options.
+    fn check(&self) -> Result<Plugins, StartError> {
         let pod_security = Arc::new(PodSecurityPlugin::new(self.compat));
         if let Some((defaults, exemptions)) = &self.pod_security {
             pod_security.configure(*defaults, exemptions.clone());
@@ -205,12 +206,12 @@ impl Builder {
         });
         match unknown {
             Some(name) => Err(StartError::UnknownPlugin(name.clone())),
-            None => Ok((all, pod_security)),
+            None => Ok(Plugins { all, pod_security }),
         }
     }
 
     fn api(self, parts: Parts) -> Result<Api, StartError> {
-        let (plugins, pod_security) = self.check()?;
+        let Plugins { all: plugins, pod_security } = self.check()?;
         let store = parts.store;
         let audit = match &self.audit_log {
             None => None,
@@ -306,6 +307,12 @@ impl Builder {
         }
         Ok(Server { api, address, ca: authority.certificate, kubeconfig, token, stop: stop_sender, tasks })
     }
+}
+
+/// What [`Builder::check`] found to be in order.
+struct Plugins {
+    all: Vec<Arc<dyn Plugin>>,
+    pod_security: Arc<PodSecurityPlugin>,
 }
 
 /// The address clients on this machine should use.

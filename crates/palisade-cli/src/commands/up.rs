@@ -16,7 +16,7 @@ use palisade_yaml::{Limits, parse};
 
 use crate::{
     Exit,
-    args::{FeatureGate, UpArgs},
+    args::{Emulated, FeatureGate, UpArgs},
     terminal::Terminal,
 };
 
@@ -24,6 +24,7 @@ use crate::{
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
 
 /// Serves until interrupted.
+#[must_use]
 pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
     log_to_stderr(terminal);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -49,7 +50,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
     let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
-    if let Some(version) = args.emulate_kubernetes.and_then(|version| version.release()) {
+    if let Some(version) = args.emulate_kubernetes.and_then(Emulated::release) {
         builder = builder.version(version);
     }
     builder = builder.compat(compat).disable_plugins(args.disable_admission_plugins.iter().cloned());
