@@ -171,7 +171,7 @@ async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
                 tracing::info!(file = %file.display(), "Pod Security configuration applied");
             }
             Err(why) => {
-                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force")
+                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
             }
         }
     }
