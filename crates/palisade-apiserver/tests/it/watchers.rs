@@ -2,17 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_apiserver::Server;
+use palisade_apiserver::{Builder, Server};
 use serde_json::{Value, json};
 
 use crate::support::{admin, config_map, get, send, start};
+
+/// Without service accounts, namespaces are empty.
+fn plain() -> Builder {
+    Server::builder().controllers(false).disable_plugins(["ServiceAccount".to_owned()])
+}
 
 const WATCHERS: usize = 1000;
 const WRITES: usize = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watchers_see_every_event_once_and_in_order() {
-    let server = start(Server::builder().controllers(false)).await;
+    let server = start(plain()).await;
     let client = admin(&server);
     let path = "/api/v1/namespaces/default/configmaps";
     send(&client, "POST", path, &config_map("w", "start")).await;
@@ -48,7 +53,7 @@ async fn a_thousand_watchers_see_every_event_once_and_in_order() {
 
 #[tokio::test]
 async fn objects_that_begin_or_cease_to_match_appear_and_go() {
-    let server = start(Server::builder().controllers(false)).await;
+    let server = start(plain()).await;
     let client = admin(&server);
     let path = "/api/v1/namespaces/default/configmaps";
     let watch = client.watch(&format!("{path}?watch=true&labelSelector=x%3D1")).await.expect("watch");
@@ -71,7 +76,7 @@ async fn objects_that_begin_or_cease_to_match_appear_and_go() {
 #[tokio::test]
 async fn a_watch_ends_after_its_time_and_too_old_ones_are_told() {
     let directory = tempfile::tempdir().expect("directory");
-    let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
+    let server = start(plain().data_dir(directory.path())).await;
     let client = admin(&server);
     let path = "/api/v1/namespaces/default/configmaps";
     send(&client, "POST", path, &config_map("a", "1")).await;
@@ -84,7 +89,7 @@ async fn a_watch_ends_after_its_time_and_too_old_ones_are_told() {
     server.shutdown().await;
     drop(client);
     // A new process knows nothing of the past.
-    let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
+    let server = start(plain().data_dir(directory.path())).await;
     let watch = admin(&server).watch(&format!("{path}?watch=true&resourceVersion=2")).await.expect("watch");
     let events = watch.collect(1, Duration::from_secs(5)).await;
     assert_eq!(events[0]["type"], "ERROR");
