@@ -54,6 +54,8 @@ pub enum Command {
         #[command(subcommand)]
         command: ProfileCommand,
     },
+    /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
+    Up(UpArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -220,6 +222,74 @@ pub enum ProfileCommand {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+}
+
+/// `palisade up`
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: std::net::SocketAddr,
+    /// Where to write the administrator's kubeconfig [default: palisade.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Keep objects and keys here; every acknowledged write is durable. In memory if left out
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Behave exactly as this release, v1.19 to v1.37 [default: the designs]
+    #[arg(long, value_name = "VERSION")]
+    pub emulate_kubernetes: Option<Emulated>,
+    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Admission plugins to leave out
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; applied again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub admission_config: Option<PathBuf>,
+    /// Start with the objects of a dump such as `kubectl get -o yaml` writes; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Vec<PathBuf>,
+    /// Write an audit log, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+}
+
+/// The release an embedded server emulates; none means the designs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Emulated(pub Compat);
+
+impl Default for Emulated {
+    fn default() -> Self {
+        Self(Compat::designs())
+    }
+}
+
+impl Emulated {
+    /// The release, for the object machinery.
+    #[must_use]
+    pub fn release(self) -> Option<palisade_apimachinery::KubeVersion> {
+        u8::try_from(self.0.api_minor()).ok().map(palisade_apimachinery::KubeVersion::minor)
+    }
+}
+
+impl std::fmt::Display for Emulated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kubernetes {}", self.0.api)
+    }
+}
+
+impl std::str::FromStr for Emulated {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<ApiVersion>() {
+            Ok(ApiVersion(compat)) if !compat.is_designs() => Ok(Self(compat)),
+            Ok(_) => Err("leave the option out for the designs".to_owned()),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// An API server: a release, or the designs.

@@ -6,4 +6,5 @@ pub mod explain;
 pub mod man;
 pub mod migrate;
 pub mod profile;
+pub mod up;
 pub mod version;

@@ -1,0 +1,178 @@
+//! Whether the schema of a definition is structural.
+//!
+//! Implements: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/validation.go`.
+
+use serde_json::Value;
+
+use crate::rest::path::{Errors, Get, Path};
+
+/// Checks `openAPIV3Schema`.
+pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    level(schema, at, Place::Root, errors, 0);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Field,
+    Item,
+}
+
+const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
+
+fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth: usize) {
+    if depth > 100 {
+        return;
+    }
+    let kind = schema.text("type");
+    let free = schema.flag("x-kubernetes-preserve-unknown-fields") == Some(true)
+        || schema.flag("x-kubernetes-int-or-string") == Some(true);
+    match (kind, place) {
+        ("", Place::Root) => errors.required(&at.field("type"), "must not be empty at the root"),
+        ("", _) if free => {}
+        ("", Place::Field) => {
+            errors.required(&at.field("type"), "must not be empty for specified object fields");
+        }
+        ("", Place::Item) => {
+            errors.required(&at.field("type"), "must not be empty for specified array items");
+        }
+        ("object", _) => {}
+        (other, Place::Root) => errors.invalid(&at.field("type"), other, "must be object at the root"),
+        (other, _) => {
+            if !TYPES.contains(&other) {
+                errors.not_supported(&at.field("type"), other, TYPES);
+            }
+        }
+    }
+    let embedded = schema.flag("x-kubernetes-embedded-resource") == Some(true);
+    if embedded {
+        if kind != "object" {
+            errors.invalid(
+                &at.field("type"),
+                kind,
+                "must be object if x-kubernetes-embedded-resource is true",
+            );
+        }
+        if schema.entries("properties").next().is_none() && !free {
+            errors.required(
+                &at.field("properties"),
+                "must not be empty if x-kubernetes-embedded-resource is true without \
+                 x-kubernetes-preserve-unknown-fields",
+            );
+        }
+    }
+    if schema.flag("x-kubernetes-preserve-unknown-fields") == Some(false) {
+        errors.invalid(&at.field("x-kubernetes-preserve-unknown-fields"), false, "must be true or undefined");
+    }
+    list_rules(schema, kind, at, errors);
+    if schema.flag("uniqueItems") == Some(true) {
+        errors.forbidden(
+            &at.field("uniqueItems"),
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        );
+    }
+    if schema.entries("properties").next().is_some() && schema.child("additionalProperties").is_some() {
+        errors.forbidden(
+            &at.field("additionalProperties"),
+            "additionalProperties and properties are mutual exclusive",
+        );
+    }
+    if let Some(pattern) = schema.child("pattern").and_then(Value::as_str)
+        && regex::Regex::new(pattern).is_err()
+    {
+        errors.invalid(
+            &at.field("pattern"),
+            pattern,
+            format!("must be a valid regular expression, but isn't: error parsing regexp: {pattern}"),
+        );
+    }
+    let properties = at.field("properties");
+    for (name, inner) in schema.entries("properties") {
+        if place == Place::Root && name == "metadata" {
+            metadata_rules(inner, &properties.key(name), errors);
+        }
+        level(inner, &properties.key(name), Place::Field, errors, depth + 1);
+    }
+    if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
+        level(inner, &at.field("additionalProperties"), Place::Field, errors, depth + 1);
+    }
+    match schema.child("items") {
+        Some(inner) if inner.is_object() => level(inner, &at.field("items"), Place::Item, errors, depth + 1),
+        Some(_) => errors.forbidden(&at.field("items"), "items must be a schema object and not an array"),
+        None if kind == "array" => errors.required(&at.field("items"), "must be specified"),
+        None => {}
+    }
+}
+
+fn metadata_rules(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let allowed = ["name", "generateName"];
+    let restricted = schema.entries("properties").any(|(name, _)| !allowed.contains(&name.as_str()));
+    if restricted || schema.child("additionalProperties").is_some() {
+        errors.forbidden(at, "must not specify anything other than name and generateName, but metadata is implicitly specified");
+    }
+}
+
+fn list_rules(schema: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
+    let list_type = schema.text("x-kubernetes-list-type");
+    let keys = schema.list("x-kubernetes-list-map-keys");
+    if list_type.is_empty() {
+        if !keys.is_empty() {
+            errors.required(
+                &at.field("x-kubernetes-list-type"),
+                "must be map if x-kubernetes-list-map-keys is non-empty",
+            );
+        }
+        return;
+    }
+    if kind != "array" {
+        let shown = if kind.is_empty() { "" } else { kind };
+        errors.invalid(&at.field("type"), shown, "must be array if x-kubernetes-list-type is specified");
+    }
+    if !["atomic", "set", "map"].contains(&list_type) {
+        errors.not_supported(&at.field("x-kubernetes-list-type"), list_type, &["atomic", "set", "map"]);
+    }
+    if list_type != "map" {
+        if !keys.is_empty() {
+            errors.invalid(
+                &at.field("x-kubernetes-list-type"),
+                list_type,
+                "must be map if x-kubernetes-list-map-keys is non-empty",
+            );
+        }
+        return;
+    }
+    if keys.is_empty() {
+        errors.required(
+            &at.field("x-kubernetes-list-map-keys"),
+            "must not be empty if x-kubernetes-list-type is map",
+        );
+    }
+    let items = at.field("items");
+    let properties = schema.pointer("/items/properties");
+    for (i, key) in keys.iter().enumerate() {
+        let name = key.as_str().unwrap_or_default();
+        let keys_at = at.field("x-kubernetes-list-map-keys");
+        let Some(property) = properties.and_then(|p| p.get(name)) else {
+            errors.invalid(&keys_at.index(i), name, "entries must all be names of item properties");
+            continue;
+        };
+        let scalar = ["string", "integer", "number", "boolean"].contains(&property.text("type"));
+        if !scalar {
+            let properties_at = items.field("properties");
+            errors.invalid(
+                &properties_at.key(name).field("type"),
+                property.text("type"),
+                "must be a scalar type if parent array's x-kubernetes-list-type is map",
+            );
+        }
+        let required = schema.pointer("/items/required").and_then(Value::as_array);
+        let is_required = required.is_some_and(|r| r.contains(key));
+        if !is_required && property.child("default").is_none() {
+            let properties_at = items.field("properties");
+            errors.required(
+                &properties_at.key(name).field("default"),
+                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            );
+        }
+    }
+}

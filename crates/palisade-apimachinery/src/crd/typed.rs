@@ -1,0 +1,155 @@
+//! A structural schema as a type tree, for server-side apply.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::JsonSchema;
+use crate::decode::{Problems, read_typed};
+use crate::schema::{Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind, TypeRef, builtin};
+use crate::version::KubeVersion;
+
+/// Builds the tree; the root gets the fields every object has.
+pub(super) fn from_structural(root: &JsonSchema) -> (Schema, Type) {
+    let mut schema = Schema::default();
+    let ty = object_type(root, true, &mut schema);
+    (schema, ty)
+}
+
+fn field(name: &str, ty: Type, default: Option<Value>) -> Field {
+    Field {
+        name: Cow::Owned(name.to_owned()),
+        ty,
+        omit_empty: true,
+        omit_zero: false,
+        required: false,
+        merge_key: None,
+        strategy: PatchStrategy::default(),
+        default,
+        since: 0,
+        until: 0,
+    }
+}
+
+fn object_type(level: &JsonSchema, is_resource: bool, schema: &mut Schema) -> Type {
+    let mut fields: Vec<Field> = level
+        .properties
+        .iter()
+        .filter(|(name, _)| !(is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")))
+        .map(|(name, inner)| field(name, type_of(inner, schema), inner.default.clone()))
+        .collect();
+    if is_resource {
+        for name in ["apiVersion", "kind"] {
+            fields.push(field(name, Type::plain(TypeKind::String), None));
+        }
+        let meta = import("meta.ObjectMeta", schema);
+        fields.push(field("metadata", meta, None));
+    }
+    let mut new = Struct::new(Cow::Borrowed(""), level.map_type == "atomic", fields);
+    new.preserve_unknown = level.preserve_unknown || level.additional_allowed;
+    schema.structs.push(new);
+    Type::plain(TypeKind::Struct { id: schema.structs.len() - 1, atomic: false })
+}
+
+fn type_of(level: &JsonSchema, schema: &mut Schema) -> Type {
+    if level.int_or_string {
+        return Type::plain(TypeKind::IntOrString);
+    }
+    match level.kind.as_str() {
+        "object" => {
+            if level.embedded_resource {
+                return object_type(level, true, schema);
+            }
+            if level.properties.is_empty()
+                && let Some(additional) = &level.additional
+            {
+                let item = type_of(additional, schema);
+                return Type::plain(TypeKind::Map {
+                    item: Box::new(item),
+                    atomic: level.map_type == "atomic",
+                });
+            }
+            if level.properties.is_empty() && level.map_type != "atomic" {
+                return Type::plain(TypeKind::Any);
+            }
+            object_type(level, false, schema)
+        }
+        "array" => {
+            let item =
+                level.items.as_ref().map_or(Type::plain(TypeKind::Any), |items| type_of(items, schema));
+            let list = match level.list_type.as_str() {
+                "set" => ListType::Set,
+                "map" => ListType::Map(level.list_map_keys.iter().cloned().map(Cow::Owned).collect()),
+                _ => ListType::Atomic,
+            };
+            Type::plain(TypeKind::List { item: Box::new(item), list })
+        }
+        "string" => Type::plain(TypeKind::String),
+        "boolean" => Type::plain(TypeKind::Bool),
+        "integer" => Type::plain(TypeKind::Int(64)),
+        "number" => Type::plain(TypeKind::Float),
+        _ => Type::plain(TypeKind::Any),
+    }
+}
+
+/// Copies a built-in struct, and those it refers to, into another schema.
+fn import(name: &str, schema: &mut Schema) -> Type {
+    if let Some((id, _)) = schema.by_name(name) {
+        return Type::plain(TypeKind::Struct { id, atomic: false });
+    }
+    let Some((_, source)) = builtin().by_name(name) else { return Type::plain(TypeKind::Any) };
+    let fields = source
+        .fields
+        .iter()
+        .map(|f| Field {
+            name: f.name.clone(),
+            ty: import_type(&f.ty, schema),
+            omit_empty: f.omit_empty,
+            omit_zero: f.omit_zero,
+            required: f.required,
+            merge_key: f.merge_key.clone(),
+            strategy: f.strategy,
+            default: f.default.clone(),
+            since: f.since,
+            until: f.until,
+        })
+        .collect();
+    schema.structs.push(Struct::new(source.name.clone(), source.atomic, fields));
+    Type::plain(TypeKind::Struct { id: schema.structs.len() - 1, atomic: false })
+}
+
+fn import_type(ty: &Type, schema: &mut Schema) -> Type {
+    let kind = match &ty.kind {
+        TypeKind::Struct { id, atomic } => {
+            let name = builtin().structs.get(*id).map_or("", |s| &s.name);
+            match import(name, schema).kind {
+                TypeKind::Struct { id, .. } => TypeKind::Struct { id, atomic: *atomic },
+                other => other,
+            }
+        }
+        TypeKind::List { item, list } => {
+            TypeKind::List { item: Box::new(import_type(item, schema)), list: list.clone() }
+        }
+        TypeKind::Map { item, atomic } => {
+            TypeKind::Map { item: Box::new(import_type(item, schema)), atomic: *atomic }
+        }
+        other => other.clone(),
+    };
+    Type { pointer: ty.pointer, kind, go_name: ty.go_name }
+}
+
+/// Reads metadata as Go would; unknown fields are noted, malformed ones dropped.
+pub(super) fn clean_metadata(
+    value: Value,
+    path: &str,
+    version: KubeVersion,
+    strict: &mut Vec<String>,
+) -> Value {
+    let Some((id, _)) = builtin().by_name("meta.ObjectMeta") else { return value };
+    let ty = Type::plain(TypeKind::Struct { id, atomic: false });
+    let of = TypeRef { schema: builtin(), ty: &ty };
+    let mut problems = Problems::new(version);
+    let read = read_typed(of, value, &mut problems).unwrap_or(Value::Null);
+    strict.extend(problems.strict.into_iter().map(|text| text.replacen('"', &format!("\"{path}."), 1)));
+    if read.is_object() { read } else { Value::Object(serde_json::Map::new()) }
+}

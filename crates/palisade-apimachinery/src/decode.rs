@@ -1,0 +1,305 @@
+//! Bytes to canonical objects: type errors, unknown and duplicate fields, and Go's words for them.
+//!
+//! Implements: the decoding half of `k8s.io/apimachinery/pkg/runtime/serializer/json` and `sigs.k8s.io/json`, and
+//! "Field validation" of <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>.
+//! Leaves to others: YAML (the caller parses it), custom resources beyond their metadata ([`crate::crd`]).
+
+mod syntax;
+mod typed;
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::go;
+use crate::kinds;
+use crate::schema::TypeRef;
+use crate::scheme::{Body, Kind};
+use crate::status::{Result, Status};
+use crate::version::KubeVersion;
+
+pub use syntax::syntax_error;
+pub(crate) use typed::{Problems, read_typed, read_untyped};
+
+/// What to do about unknown and duplicate fields: `?fieldValidation=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    /// Drop them silently (the default before v1.25).
+    Ignore,
+    /// Drop them and say so in `Warning` headers (the default).
+    #[default]
+    Warn,
+    /// Refuse the request.
+    Strict,
+}
+
+impl FieldValidation {
+    /// Reads the query parameter; empty means the default of the release.
+    pub fn parse(text: &str, version: KubeVersion) -> std::result::Result<Self, String> {
+        match text {
+            "" if version.at_least(25) => Ok(Self::Warn),
+            "" | "Ignore" => Ok(Self::Ignore),
+            "Warn" => Ok(Self::Warn),
+            "Strict" => Ok(Self::Strict),
+            other => Err(format!(
+                "fieldValidation: Unsupported value: {}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+                go::quote(other)
+            )),
+        }
+    }
+}
+
+/// A decoded object and what the client should be warned about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// The object in canonical form, without defaults.
+    pub object: Value,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a JSON body sent to the resource of `kind`.
+pub fn decode(kind: &Kind, body: &[u8], validation: FieldValidation) -> Result<Decoded> {
+    if let Body::Custom(custom) = &kind.body {
+        return custom.decode(kind, body, validation);
+    }
+    let header = read_header(kind, body)?;
+    header.check(kind)?;
+    let mut problems = Problems::new(kind.emulated);
+    let read = read_typed(kind.schema(), &mut serde_json::Deserializer::from_slice(body), &mut problems);
+    let object = match read {
+        Ok(object) => object,
+        Err(error) => return Err(header.error(kind, body, &syntax_error(body, &error.to_string()))),
+    };
+    finish(kind, &header, object, problems, Vec::new(), validation, body)
+}
+
+/// Reads a body that was parsed already, from YAML; `duplicates` are the paths of fields that were there twice.
+pub fn decode_value(
+    kind: &Kind,
+    body: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Decoded> {
+    if let Body::Custom(custom) = &kind.body {
+        return custom.decode_value(kind, body, &duplicates, validation);
+    }
+    let header = Header::of(&body);
+    header.check(kind)?;
+    let mut problems = Problems::new(kind.emulated);
+    let text = body.to_string();
+    let object = read_typed(kind.schema(), body, &mut problems)
+        .map_err(|error| header.error(kind, text.as_bytes(), &error.to_string()))?;
+    finish(kind, &header, object, problems, duplicates, validation, text.as_bytes())
+}
+
+/// Reads one object of a type (options, subresources) without checking `apiVersion` and `kind`.
+pub fn decode_type(ty: TypeRef<'_>, version: KubeVersion, body: &[u8]) -> std::result::Result<Value, String> {
+    let mut problems = Problems::new(version);
+    let read = read_typed(ty, &mut serde_json::Deserializer::from_slice(body), &mut problems);
+    let object = read.map_err(|error| syntax_error(body, &error.to_string()))?;
+    match problems.error {
+        Some(error) => Err(error),
+        None => Ok(object),
+    }
+}
+
+fn finish(
+    kind: &Kind,
+    header: &Header,
+    object: Value,
+    problems: Problems,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+    body: &[u8],
+) -> Result<Decoded> {
+    if let Some(error) = problems.error {
+        return Err(header.error(kind, body, &error));
+    }
+    let mut strict: Vec<String> =
+        duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
+    strict.extend(problems.strict);
+    // `null` decodes to an object with nothing set.
+    let mut object = if object.is_null() { kind.zero().clone() } else { object };
+    header.conversion(kind)?;
+    set_type_meta(kind, &mut object);
+    let warnings = settle(strict, validation, |list| {
+        header.error(kind, body, &format!("strict decoding error: {}", list.join(", ")))
+    })?;
+    Ok(Decoded { object, warnings })
+}
+
+/// Turns strict problems into warnings, silence or an error.
+pub(crate) fn settle(
+    strict: Vec<String>,
+    validation: FieldValidation,
+    error: impl FnOnce(&[String]) -> Box<Status>,
+) -> Result<Vec<String>> {
+    match validation {
+        _ if strict.is_empty() => Ok(Vec::new()),
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(strict),
+        FieldValidation::Strict => Err(error(&strict)),
+    }
+}
+
+/// Sets `apiVersion` and `kind` to those of the kind.
+pub(crate) fn set_type_meta(kind: &Kind, object: &mut Value) {
+    if let Value::Object(map) = object {
+        map.insert("apiVersion".into(), kind.api_version().into());
+        map.insert("kind".into(), kind.kind.as_str().into());
+    }
+}
+
+/// `apiVersion` and `kind` of a body.
+#[derive(Debug, Default)]
+struct Header {
+    api_version: String,
+    kind: String,
+}
+
+fn read_header(kind: &Kind, body: &[u8]) -> Result<Header> {
+    #[derive(serde::Deserialize, Default)]
+    struct Raw {
+        #[serde(rename = "apiVersion", default)]
+        api_version: Option<Value>,
+        #[serde(default)]
+        kind: Option<Value>,
+    }
+    let unrecognized = |why: &str| {
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
+             error: {why} ({})",
+            kind.kind,
+            summarize(body)
+        ))
+    };
+    if body.iter().copied().find(|b| !b.is_ascii_whitespace()) != Some(b'{') {
+        let value: Value =
+            serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
+        if value.is_null() {
+            return Ok(Header::default());
+        }
+        return Err(unrecognized(&format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go::json_type(&value)
+        )));
+    }
+    let text = |value: Option<Value>, field: &str| match value {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(unrecognized(&format!(
+            "json: cannot unmarshal {} into Go struct field .{field} of type string",
+            go::json_type(&other)
+        ))),
+    };
+    // Duplicate keys are legal here and the last one counts; serde's derive refuses them, so a map is read then.
+    let raw = if let Ok(raw) = serde_json::from_slice::<Raw>(body) {
+        raw
+    } else {
+        let mut value: Value =
+            serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
+        Raw {
+            api_version: value.get_mut("apiVersion").map(Value::take),
+            kind: value.get_mut("kind").map(Value::take),
+        }
+    };
+    Ok(Header { api_version: text(raw.api_version, "apiVersion")?, kind: text(raw.kind, "kind")? })
+}
+
+impl Header {
+    fn of(body: &Value) -> Self {
+        let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self { api_version: text("apiVersion"), kind: text("kind") }
+    }
+
+    fn version(&self) -> &str {
+        self.api_version.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Both are filled in where they are missing; an unknown pair cannot be decoded at all.
+    fn check(&self, kind: &Kind) -> Result<()> {
+        if self.matches(kind) || kinds::is_registered(&self.api_version_or(kind), self.kind_or(kind)) {
+            return Ok(());
+        }
+        let why = format!(
+            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+            go::quote(self.kind_or(kind)),
+            go::quote(&self.api_version_or(kind)),
+        );
+        Err(self.error(kind, b"", &why))
+    }
+
+    fn api_version_or(&self, kind: &Kind) -> String {
+        if self.api_version.is_empty() { kind.api_version() } else { self.api_version.clone() }
+    }
+
+    fn kind_or<'a>(&'a self, kind: &'a Kind) -> &'a str {
+        if self.kind.is_empty() { &kind.kind } else { &self.kind }
+    }
+
+    fn matches(&self, kind: &Kind) -> bool {
+        (self.kind.is_empty() || self.kind == kind.kind)
+            && (self.api_version.is_empty() || self.api_version == kind.api_version())
+    }
+
+    /// A registered object of another kind decodes, but cannot become what the path asks for.
+    fn conversion(&self, kind: &Kind) -> Result<()> {
+        if self.matches(kind) {
+            return Ok(());
+        }
+        let api_version = self.api_version_or(kind);
+        let name = self.kind_or(kind);
+        if name == kind.kind && kinds::converts_to(&api_version, &kind.group) {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                kind.api_version()
+            )));
+        }
+        let why = format!(
+            "converting ({}.{name}) to ({}.{}): unknown conversion",
+            api_version.rsplit('/').next().unwrap_or_default(),
+            kinds::internal_package(&kind.group),
+            kind.kind
+        );
+        Err(self.error(kind, b"", &why))
+    }
+
+    /// Upstream's `transformDecodeError`.
+    fn error(&self, kind: &Kind, body: &[u8], why: &str) -> Box<Status> {
+        let known = self.kind_or(kind);
+        if known.is_empty() {
+            return Status::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): {why} ({})",
+                kind.kind,
+                summarize(body)
+            ));
+        }
+        let version = if self.api_version.is_empty() { kind.version.as_str() } else { self.version() };
+        Status::bad_request(format!(
+            "{known} in version {} cannot be handled as a {}: {why}",
+            go::quote(version),
+            kind.kind
+        ))
+    }
+}
+
+/// The beginning of a body that could not be read: as text if it looks like JSON, else in hexadecimal.
+#[must_use]
+pub fn summarize(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let head = &body[..body.len().min(SHOWN)];
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => {
+            let mut hex = String::with_capacity(2 * head.len() + more.len());
+            for byte in head {
+                let _ = write!(hex, "{byte:02x}");
+            }
+            hex + more
+        }
+    }
+}

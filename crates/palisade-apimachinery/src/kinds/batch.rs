@@ -1,0 +1,357 @@
+//! Jobs and cron jobs.
+//!
+//! Implements: `pkg/apis/batch/v1/defaults.go`, `pkg/apis/batch/validation`, `pkg/registry/batch/*/strategy.go`.
+
+use serde_json::{Map, Value, json};
+
+use super::pod::{default_template, spec_selector, validate_template};
+use super::workload::reset_status;
+use super::{Strategy, bump_generation, cron, internal, keep, section, set_default, set_generation};
+use crate::apply::ResetFields;
+use crate::rest::meta::{self, NameRule};
+use crate::rest::names;
+use crate::rest::path::{Errors, Get, Path};
+use crate::scheme::Kind;
+use crate::selector::LabelSelector;
+use crate::status::BadValue;
+use crate::version::KubeVersion;
+
+pub(crate) static JOB: Strategy = Strategy {
+    default: default_job,
+    prepare_create: create_job,
+    prepare_update: update,
+    validate: validate_job,
+    validate_update: validate_job_update,
+    reset_fields: |subresource| match subresource {
+        "status" => ResetFields::Exclude(&[&["spec"]]),
+        other => reset_status(other),
+    },
+};
+
+pub(crate) static CRON_JOB: Strategy = Strategy {
+    default: default_cron_job,
+    prepare_create: |object, _| {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), Value::Object(Map::new()));
+        }
+        set_generation(object);
+    },
+    prepare_update: update,
+    validate: validate_cron_job,
+    validate_update: |new, old, subresource, _, errors| {
+        meta::validate_update(new, old, errors);
+        if subresource != "status" {
+            validate_cron_job_spec(new, errors);
+        }
+    },
+    reset_fields: |subresource| match subresource {
+        "status" => ResetFields::Exclude(&[&["spec"]]),
+        other => reset_status(other),
+    },
+};
+
+fn default_job(object: &mut Value, version: KubeVersion) {
+    if let Some(labels) = object.pointer("/spec/template/metadata/labels").cloned()
+        && let Some(meta) = crate::apply::metadata_mut(object)
+        && meta.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
+    {
+        meta.insert("labels".into(), labels);
+    }
+    let Some(spec) = section(object, "spec") else { return };
+    if spec.child("completions").is_none() && spec.child("parallelism").is_none() {
+        set_default(spec, "completions", 1);
+    }
+    set_default(spec, "parallelism", 1);
+    let per_index = spec.child("backoffLimitPerIndex").is_some();
+    set_default(spec, "backoffLimit", if per_index { i32::MAX } else { 6 });
+    if version.at_least(21) {
+        if spec.text("completionMode").is_empty() {
+            spec["completionMode"] = "NonIndexed".into();
+        }
+        set_default(spec, "suspend", false);
+    }
+    if version.at_least(29) && spec.text("podReplacementPolicy").is_empty() {
+        let policy = if spec.child("podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
+        spec["podReplacementPolicy"] = policy.into();
+    }
+    if version.at_least(32) {
+        set_default(spec, "manualSelector", false);
+    }
+    default_template(spec.get_mut("template"), version);
+}
+
+fn default_cron_job(object: &mut Value, version: KubeVersion) {
+    let Some(spec) = section(object, "spec") else { return };
+    if spec.text("concurrencyPolicy").is_empty() {
+        spec["concurrencyPolicy"] = "Allow".into();
+    }
+    set_default(spec, "suspend", false);
+    set_default(spec, "successfulJobsHistoryLimit", 3);
+    set_default(spec, "failedJobsHistoryLimit", 1);
+    default_template(spec.pointer_mut("/jobTemplate/spec/template"), version);
+}
+
+fn create_job(object: &mut Value, version: KubeVersion) {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".into(), Value::Object(Map::new()));
+    }
+    set_generation(object);
+    generate_selector(object, version);
+}
+
+/// Labels and selector that tie the pods to this job and no other.
+fn generate_selector(object: &mut Value, version: KubeVersion) {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (uid, name) = (text("/metadata/uid"), text("/metadata/name"));
+    let Some(spec) = section(object, "spec") else { return };
+    if spec.flag("manualSelector") == Some(true) {
+        return;
+    }
+    let Some(meta) = section(spec, "template").and_then(|t| section(t, "metadata")) else { return };
+    let Some(labels) = section(meta, "labels").and_then(Value::as_object_mut) else { return };
+    let prefixed = version.at_least(27);
+    let mut wanted = vec![("job-name", name.clone()), ("controller-uid", uid.clone())];
+    if prefixed {
+        wanted.push(("batch.kubernetes.io/job-name", name));
+        wanted.push(("batch.kubernetes.io/controller-uid", uid.clone()));
+    }
+    for (key, value) in wanted {
+        labels.entry(key).or_insert_with(|| value.into());
+    }
+    let key = if prefixed { "batch.kubernetes.io/controller-uid" } else { "controller-uid" };
+    if let Some(selector) = section(spec, "selector")
+        && let Some(labels) = section(selector, "matchLabels").and_then(Value::as_object_mut)
+    {
+        labels.entry(key).or_insert_with(|| uid.into());
+    }
+}
+
+fn update(new: &mut Value, old: &Value, subresource: &str, _: KubeVersion) {
+    if subresource == "status" {
+        keep(new, old, "spec");
+        return;
+    }
+    keep(new, old, "status");
+    let changed = new.get("spec") != old.get("spec");
+    bump_generation(new, old, changed);
+}
+
+const SPEC: Path<'static> = Path::Root("spec");
+
+fn validate_job(object: &Value, kind: &Kind, errors: &mut Errors) {
+    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    validate_generated(object, spec, errors);
+    validate_job_spec_with_selector(spec, errors);
+    let indexed = spec.text("completionMode") == "Indexed";
+    if indexed && let Some(completions) = spec.int("completions").filter(|c| *c > 0) {
+        // The name of the last pod must still be a DNS label.
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let pod = format!("{name}-{}", completions - 1);
+        for message in names::dns1123_label(&pod) {
+            errors.invalid(
+                &Path::Root("metadata").field("name"),
+                name,
+                format!("will not able to create pod with invalid DNS label {pod}: {message}"),
+            );
+        }
+    }
+}
+
+fn validate_generated(object: &Value, spec: &Value, errors: &mut Errors) {
+    if spec.flag("manualSelector") == Some(true) || spec.child("selector").is_none() {
+        return;
+    }
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (uid, name) = (text("/metadata/uid"), text("/metadata/name"));
+    let prefixed = errors.version.at_least(27);
+    let template = SPEC.field("template");
+    let at = template.field("metadata");
+    let mut expected = vec![("controller-uid", uid.as_str()), ("job-name", name.as_str())];
+    if prefixed {
+        expected.push(("batch.kubernetes.io/controller-uid", uid.as_str()));
+        expected.push(("batch.kubernetes.io/job-name", name.as_str()));
+    }
+    let labels = spec.pointer("/template/metadata/labels");
+    for (key, value) in &expected {
+        let found = labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+        match found {
+            None => errors.required(&at.field("labels").key(key), format!("must be '{value}'")),
+            Some(found) if found != *value => errors.invalid(
+                &at.field("labels").key(key),
+                labels.cloned().map_or(BadValue::Nil, BadValue::Json),
+                format!("must be '{value}'"),
+            ),
+            Some(_) => {}
+        }
+    }
+    let expected: Map<String, Value> = expected.into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect();
+    if let Some(selector) = spec.child("selector")
+        && !LabelSelector::from_object(selector).matches_labels(Some(&Value::Object(expected)))
+    {
+        errors.invalid(
+            &SPEC.field("selector"),
+            BadValue::Json(selector.clone()),
+            "`selector` not auto-generated",
+        );
+    }
+}
+
+fn validate_job_spec_with_selector(spec: &Value, errors: &mut Errors) {
+    validate_job_spec(spec, &SPEC, errors);
+    match spec.child("selector") {
+        None => errors.required(&SPEC.field("selector"), ""),
+        Some(selector) => {
+            spec_selector(selector, &SPEC.field("selector"), errors);
+            let labels = spec.pointer("/template/metadata/labels");
+            if !LabelSelector::from_object(selector).matches_labels(labels) {
+                let template = SPEC.field("template");
+                let metadata = template.field("metadata");
+                errors.invalid(
+                    &metadata.field("labels"),
+                    labels.cloned().map_or(BadValue::Nil, BadValue::Json),
+                    "`selector` does not match template `labels`",
+                );
+            }
+        }
+    }
+}
+
+fn validate_job_spec(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for field in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+    ] {
+        errors.non_negative(&at.field(field), spec.int(field));
+    }
+    if spec.child("completionMode").is_some() {
+        let mode = spec.text("completionMode");
+        if mode != "NonIndexed" && mode != "Indexed" {
+            errors.not_supported(&at.field("completionMode"), mode, &["Indexed", "NonIndexed"]);
+        }
+        if mode == "Indexed" {
+            if spec.child("completions").is_none() {
+                errors.required(&at.field("completions"), "when completion mode is Indexed");
+            }
+            if let Some(parallelism) = spec.int("parallelism").filter(|p| *p > 100_000) {
+                errors.invalid(
+                    &at.field("parallelism"),
+                    parallelism,
+                    "must be less than or equal to 100000 when completion mode is Indexed",
+                );
+            }
+        }
+    }
+    validate_template(spec.get("template"), &at.field("template"), errors);
+    let policy = spec.pointer("/template/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
+    let template = at.field("template");
+    let template_spec = template.field("spec");
+    let policy_at = template_spec.field("restartPolicy");
+    match policy {
+        "Always" | "" => errors.required(&policy_at, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" | "Never" => {}
+        other => errors.not_supported(&policy_at, other, &["OnFailure", "Never"]),
+    }
+}
+
+fn validate_job_update(new: &Value, old: &Value, subresource: &str, _: &Kind, errors: &mut Errors) {
+    meta::validate_update(new, old, errors);
+    if subresource == "status" {
+        return;
+    }
+    let empty = Value::Null;
+    let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
+    validate_job_spec_with_selector(spec, errors);
+    let indexed = spec.text("completionMode") == "Indexed";
+    let resized = indexed
+        && spec.int("completions") == spec.int("parallelism")
+        && old_spec.int("completions") == old_spec.int("parallelism");
+    if !resized {
+        errors.immutable(&SPEC.field("completions"), spec.get("completions"), old_spec.get("completions"));
+    }
+    errors.immutable(&SPEC.field("selector"), spec.get("selector"), old_spec.get("selector"));
+    let waiting = old_spec.flag("suspend") == Some(true) && old.pointer("/status/startTime").is_none();
+    let (template, before) = (spec.get("template"), old_spec.get("template"));
+    if template != before && !(waiting && only_scheduling_changed(template, before)) {
+        let shown = template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t)));
+        errors.invalid(&SPEC.field("template"), shown, "field is immutable");
+    }
+    errors.immutable(
+        &SPEC.field("completionMode"),
+        spec.get("completionMode"),
+        old_spec.get("completionMode"),
+    );
+}
+
+/// The scheduling directives of a job that was never started may change.
+fn only_scheduling_changed(new: Option<&Value>, old: Option<&Value>) -> bool {
+    let strip = |template: Option<&Value>| {
+        let mut template = template.cloned().unwrap_or(Value::Null);
+        if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
+            for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
+                spec.remove(field);
+            }
+        }
+        if let Some(meta) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("labels");
+            meta.remove("annotations");
+        }
+        template
+    };
+    strip(new) == strip(old)
+}
+
+fn validate_cron_job(object: &Value, kind: &Kind, errors: &mut Errors) {
+    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
+    validate_cron_job_spec(object, errors);
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    if name.len() > 52 {
+        errors.invalid(&Path::Root("metadata").field("name"), name, "must be no more than 52 characters");
+    }
+}
+
+fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let schedule = spec.text("schedule");
+    let at = SPEC.field("schedule");
+    if schedule.is_empty() {
+        errors.required(&at, "");
+    } else {
+        if let Err(why) = cron::validate(schedule) {
+            errors.invalid(&at, schedule, why);
+        }
+        if schedule.contains("TZ") && errors.version.at_least(25) {
+            errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+        }
+    }
+    errors.non_negative(&SPEC.field("startingDeadlineSeconds"), spec.int("startingDeadlineSeconds"));
+    match spec.text("concurrencyPolicy") {
+        "Allow" | "Forbid" | "Replace" => {}
+        "" => errors.required(&SPEC.field("concurrencyPolicy"), ""),
+        other => {
+            errors.not_supported(&SPEC.field("concurrencyPolicy"), other, &["Allow", "Forbid", "Replace"]);
+        }
+    }
+    let template_at = SPEC.field("jobTemplate");
+    let job_at = template_at.field("spec");
+    let job = spec.pointer("/jobTemplate/spec").unwrap_or(&empty);
+    validate_job_spec(job, &job_at, errors);
+    if let Some(selector) = job.child("selector") {
+        errors.invalid(
+            &job_at.field("selector"),
+            BadValue::Json(selector.clone()),
+            "`selector` will be auto-generated",
+        );
+    }
+    if job.flag("manualSelector") == Some(true) {
+        errors.not_supported(&job_at.field("manualSelector"), true, &["nil", "false"]);
+    }
+    errors.non_negative(&SPEC.field("successfulJobsHistoryLimit"), spec.int("successfulJobsHistoryLimit"));
+    errors.non_negative(&SPEC.field("failedJobsHistoryLimit"), spec.int("failedJobsHistoryLimit"));
+}

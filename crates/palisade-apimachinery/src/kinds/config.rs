@@ -1,0 +1,383 @@
+//! ConfigMaps, Secrets, ServiceAccounts, Namespaces and the small namespaced kinds around them.
+//!
+//! Implements: the parts of `pkg/apis/core/validation` and `pkg/registry/core` about them.
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section,
+    set_default, set_generation, validate_meta_only,
+};
+use crate::apply::ResetFields;
+use crate::rest::meta::{self, NameRule};
+use crate::rest::names;
+use crate::rest::path::{Errors, Get, Path};
+use crate::scheme::Kind;
+use crate::version::KubeVersion;
+
+/// The most bytes a ConfigMap or Secret may hold.
+const MAX_SIZE: usize = 1024 * 1024;
+const IMMUTABLE: &str = "field is immutable when `immutable` is set";
+
+pub(crate) static CONFIG_MAP: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: validate_config_map,
+    validate_update: |new, old, _, kind, errors| {
+        meta::validate_update(new, old, errors);
+        validate_immutable(new, old, &["data", "binaryData"], errors);
+        validate_config_map(new, kind, errors);
+    },
+    reset_fields: no_reset,
+};
+
+pub(crate) static SECRET: Strategy = Strategy {
+    default: default_secret,
+    prepare_create: no_prepare_create,
+    prepare_update: |new, old, _, _| {
+        if new.text("type").is_empty() {
+            keep(new, old, "type");
+        }
+    },
+    validate: validate_secret,
+    validate_update: |new, old, _, kind, errors| {
+        meta::validate_update(new, old, errors);
+        errors.immutable(&Path::Root("type"), new.get("type"), old.get("type"));
+        validate_immutable(new, old, &["data"], errors);
+        validate_secret(new, kind, errors);
+    },
+    reset_fields: no_reset,
+};
+
+pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: validate_meta_only,
+    validate_update: |new, old, _, kind, errors| {
+        meta::validate_update(new, old, errors);
+        validate_meta_only(new, kind, errors);
+    },
+    reset_fields: no_reset,
+};
+
+pub(crate) static NAMESPACE: Strategy = Strategy {
+    default: default_namespace,
+    prepare_create: create_namespace,
+    prepare_update: update_namespace,
+    validate: |object, _, errors| {
+        meta::validate(object, false, NameRule::Label, errors);
+        for finalizer in object.get("spec").map_or(&[][..], |s| s.list("finalizers")) {
+            let text = finalizer.as_str().unwrap_or_default();
+            let spec = Path::Root("spec");
+            let at = spec.field("finalizers");
+            let version = errors.version;
+            errors.format(&at, text, names::qualified_name(text, version));
+            if !text.contains('/') && text != "kubernetes" {
+                errors.invalid(
+                    &at,
+                    text,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                );
+            }
+        }
+    },
+    validate_update: |new, old, subresource, _, errors| {
+        meta::validate_update(new, old, errors);
+        if subresource == "status" {
+            let phase = new.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+            let deleted = new.pointer("/metadata/deletionTimestamp").is_some_and(|t| !t.is_null());
+            let status = Path::Root("status");
+            let at = status.field("Phase");
+            if !deleted && phase != "Active" {
+                errors.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
+            } else if deleted && phase != "Terminating" {
+                errors.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+            }
+        }
+    },
+    reset_fields: |subresource| match subresource {
+        "" => ResetFields::Exclude(&[&["status"]]),
+        "status" => ResetFields::Exclude(&[&["spec"]]),
+        _ => ResetFields::NONE,
+    },
+};
+
+/// Kinds with a spec, a status and nothing else this server looks at.
+macro_rules! spec_and_status {
+    ($name:ident, $default:expr, $validate:expr) => {
+        pub(crate) static $name: Strategy = Strategy {
+            default: $default,
+            prepare_create: no_prepare_create,
+            prepare_update: |new, old, subresource, _| {
+                if subresource == "status" { keep(new, old, "spec") } else { keep(new, old, "status") }
+            },
+            validate: $validate,
+            validate_update: |new, old, _, kind, errors| {
+                meta::validate_update(new, old, errors);
+                ($validate)(new, kind, errors);
+            },
+            reset_fields: |subresource| match subresource {
+                "" => ResetFields::Exclude(&[&["status"]]),
+                "status" => ResetFields::Exclude(&[&["spec"]]),
+                _ => ResetFields::NONE,
+            },
+        };
+    };
+}
+
+spec_and_status!(CLAIM, default_claim, validate_meta_only);
+spec_and_status!(QUOTA, no_default, validate_meta_only);
+spec_and_status!(SERVICE, default_service, validate_service);
+
+pub(crate) static BUDGET: Strategy = Strategy {
+    default: no_default,
+    prepare_create: |object, _| {
+        if let Some(map) = object.as_object_mut() {
+            map.insert("status".into(), Value::Object(Map::new()));
+        }
+        set_generation(object);
+    },
+    prepare_update: |new, old, subresource, _| {
+        if subresource == "status" {
+            keep(new, old, "spec");
+        } else {
+            keep(new, old, "status");
+            let changed = new.get("spec") != old.get("spec");
+            bump_generation(new, old, changed);
+        }
+    },
+    validate: validate_meta_only,
+    validate_update: super::validate_update_meta_only,
+    reset_fields: |subresource| match subresource {
+        "" => ResetFields::Exclude(&[&["status"]]),
+        "status" => ResetFields::Exclude(&[&["spec"]]),
+        _ => ResetFields::NONE,
+    },
+};
+
+fn validate_immutable(new: &Value, old: &Value, fields: &[&'static str], errors: &mut Errors) {
+    if old.flag("immutable") != Some(true) {
+        return;
+    }
+    if new.flag("immutable") != Some(true) {
+        errors.forbidden(&Path::Root("immutable"), IMMUTABLE);
+    }
+    for field in fields {
+        if new.get(field) != old.get(field) {
+            errors.forbidden(&Path::Root(field), IMMUTABLE);
+        }
+    }
+}
+
+fn decoded_len(text: &str) -> usize {
+    base64::engine::general_purpose::STANDARD.decode(text).map_or(0, |bytes| bytes.len())
+}
+
+fn validate_config_map(object: &Value, _: &Kind, errors: &mut Errors) {
+    meta::validate(object, true, NameRule::Subdomain, errors);
+    let mut size = 0usize;
+    let binary = object.get("binaryData");
+    for (key, value) in object.entries("data") {
+        let at = Path::Root("data");
+        errors.format(&at.key(key), key, names::config_map_key(key));
+        if binary.and_then(|b| b.get(key)).is_some() {
+            errors.invalid(&at.key(key), key.as_str(), "duplicate of key present in binaryData");
+        }
+        size = size.saturating_add(value.as_str().map_or(0, str::len));
+    }
+    for (key, value) in object.entries("binaryData") {
+        errors.format(&Path::Root("binaryData").key(key), key, names::config_map_key(key));
+        size = size.saturating_add(value.as_str().map_or(0, decoded_len));
+    }
+    if size > MAX_SIZE {
+        errors.too_long(&Path::Root("[]"), MAX_SIZE);
+        // Upstream's path is empty, and prints so.
+        if let Some(error) = errors.list.last_mut() {
+            error.field = "[]".into();
+        }
+    }
+}
+
+fn default_secret(object: &mut Value, _: KubeVersion) {
+    // `stringData` is write-only: it is merged into `data` on the way in.
+    let plain = object.as_object_mut().and_then(|map| map.remove("stringData"));
+    if let Some(Value::Object(plain)) = plain
+        && let Some(data) = section(object, "data").and_then(Value::as_object_mut)
+    {
+        for (key, value) in plain {
+            let encoded =
+                base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+            data.insert(key, encoded.into());
+        }
+    }
+    if object.text("type").is_empty() && object.is_object() {
+        object["type"] = "Opaque".into();
+    }
+}
+
+fn validate_secret(object: &Value, _: &Kind, errors: &mut Errors) {
+    meta::validate(object, true, NameRule::Subdomain, errors);
+    let at = Path::Root("data");
+    let mut size = 0usize;
+    for (key, value) in object.entries("data") {
+        errors.format(&at.key(key), key, names::config_map_key(key));
+        size = size.saturating_add(value.as_str().map_or(0, decoded_len));
+    }
+    if size > MAX_SIZE {
+        errors.too_long(&at, MAX_SIZE);
+    }
+    let has = |key: &str| object.get("data").is_some_and(|d| d.get(key).is_some());
+    match object.text("type") {
+        "kubernetes.io/service-account-token" => {
+            let account = object
+                .pointer("/metadata/annotations/kubernetes.io~1service-account.name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            if account.is_empty() {
+                let metadata = Path::Root("metadata");
+                let annotations = metadata.field("annotations");
+                errors.required(&annotations.key("kubernetes.io/service-account.name"), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => validate_docker(object, ".dockerconfigjson", errors),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.required(&at.key("username"), "");
+            errors.required(&at.key("password"), "");
+        }
+        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => {
+            errors.required(&at.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"] {
+                if !has(key) {
+                    errors.required(&at.key(key), "");
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn validate_docker(object: &Value, key: &str, errors: &mut Errors) {
+    let data = Path::Root("data");
+    let at = data.key(key);
+    let Some(text) = object.get("data").and_then(|d| d.get(key)).and_then(Value::as_str) else {
+        errors.required(&at, "");
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+    let problem = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(other) => format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            crate::go::json_type(&other)
+        ),
+        Err(error) => crate::decode::syntax_error(&bytes, &error.to_string()),
+    };
+    errors.invalid(&at, "<secret contents redacted>", problem);
+}
+
+fn default_namespace(object: &mut Value, version: KubeVersion) {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !name.is_empty()
+        && version.at_least(21)
+        && let Some(meta) = crate::apply::metadata_mut(object)
+    {
+        let labels = meta.entry("labels").or_insert_with(|| Value::Object(Map::new()));
+        if labels.is_null() {
+            *labels = Value::Object(Map::new());
+        }
+        if let Some(labels) = labels.as_object_mut() {
+            labels.insert("kubernetes.io/metadata.name".into(), name.into());
+        }
+    }
+    if let Some(status) = section(object, "status")
+        && status.text("phase").is_empty()
+    {
+        status["phase"] = "Active".into();
+    }
+}
+
+fn create_namespace(object: &mut Value, version: KubeVersion) {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".into(), json!({"phase": "Active"}));
+    }
+    if let Some(spec) = section(object, "spec")
+        && let Some(spec) = spec.as_object_mut()
+    {
+        let finalizers = spec.entry("finalizers").or_insert_with(|| Value::Array(Vec::new()));
+        if finalizers.is_null() {
+            *finalizers = Value::Array(Vec::new());
+        }
+        if let Some(list) = finalizers.as_array_mut()
+            && !list.iter().any(|f| f == "kubernetes")
+        {
+            list.push("kubernetes".into());
+        }
+    }
+    default_namespace(object, version);
+}
+
+fn update_namespace(new: &mut Value, old: &Value, subresource: &str, version: KubeVersion) {
+    match subresource {
+        "status" => keep(new, old, "spec"),
+        "finalize" => keep(new, old, "status"),
+        _ => {
+            keep(new, old, "spec");
+            keep(new, old, "status");
+        }
+    }
+    default_namespace(new, version);
+}
+
+fn default_claim(object: &mut Value, _: KubeVersion) {
+    if let Some(spec) = section(object, "spec") {
+        set_default(spec, "volumeMode", "Filesystem");
+    }
+    if let Some(status) = section(object, "status")
+        && status.text("phase").is_empty()
+    {
+        status["phase"] = "Pending".into();
+    }
+}
+
+fn default_service(object: &mut Value, version: KubeVersion) {
+    let Some(spec) = section(object, "spec") else { return };
+    for (field, value) in [("sessionAffinity", "None"), ("type", "ClusterIP")] {
+        if spec.text(field).is_empty() {
+            spec[field] = value.into();
+        }
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if port.text("protocol").is_empty() {
+            port["protocol"] = "TCP".into();
+        }
+        let unset = match port.get("targetPort") {
+            None | Some(Value::Null) => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(number) => number.as_i64() == Some(0),
+        };
+        if unset {
+            port["targetPort"] = port.int("port").unwrap_or(0).into();
+        }
+    }
+    let kind = spec.text("type").to_owned();
+    if version.at_least(22) && kind != "ExternalName" {
+        set_default(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if (kind == "NodePort" || kind == "LoadBalancer") && spec.text("externalTrafficPolicy").is_empty() {
+        spec["externalTrafficPolicy"] = "Cluster".into();
+    }
+    if kind == "LoadBalancer" && version.at_least(22) {
+        set_default(spec, "allocateLoadBalancerNodePorts", true);
+    }
+}
+
+fn validate_service(object: &Value, _: &Kind, errors: &mut Errors) {
+    let rule = if errors.version.at_least(34) { NameRule::Label } else { NameRule::Label1035 };
+    meta::validate(object, true, rule, errors);
+}

@@ -1,0 +1,241 @@
+//! `CustomResourceDefinition` objects.
+//!
+//! Implements: `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/{v1/defaults.go,validation}` and
+//! `…/registry/customresourcedefinition/strategy.go`. The schema itself is judged by [`crate::crd`].
+
+use serde_json::{Map, Value, json};
+
+use super::{Strategy, bump_generation, keep, section, set_default, set_generation};
+use crate::apply::ResetFields;
+use crate::crd::structural;
+use crate::rest::meta::{self, NameRule};
+use crate::rest::names;
+use crate::rest::path::{Errors, Get, Path};
+use crate::scheme::Kind;
+use crate::status::BadValue;
+use crate::version::KubeVersion;
+
+pub(crate) static DEFINITION: Strategy = Strategy {
+    default: default_definition,
+    prepare_create,
+    prepare_update: |new, old, subresource, _| {
+        if subresource == "status" {
+            keep(new, old, "spec");
+            return;
+        }
+        keep(new, old, "status");
+        let changed = new.get("spec") != old.get("spec");
+        bump_generation(new, old, changed);
+        add_stored_version(new);
+    },
+    validate: |object, kind, errors| {
+        validate_name(object, errors);
+        validate_spec(object, kind, errors);
+    },
+    validate_update: |new, old, subresource, kind, errors| {
+        meta::validate_general_update(new, old, errors);
+        if subresource == "status" {
+            return;
+        }
+        validate_spec(new, kind, errors);
+        let established = crate::crd::establish::is_established(old);
+        if established {
+            let spec = Path::Root("spec");
+            errors.immutable(&spec.field("scope"), new.pointer("/spec/scope"), old.pointer("/spec/scope"));
+            errors.immutable(
+                &spec.field("names").field("kind"),
+                new.pointer("/spec/names/kind"),
+                old.pointer("/spec/names/kind"),
+            );
+            errors.immutable(
+                &spec.field("names").field("plural"),
+                new.pointer("/spec/names/plural"),
+                old.pointer("/spec/names/plural"),
+            );
+        }
+        let spec = Path::Root("spec");
+        errors.immutable(&spec.field("group"), new.pointer("/spec/group"), old.pointer("/spec/group"));
+    },
+    reset_fields: |subresource| match subresource {
+        "" => ResetFields::Exclude(&[&["status"]]),
+        "status" => ResetFields::Exclude(&[&["metadata"], &["spec"]]),
+        _ => ResetFields::NONE,
+    },
+};
+
+fn default_definition(object: &mut Value, _: KubeVersion) {
+    let Some(spec) = section(object, "spec") else { return };
+    if let Some(names) = section(spec, "names") {
+        let kind = names.text("kind").to_owned();
+        if names.text("singular").is_empty() {
+            names["singular"] = kind.to_lowercase().into();
+        }
+        if names.text("listKind").is_empty() && !kind.is_empty() {
+            names["listKind"] = format!("{kind}List").into();
+        }
+    }
+    set_default(spec, "conversion", json!({"strategy": "None"}));
+    if let Some(service) =
+        spec.pointer_mut("/conversion/webhook/clientConfig/service").filter(|s| s.is_object())
+    {
+        set_default(service, "port", 443);
+    }
+}
+
+fn prepare_create(object: &mut Value, _: KubeVersion) {
+    if let Some(map) = object.as_object_mut() {
+        map.insert("status".into(), Value::Object(Map::new()));
+    }
+    set_generation(object);
+    add_stored_version(object);
+}
+
+/// The storage version is remembered, so that it is never dropped while objects are stored in it.
+fn add_stored_version(object: &mut Value) {
+    let storage = object
+        .pointer("/spec/versions")
+        .and_then(Value::as_array)
+        .and_then(|versions| versions.iter().find(|v| v.flag("storage") == Some(true)))
+        .map(|v| v.text("name").to_owned());
+    let (Some(storage), Some(status)) = (storage, section(object, "status")) else { return };
+    let Some(status) = status.as_object_mut() else { return };
+    let stored = status.entry("storedVersions").or_insert_with(|| Value::Array(Vec::new()));
+    if stored.is_null() {
+        *stored = Value::Array(Vec::new());
+    }
+    if let Some(list) = stored.as_array_mut()
+        && !list.iter().any(|v| v.as_str() == Some(&storage))
+    {
+        list.push(storage.into());
+    }
+}
+
+const SPEC: Path<'static> = Path::Root("spec");
+
+fn validate_name(object: &Value, errors: &mut Errors) {
+    meta::validate_general(object, false, NameRule::Subdomain, errors);
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = text("/metadata/name");
+    if !name.is_empty() && name != format!("{}.{}", text("/spec/names/plural"), text("/spec/group")) {
+        let at = Path::Root("metadata");
+        errors.invalid(&at.field("name"), name, "must be spec.names.plural+\".\"+spec.group");
+    }
+}
+
+fn joined(at: &Path<'_>, value: &str, messages: &[String], prefix: &str, errors: &mut Errors) {
+    if !messages.is_empty() {
+        errors.invalid(at, value, format!("{prefix}{}", messages.join(",")));
+    }
+}
+
+fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let group = spec.text("group");
+    if group.is_empty() {
+        errors.required(&SPEC.field("group"), "");
+    } else if !names::dns1123_subdomain(group).is_empty() {
+        joined(&SPEC.field("group"), group, &names::dns1123_subdomain(group), "", errors);
+    } else if !group.contains('.') {
+        errors.invalid(&SPEC.field("group"), group, "should be a domain with at least one dot");
+    }
+    match spec.text("scope") {
+        "Cluster" | "Namespaced" => {}
+        "" => errors.required(&SPEC.field("scope"), ""),
+        other => errors.not_supported(&SPEC.field("scope"), other, &["Cluster", "Namespaced"]),
+    }
+    let versions_at = SPEC.field("versions");
+    let versions = spec.list("versions");
+    for (i, version) in versions.iter().enumerate() {
+        if version.pointer("/schema/openAPIV3Schema").is_none_or(Value::is_null) {
+            let at = versions_at.index(i);
+            let schema = at.field("schema");
+            errors.required(&schema.field("openAPIV3Schema"), "");
+        }
+    }
+    // A schema all versions share moves up to the definition inside upstream, and errors with it.
+    let first = versions.first().and_then(|v| v.pointer("/schema/openAPIV3Schema"));
+    let shared = versions.iter().all(|v| v.pointer("/schema/openAPIV3Schema") == first);
+    for (i, version) in versions.iter().enumerate() {
+        let at = versions_at.index(i);
+        let name = version.text("name");
+        joined(&at.field("name"), name, &names::dns1035_label(name), "", errors);
+        if !shared && let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
+            let schema_at = at.field("schema");
+            structural::validate(schema, &schema_at.field("openAPIV3Schema"), errors);
+        }
+        for (j, column) in version.list("additionalPrinterColumns").iter().enumerate() {
+            let columns = at.field("additionalPrinterColumns");
+            validate_column(column, &columns.index(j), errors);
+        }
+    }
+    let shown = || BadValue::Json(Value::Array(versions.to_vec()));
+    let repeated =
+        (1..versions.len()).any(|i| versions[..i].iter().any(|v| v.text("name") == versions[i].text("name")));
+    if repeated {
+        errors.invalid(&versions_at, shown(), "must contain unique version names");
+    }
+    if versions.iter().filter(|v| v.flag("storage") == Some(true)).count() != 1 {
+        errors.invalid(&versions_at, shown(), "must have exactly one version marked as storage version");
+    }
+    validate_names(spec.get("names").unwrap_or(&empty), errors);
+    if shared && let Some(schema) = first.filter(|s| !s.is_null()) {
+        let validation = SPEC.field("validation");
+        structural::validate(schema, &validation.field("openAPIV3Schema"), errors);
+    }
+}
+
+fn validate_names(given: &Value, errors: &mut Errors) {
+    let at = SPEC.field("names");
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if given.text(field).is_empty() {
+            errors.required(&at.field(field), "");
+        }
+    }
+    for field in ["plural", "singular"] {
+        let name = given.text(field);
+        if !name.is_empty() {
+            joined(&at.field(field), name, &names::dns1035_label(name), "", errors);
+        }
+    }
+    for field in ["kind", "listKind"] {
+        let name = given.text(field);
+        if !name.is_empty() {
+            let messages = names::dns1035_label(&name.to_lowercase());
+            joined(
+                &at.field(field),
+                name,
+                &messages,
+                "may have mixed case, but should otherwise match: ",
+                errors,
+            );
+        }
+    }
+    for field in ["shortNames", "categories"] {
+        for (i, name) in given.list(field).iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            joined(&at.field(field).index(i), name, &names::dns1035_label(name), "", errors);
+        }
+    }
+    let kind = given.text("kind");
+    if !kind.is_empty() && kind == given.text("listKind") {
+        errors.invalid(&at.field("listKind"), kind, "kind and listKind may not be the same");
+    }
+}
+
+fn validate_column(column: &Value, at: &Path<'_>, errors: &mut Errors) {
+    const TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
+    if column.text("name").is_empty() {
+        errors.required(&at.field("name"), "");
+    }
+    let kind = column.text("type");
+    let rule = format!("must be one of {}", TYPES.join(","));
+    if kind.is_empty() {
+        errors.required(&at.field("type"), rule);
+    } else if !TYPES.contains(&kind) {
+        errors.invalid(&at.field("type"), kind, rule);
+    }
+    if column.text("jsonPath").is_empty() {
+        errors.required(&at.field("JSONPath"), "");
+    }
+}

@@ -1,0 +1,225 @@
+//! What may change in a pod after it was created.
+
+use serde_json::Value;
+
+use super::validate::validate_metadata_and_spec;
+use crate::kinds::internal;
+use crate::rest::meta;
+use crate::rest::names;
+use crate::rest::path::{Errors, Get, Path};
+use crate::scheme::Kind;
+
+pub(super) fn validate_update(new: &Value, old: &Value, subresource: &str, _: &Kind, errors: &mut Errors) {
+    match subresource {
+        "status" => validate_status(new, old, errors),
+        "ephemeralcontainers" => validate_ephemeral(new, old, errors),
+        "resize" => {
+            meta::validate_update(new, old, errors);
+            validate_metadata_and_spec(new, errors);
+        }
+        _ => validate_main(new, old, errors),
+    }
+}
+
+const SPEC: Path<'static> = Path::Root("spec");
+
+fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
+    meta::validate_update(new, old, errors);
+    validate_metadata_and_spec(new, errors);
+    let empty = Value::Null;
+    let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
+    for field in ["containers", "initContainers"] {
+        let at = SPEC.field(field);
+        let (containers, old_containers) = (spec.list(field), old_spec.list(field));
+        if containers.len() != old_containers.len() {
+            errors.forbidden(&at, "pod updates may not add or remove containers");
+            return;
+        }
+        for (i, container) in containers.iter().enumerate() {
+            let image = container.text("image");
+            if image.is_empty() {
+                errors.required(&at.index(i).field("image"), "");
+            }
+            if image.trim() != image {
+                errors.invalid(
+                    &at.index(i).field("image"),
+                    image,
+                    "must not have leading or trailing whitespace",
+                );
+            }
+        }
+    }
+    let at = SPEC.field("activeDeadlineSeconds");
+    match (spec.int("activeDeadlineSeconds"), old_spec.int("activeDeadlineSeconds")) {
+        (Some(seconds), before) => {
+            let most = i64::from(i32::MAX);
+            if !(0..=most).contains(&seconds) {
+                errors.invalid(&at, seconds, names::inclusive_range(0, most));
+                return;
+            }
+            if before.is_some_and(|before| before < seconds) {
+                errors.invalid(&at, seconds, "must be less than or equal to previous value");
+                return;
+            }
+        }
+        (None, Some(_)) => {
+            errors.invalid(
+                &at,
+                crate::status::BadValue::Nil,
+                "must not update from a positive integer to nil value",
+            );
+        }
+        (None, None) => {}
+    }
+    validate_added_tolerations(spec.list("tolerations"), old_spec.list("tolerations"), errors);
+    validate_gates(spec, old_spec, errors);
+    let munged = munge(spec, old_spec, errors.version);
+    if munged != *old_spec {
+        errors.forbidden(&SPEC, unchangeable(&munged, old_spec, errors.version));
+    }
+}
+
+/// The new spec with everything that may change set back.
+fn munge(spec: &Value, old: &Value, version: crate::KubeVersion) -> Value {
+    let mut munged = spec.clone();
+    for field in ["containers", "initContainers"] {
+        for (container, before) in
+            super::defaults::list_mut(&mut munged, field).iter_mut().zip(old.list(field))
+        {
+            if let (Some(map), Some(image)) = (container.as_object_mut(), before.get("image")) {
+                map.insert("image".into(), image.clone());
+            }
+        }
+    }
+    let Some(map) = munged.as_object_mut() else { return munged };
+    let mut restore = |field: &str| match old.get(field) {
+        Some(value) => {
+            map.insert(field.to_owned(), value.clone());
+        }
+        None => {
+            map.remove(field);
+        }
+    };
+    restore("activeDeadlineSeconds");
+    restore("tolerations");
+    if version.at_least(27) {
+        restore("schedulingGates");
+        // A pod that waits for its gates may still have its placement narrowed.
+        if !old.list("schedulingGates").is_empty() {
+            restore("nodeSelector");
+            restore("affinity");
+        }
+    }
+    let (grace, before) =
+        (spec.int("terminationGracePeriodSeconds"), old.int("terminationGracePeriodSeconds"));
+    if grace == Some(1) && before.is_some_and(|before| before < 0) {
+        restore("terminationGracePeriodSeconds");
+    }
+    munged
+}
+
+fn unchangeable(munged: &Value, old: &Value, version: crate::KubeVersion) -> String {
+    let head = if version.at_least(28) {
+        "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+         `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+         `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    } else if version.at_least(24) {
+        "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, \
+         `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations) or \
+         `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    } else {
+        "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, \
+         `spec.activeDeadlineSeconds` or `spec.tolerations` (only additions to existing tolerations)"
+    };
+    format!("{head}\n{}", internal::diff("PodSpec", old, munged, version))
+}
+
+fn validate_added_tolerations(new: &[Value], old: &[Value], errors: &mut Errors) {
+    let at = SPEC.field("tolerations");
+    for before in old {
+        // The seconds may change, for NoExecute tolerations.
+        let same = |t: &&Value| {
+            let same_taint =
+                ["key", "operator", "value", "effect"].iter().all(|f| t.text(f) == before.text(f));
+            *t == before || (same_taint && before.text("effect") == "NoExecute")
+        };
+        if !new.iter().any(|t| same(&t)) {
+            errors.forbidden(&at, "existing toleration can not be modified except its tolerationSeconds");
+            return;
+        }
+    }
+}
+
+fn validate_gates(spec: &Value, old: &Value, errors: &mut Errors) {
+    if !errors.version.at_least(27) {
+        return;
+    }
+    let before = old.list("schedulingGates");
+    for gate in spec.list("schedulingGates") {
+        if !before.iter().any(|b| b.text("name") == gate.text("name")) {
+            errors.forbidden(
+                &SPEC.field("schedulingGates"),
+                "only deletion is allowed, but found new scheduling gate",
+            );
+            return;
+        }
+    }
+}
+
+fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
+    meta::validate_update(new, old, errors);
+    validate_metadata_and_spec(new, errors);
+    let empty = Value::Null;
+    let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
+    let at = SPEC.field("ephemeralContainers");
+    for before in old_spec.list("ephemeralContainers") {
+        let name = crate::go::quote(before.text("name"));
+        let after = spec.list("ephemeralContainers").iter().find(|c| c.text("name") == before.text("name"));
+        match after {
+            None => {
+                errors.forbidden(&at, format!("existing ephemeral containers {name} may not be removed\n"));
+            }
+            Some(after) if after != before => {
+                let diff = internal::diff("EphemeralContainer", before, after, errors.version);
+                errors.forbidden(
+                    &at,
+                    format!("existing ephemeral containers {name} may not be changed\n{diff}"),
+                );
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
+    meta::validate_update(new, old, errors);
+    let at = Path::Root("status");
+    let empty = Value::Null;
+    let (status, old_status) = (new.get("status").unwrap_or(&empty), old.get("status").unwrap_or(&empty));
+    let nominated = status.text("nominatedNodeName");
+    if nominated != old_status.text("nominatedNodeName") && !nominated.is_empty() {
+        errors.format(&at.field("nominatedNodeName"), nominated, names::dns1123_subdomain(nominated));
+    }
+    let policy = old.pointer("/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
+    for field in ["containerStatuses", "initContainerStatuses"] {
+        if policy == "Always" {
+            continue;
+        }
+        for (i, before) in old_status.list(field).iter().enumerate() {
+            let Some(terminated) = before.pointer("/state/terminated").filter(|t| !t.is_null()) else {
+                continue;
+            };
+            let failed = terminated.int("exitCode").unwrap_or(0) != 0;
+            if failed && policy == "OnFailure" {
+                continue;
+            }
+            let after = status.list(field).iter().find(|s| s.text("name") == before.text("name"));
+            if after.is_some_and(|a| a.pointer("/state/terminated").is_none_or(Value::is_null)) {
+                errors.forbidden(
+                    &at.field(field).index(i).field("state"),
+                    "may not be transitioned to non-terminated state",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Validation of volumes.
+
+use serde_json::Value;
+
+use super::validate::Context;
+use crate::rest::names;
+use crate::rest::path::{Errors, Get, Path};
+
+/// Volume sources in upstream's order; the first one set is checked, every further one is refused.
+const SOURCES: &[&str] = &[
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+];
+
+/// A volume that may be mounted.
+pub(super) struct Known<'v> {
+    pub(super) name: &'v str,
+    /// Block devices need a claim.
+    pub(super) is_claim: bool,
+}
+
+/// Checks volumes and returns those that may be mounted.
+pub(super) fn validate<'v>(
+    volumes: &'v [Value],
+    at: &Path<'_>,
+    context: Context<'_>,
+    errors: &mut Errors,
+) -> Vec<Known<'v>> {
+    let mut known: Vec<Known<'v>> = Vec::with_capacity(volumes.len());
+    for (i, volume) in volumes.iter().enumerate() {
+        let at = at.index(i);
+        let before = errors.list.len();
+        validate_source(volume, &at, errors);
+        let name = volume.text("name");
+        if name.is_empty() {
+            errors.required(&at.field("name"), "");
+        } else {
+            errors.format(&at.field("name"), name, names::dns1123_label(name));
+        }
+        if known.iter().any(|k| k.name == name) {
+            errors.duplicate(&at.field("name"), name);
+        }
+        if errors.list.len() == before {
+            let is_claim =
+                volume.child("persistentVolumeClaim").is_some() || volume.child("ephemeral").is_some();
+            known.push(Known { name, is_claim });
+        }
+        let claim = volume.child("persistentVolumeClaim").map_or("", |c| c.text("claimName"));
+        let created = volumes.iter().any(|v| {
+            v.child("ephemeral").is_some()
+                && !context.pod_name.is_empty()
+                && claim.strip_prefix(context.pod_name).and_then(|r| r.strip_prefix('-'))
+                    == Some(v.text("name"))
+        });
+        if created {
+            errors.invalid(
+                &at.field("persistentVolumeClaim").field("claimName"),
+                claim,
+                "must not reference a PVC that gets created for an ephemeral volume",
+            );
+        }
+    }
+    known
+}
+
+fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let mut found = false;
+    for source_name in SOURCES {
+        let Some(source) = volume.child(source_name) else { continue };
+        if found {
+            errors.forbidden(&at.field(source_name), "may not specify more than 1 volume type");
+            continue;
+        }
+        found = true;
+        let at = at.field(source_name);
+        match *source_name {
+            "emptyDir" => {
+                let negative = source
+                    .get("sizeLimit")
+                    .and_then(Value::as_str)
+                    .and_then(|t| crate::quantity::Quantity::parse(t).ok())
+                    .is_some_and(crate::quantity::Quantity::is_negative);
+                if negative {
+                    errors.forbidden(
+                        &at.field("sizeLimit"),
+                        "SizeLimit field must be a valid resource quantity",
+                    );
+                }
+            }
+            "hostPath" => validate_host_path(source, &at, errors),
+            "secret" => {
+                if source.text("secretName").is_empty() {
+                    errors.required(&at.field("secretName"), "");
+                }
+                validate_files(source, &at, errors);
+            }
+            "configMap" => {
+                if source.text("name").is_empty() {
+                    errors.required(&at.field("name"), "");
+                }
+                validate_files(source, &at, errors);
+            }
+            "persistentVolumeClaim" if source.text("claimName").is_empty() => {
+                errors.required(&at.field("claimName"), "");
+            }
+            "nfs" => {
+                if source.text("server").is_empty() {
+                    errors.required(&at.field("server"), "");
+                }
+                let path = source.text("path");
+                if path.is_empty() {
+                    errors.required(&at.field("path"), "");
+                }
+                if !path.starts_with('/') {
+                    errors.invalid(&at.field("path"), path, "must be an absolute path");
+                }
+            }
+            "downwardAPI" => {
+                validate_mode(source, "defaultMode", &at, errors);
+                for item in source.list("items") {
+                    validate_downward_file(item, &at, errors);
+                }
+            }
+            "projected" => validate_projected(source, &at, errors),
+            "csi" => {
+                let driver = source.text("driver");
+                if driver.is_empty() {
+                    errors.required(&at.field("driver"), "");
+                } else {
+                    if driver.len() > 63 {
+                        errors.too_long(&at.field("driver"), 63);
+                    }
+                    errors.format(
+                        &at.field("driver"),
+                        driver,
+                        names::dns1123_subdomain(&driver.to_lowercase()),
+                    );
+                }
+            }
+            "ephemeral" if source.child("volumeClaimTemplate").is_none() => {
+                errors.required(&at.field("volumeClaimTemplate"), "");
+            }
+            "image" if source.text("reference").is_empty() => {
+                errors.required(&at.field("reference"), "");
+            }
+            "gitRepo" => {
+                if source.text("repository").is_empty() {
+                    errors.required(&at.field("repository"), "");
+                }
+                super::containers::validate_descending_path(
+                    source.text("directory"),
+                    &at.field("directory"),
+                    errors,
+                );
+            }
+            _ => {}
+        }
+    }
+    if !found {
+        errors.required(at, "must specify a volume type");
+    }
+}
+
+fn validate_host_path(source: &Value, at: &Path<'_>, errors: &mut Errors) {
+    const TYPES: &[&str] = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
+    let path = source.text("path");
+    if path.is_empty() {
+        errors.required(&at.field("path"), "");
+        return;
+    }
+    if path.split('/').any(|part| part == "..") {
+        errors.invalid(&at.field("path"), path, "must not contain '..'");
+    }
+    let kind = source.text("type");
+    if !TYPES.contains(&kind) {
+        errors.not_supported(&at.field("type"), kind, TYPES);
+    }
+}
+
+const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+
+fn validate_mode(owner: &Value, field: &str, at: &Path<'_>, errors: &mut Errors) {
+    if let Some(mode) = owner.int(field).filter(|mode| !(0..=0o777).contains(mode)) {
+        errors.invalid(&at.field(field), mode, MODE);
+    }
+}
+
+fn validate_files(source: &Value, at: &Path<'_>, errors: &mut Errors) {
+    validate_mode(source, "defaultMode", at, errors);
+    for (i, item) in source.list("items").iter().enumerate() {
+        validate_key_to_path(item, &at.field("items").index(i), errors);
+    }
+}
+
+fn validate_key_to_path(item: &Value, at: &Path<'_>, errors: &mut Errors) {
+    if item.text("key").is_empty() {
+        errors.required(&at.field("key"), "");
+    }
+    let path = item.text("path");
+    if path.is_empty() {
+        errors.required(&at.field("path"), "");
+    }
+    validate_local_path(path, &at.field("path"), errors);
+    validate_mode(item, "mode", at, errors);
+}
+
+fn validate_local_path(path: &str, at: &Path<'_>, errors: &mut Errors) {
+    super::containers::validate_descending_path(path, at, errors);
+    if path.starts_with("..") && !path.starts_with("../") {
+        errors.invalid(at, path, "must not start with '..'");
+    }
+}
+
+fn validate_downward_file(item: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let path = item.text("path");
+    if path.is_empty() {
+        errors.required(&at.field("path"), "");
+    }
+    validate_local_path(path, &at.field("path"), errors);
+    match (item.child("fieldRef"), item.child("resourceFieldRef")) {
+        (Some(_), Some(_)) => {
+            errors.invalid(
+                at,
+                "resource",
+                "fieldRef and resourceFieldRef can not be specified simultaneously",
+            );
+        }
+        (None, None) => errors.required(at, "one of fieldRef and resourceFieldRef is required"),
+        (Some(field), None) => {
+            if field.text("fieldPath").is_empty() {
+                errors.required(&at.field("fieldRef").field("fieldPath"), "");
+            }
+        }
+        (None, Some(resource)) => {
+            let at = at.field("resourceFieldRef");
+            if resource.text("containerName").is_empty() {
+                errors.required(&at.field("containerName"), "");
+            } else if resource.text("resource").is_empty() {
+                errors.required(&at.field("resource"), "");
+            }
+        }
+    }
+    validate_mode(item, "mode", at, errors);
+}
+
+fn validate_projected(source: &Value, at: &Path<'_>, errors: &mut Errors) {
+    validate_mode(source, "defaultMode", at, errors);
+    let mut paths: Vec<&str> = Vec::new();
+    for (i, projection) in source.list("sources").iter().enumerate() {
+        let sources = at.field("sources");
+        let here = sources.index(i);
+        let mut count = 0;
+        for kind in ["secret", "configMap"] {
+            let Some(files) = projection.child(kind) else { continue };
+            count += 1;
+            let files_at = here.field(kind);
+            if files.text("name").is_empty() {
+                errors.required(&files_at.field("name"), "");
+            }
+            for (j, item) in files.list("items").iter().enumerate() {
+                validate_key_to_path(item, &files_at.field("items").index(j), errors);
+                let path = item.text("path");
+                if !path.is_empty() {
+                    if paths.contains(&path) {
+                        errors.invalid(at, files.text("name"), "conflicting duplicate paths");
+                    }
+                    paths.push(path);
+                }
+            }
+        }
+        if let Some(api) = projection.child("downwardAPI") {
+            count += 1;
+            for item in api.list("items") {
+                validate_downward_file(item, &here.field("downwardAPI"), errors);
+                let path = item.text("path");
+                if !path.is_empty() {
+                    if paths.contains(&path) {
+                        errors.invalid(at, path, "conflicting duplicate paths");
+                    }
+                    paths.push(path);
+                }
+            }
+        }
+        if let Some(token) = projection.child("serviceAccountToken") {
+            count += 1;
+            let token_at = here.field("serviceAccountToken");
+            let seconds = token.int("expirationSeconds").unwrap_or(0);
+            if seconds < 600 {
+                errors.invalid(
+                    &token_at.field("expirationSeconds"),
+                    seconds,
+                    "may not specify a duration less than 10 minutes",
+                );
+            }
+            if seconds > 1 << 32 {
+                errors.invalid(
+                    &token_at.field("expirationSeconds"),
+                    seconds,
+                    "may not specify a duration larger than 2^32 seconds",
+                );
+            }
+            if token.text("path").is_empty() {
+                errors.required(&at.field("path"), "");
+            }
+        }
+        for other in ["clusterTrustBundle", "podCertificate"] {
+            count += usize::from(projection.child(other).is_some());
+        }
+        if count == 0 && errors.version.at_least(23) {
+            errors.required(&here, "must specify a volume type");
+        }
+        if count > 1 {
+            errors.forbidden(&here, "may not specify more than 1 volume type");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The table of built-in kinds, in the order of discovery.
+
+use std::sync::{LazyLock, OnceLock};
+
+use super::{
+    Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
+    no_reset, pod, rbac, validate_meta_only, validate_update_meta_only, workload,
+};
+use crate::scheme::{LATEST, Subresource};
+use crate::version::KubeVersion;
+
+const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+const CREATE: &[&str] = &["create"];
+const GET_PATCH_UPDATE: &[&str] = &["get", "patch", "update"];
+
+const fn sub(name: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, group: "", version: "", kind: "", verbs }
+}
+
+const STATUS: Subresource = sub("status", GET_PATCH_UPDATE);
+const SCALE: Subresource = Subresource {
+    name: "scale",
+    group: "autoscaling",
+    version: "v1",
+    kind: "Scale",
+    verbs: GET_PATCH_UPDATE,
+};
+
+const NAMESPACE_SUBRESOURCES: &[Subresource] = &[sub("finalize", &["update"]), STATUS];
+const POD_SUBRESOURCES: &[Subresource] = &[
+    Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: CREATE },
+    sub("ephemeralcontainers", GET_PATCH_UPDATE),
+    Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction", verbs: CREATE },
+    sub("log", &["get"]),
+    sub("resize", GET_PATCH_UPDATE),
+    STATUS,
+];
+
+/// Kinds with nothing special about them.
+static PLAIN: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: validate_meta_only,
+    validate_update: validate_update_meta_only,
+    reset_fields: no_reset,
+};
+
+fn kind(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    type_name: &'static str,
+) -> Builtin {
+    Builtin {
+        group,
+        version,
+        kind,
+        plural,
+        singular,
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        verbs: ALL,
+        subresources: &[],
+        type_name,
+        since: 0,
+        until: 0,
+        strategy: &PLAIN,
+        ty: OnceLock::new(),
+    }
+}
+
+macro_rules! kinds {
+    ($( $group:literal $version:literal $kind:literal $plural:literal $singular:literal $ty:literal
+        { $($field:ident : $value:expr),* $(,)? } )*) => {
+        vec![$( Builtin { $($field: $value,)* ..kind($group, $version, $kind, $plural, $singular, $ty) } ),*]
+    };
+}
+
+static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
+    kinds! {
+        "" "v1" "Binding" "bindings" "binding" "core.Binding" { verbs: CREATE }
+        "" "v1" "ConfigMap" "configmaps" "configmap" "core.ConfigMap" {
+            short_names: &["cm"], strategy: &config::CONFIG_MAP }
+        "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" { short_names: &["ep"] }
+        "" "v1" "Event" "events" "event" "core.Event" { short_names: &["ev"], strategy: &cluster::EVENT }
+        "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" { short_names: &["limits"] }
+        "" "v1" "Namespace" "namespaces" "namespace" "core.Namespace" {
+            short_names: &["ns"], namespaced: false, verbs: NO_COLLECTION, strategy: &config::NAMESPACE,
+            subresources: NAMESPACE_SUBRESOURCES }
+        "" "v1" "Node" "nodes" "node" "core.Node" {
+            short_names: &["no"], namespaced: false, strategy: &cluster::NODE, subresources: &[STATUS] }
+        "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" "core.PersistentVolumeClaim" {
+            short_names: &["pvc"], strategy: &config::CLAIM, subresources: &[STATUS] }
+        "" "v1" "Pod" "pods" "pod" "core.Pod" {
+            short_names: &["po"], categories: &["all"], strategy: &pod::POD,
+            subresources: POD_SUBRESOURCES }
+        "" "v1" "PodTemplate" "podtemplates" "podtemplate" "core.PodTemplate" { strategy: &workload::POD_TEMPLATE }
+        "" "v1" "ReplicationController" "replicationcontrollers" "replicationcontroller" "core.ReplicationController" {
+            short_names: &["rc"], categories: &["all"], strategy: &workload::REPLICATION_CONTROLLER,
+            subresources: &[SCALE, STATUS] }
+        "" "v1" "ResourceQuota" "resourcequotas" "resourcequota" "core.ResourceQuota" {
+            short_names: &["quota"], strategy: &config::QUOTA, subresources: &[STATUS] }
+        "" "v1" "Secret" "secrets" "secret" "core.Secret" { strategy: &config::SECRET }
+        "" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" "core.ServiceAccount" {
+            short_names: &["sa"], strategy: &config::SERVICE_ACCOUNT,
+            subresources: &[Subresource {
+                name: "token", group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", verbs: CREATE }] }
+        "" "v1" "Service" "services" "service" "core.Service" {
+            short_names: &["svc"], categories: &["all"], strategy: &config::SERVICE, subresources: &[STATUS] }
+
+        "admissionregistration.k8s.io" "v1" "MutatingWebhookConfiguration" "mutatingwebhookconfigurations"
+        "mutatingwebhookconfiguration" "admissionregistration.MutatingWebhookConfiguration" {
+            namespaced: false, categories: &["api-extensions"], strategy: &cluster::WEBHOOKS }
+        "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration" "validatingwebhookconfigurations"
+        "validatingwebhookconfiguration" "admissionregistration.ValidatingWebhookConfiguration" {
+            namespaced: false, categories: &["api-extensions"], strategy: &cluster::WEBHOOKS }
+
+        "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" "customresourcedefinition"
+        "apiextensions.CustomResourceDefinition" {
+            short_names: &["crd", "crds"], categories: &["api-extensions"], namespaced: false,
+            strategy: &definitions::DEFINITION, subresources: &[STATUS] }
+
+        "apps" "v1" "ControllerRevision" "controllerrevisions" "controllerrevision" "apps.ControllerRevision" {
+            strategy: &workload::CONTROLLER_REVISION }
+        "apps" "v1" "DaemonSet" "daemonsets" "daemonset" "apps.DaemonSet" {
+            short_names: &["ds"], categories: &["all"], strategy: &workload::DAEMON_SET, subresources: &[STATUS] }
+        "apps" "v1" "Deployment" "deployments" "deployment" "apps.Deployment" {
+            short_names: &["deploy"], categories: &["all"], strategy: &workload::DEPLOYMENT,
+            subresources: &[SCALE, STATUS] }
+        "apps" "v1" "ReplicaSet" "replicasets" "replicaset" "apps.ReplicaSet" {
+            short_names: &["rs"], categories: &["all"], strategy: &workload::REPLICA_SET,
+            subresources: &[SCALE, STATUS] }
+        "apps" "v1" "StatefulSet" "statefulsets" "statefulset" "apps.StatefulSet" {
+            short_names: &["sts"], categories: &["all"], strategy: &workload::STATEFUL_SET,
+            subresources: &[SCALE, STATUS] }
+
+        "authentication.k8s.io" "v1" "SelfSubjectReview" "selfsubjectreviews" "selfsubjectreview"
+        "authentication.SelfSubjectReview" { namespaced: false, verbs: CREATE, since: 28 }
+        "authentication.k8s.io" "v1" "TokenReview" "tokenreviews" "tokenreview" "authentication.TokenReview" {
+            namespaced: false, verbs: CREATE }
+        "authorization.k8s.io" "v1" "LocalSubjectAccessReview" "localsubjectaccessreviews" "localsubjectaccessreview"
+        "authorization.LocalSubjectAccessReview" { verbs: CREATE }
+        "authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview"
+        "authorization.SelfSubjectAccessReview" { namespaced: false, verbs: CREATE }
+        "authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview"
+        "authorization.SelfSubjectRulesReview" { namespaced: false, verbs: CREATE }
+        "authorization.k8s.io" "v1" "SubjectAccessReview" "subjectaccessreviews" "subjectaccessreview"
+        "authorization.SubjectAccessReview" { namespaced: false, verbs: CREATE }
+
+        "batch" "v1" "CronJob" "cronjobs" "cronjob" "batch.CronJob" {
+            short_names: &["cj"], categories: &["all"], strategy: &batch::CRON_JOB, subresources: &[STATUS], since: 21 }
+        "batch" "v1" "Job" "jobs" "job" "batch.Job" {
+            categories: &["all"], strategy: &batch::JOB, subresources: &[STATUS] }
+
+        "coordination.k8s.io" "v1" "Lease" "leases" "lease" "coordination.Lease" { strategy: &cluster::LEASE }
+        "events.k8s.io" "v1" "Event" "events" "event" "events.Event" {
+            short_names: &["ev"], strategy: &cluster::NEW_EVENT }
+
+        "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" "poddisruptionbudget" "policy.PodDisruptionBudget" {
+            short_names: &["pdb"], strategy: &config::BUDGET, subresources: &[STATUS], since: 21 }
+        "policy" "v1beta1" "PodSecurityPolicy" "podsecuritypolicies" "podsecuritypolicy" "psp.PodSecurityPolicy" {
+            short_names: &["psp"], namespaced: false, until: 25 }
+
+        "rbac.authorization.k8s.io" "v1" "ClusterRoleBinding" "clusterrolebindings" "clusterrolebinding"
+        "rbac.ClusterRoleBinding" { namespaced: false, strategy: &rbac::BINDING }
+        "rbac.authorization.k8s.io" "v1" "ClusterRole" "clusterroles" "clusterrole" "rbac.ClusterRole" {
+            namespaced: false, strategy: &rbac::ROLE }
+        "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" "rolebinding" "rbac.RoleBinding" {
+            strategy: &rbac::BINDING }
+        "rbac.authorization.k8s.io" "v1" "Role" "roles" "role" "rbac.Role" { strategy: &rbac::ROLE }
+    }
+});
+
+/// The kinds a release serves.
+pub fn registry(version: KubeVersion) -> impl Iterator<Item = &'static Builtin> {
+    KINDS.iter().filter(move |k| version.get() >= k.since && (k.until == 0 || version.get() < k.until))
+}
+
+/// API versions that are not served but still known to upstream's scheme, with the group they convert to.
+const CONVERTIBLE: &[(&str, &str)] = &[
+    ("extensions/v1beta1", "apps"),
+    ("apps/v1beta1", "apps"),
+    ("apps/v1beta2", "apps"),
+    ("batch/v1beta1", "batch"),
+    ("rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io"),
+    ("rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io"),
+    ("coordination.k8s.io/v1beta1", "coordination.k8s.io"),
+    ("policy/v1beta1", "policy"),
+    ("events.k8s.io/v1", ""),
+    ("v1", "events.k8s.io"),
+];
+
+/// Kinds each of those versions has.
+const OLD_KINDS: &[(&str, &[&str])] = &[
+    ("extensions/v1beta1", &["Deployment", "DaemonSet", "ReplicaSet", "Ingress", "NetworkPolicy", "Scale"]),
+    ("apps/v1beta1", &["Deployment", "StatefulSet", "ControllerRevision", "Scale"]),
+    (
+        "apps/v1beta2",
+        &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ControllerRevision", "Scale"],
+    ),
+    ("batch/v1beta1", &["CronJob"]),
+    ("rbac.authorization.k8s.io/v1alpha1", &["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]),
+    ("rbac.authorization.k8s.io/v1beta1", &["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]),
+    ("coordination.k8s.io/v1beta1", &["Lease"]),
+    ("policy/v1beta1", &["PodDisruptionBudget", "Eviction"]),
+    ("policy/v1", &["Eviction"]),
+    ("autoscaling/v1", &["Scale", "HorizontalPodAutoscaler"]),
+    ("autoscaling/v2", &["HorizontalPodAutoscaler"]),
+    ("networking.k8s.io/v1", &["NetworkPolicy", "Ingress", "IngressClass"]),
+    (
+        "storage.k8s.io/v1",
+        &["StorageClass", "VolumeAttachment", "CSIDriver", "CSINode", "CSIStorageCapacity"],
+    ),
+    ("scheduling.k8s.io/v1", &["PriorityClass"]),
+    ("node.k8s.io/v1", &["RuntimeClass"]),
+    ("discovery.k8s.io/v1", &["EndpointSlice"]),
+    ("certificates.k8s.io/v1", &["CertificateSigningRequest"]),
+    ("authentication.k8s.io/v1", &["TokenRequest"]),
+    ("v1", &["PersistentVolume", "ComponentStatus", "List", "Status", "RangeAllocation"]),
+];
+
+/// Whether upstream's scheme knows the kind, served or not.
+pub(crate) fn is_registered(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    LATEST.by_kind(group, version, kind).is_some()
+        || OLD_KINDS.iter().any(|(v, kinds)| *v == api_version && kinds.contains(&kind))
+}
+
+/// Whether objects of that version convert to the internal type of `group`.
+pub(crate) fn converts_to(api_version: &str, group: &str) -> bool {
+    CONVERTIBLE.contains(&(api_version, group))
+}
+
+/// The Go package of a group's internal types.
+pub(crate) fn internal_package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        other => other.split('.').next().unwrap_or(other),
+    }
+}

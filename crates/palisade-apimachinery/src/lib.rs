@@ -1,0 +1,87 @@
+//! How are Kubernetes objects described, patched, merged, defaulted, validated, selected and printed?
+//!
+//! Everything an API server has to know about objects and nothing about serving them: no IO, no clock (time is a
+//! parameter), no async, no logging. Objects are [`serde_json::Value`]s in the form upstream's Go types would encode
+//! them to ("canonical form": see [`schema`]); every function that takes an object from a client makes it so.
+//!
+//! # The way of a request
+//!
+//! ```text
+//! create  bytes ─Kind::decode─► Kind::default ─rest::on_create_request─► apply::on_update ─► (mutating admission)
+//!               ─rest::before_create─► (validating admission) ─► store
+//! update  bytes ─Kind::decode─► Kind::default ─apply::on_update─► (mutating admission) ─rest::before_update─► store
+//! patch   live + bytes ─patch::patch─► Decoded ─Kind::default─► apply::on_update ─► as update
+//! apply   live + bytes ─apply::apply─► object ─Kind::default─► (mutating admission) ─rest::before_update─► store
+//! list    selector::LabelSelector and selector::FieldSelector, table::table for `as=Table`
+//! ```
+//!
+//! Upstream records managed fields *before* mutating admission, so what admission adds belongs to nobody; keep the
+//! order above. `on_update` and `apply` leave `metadata.managedFields` in the object they return.
+//!
+//! # Signatures, in short
+//!
+//! ```text
+//! Scheme::new(KubeVersion) -> Scheme;  .kinds() .by_resource(group, version, plural) .by_kind(group, version, kind)
+//! crd::kinds(&definition, KubeVersion) -> Vec<Arc<Kind>>               one Kind for each served version
+//! crd::establish::establish(&Kind, &definition, now) -> Value          what the CRD controllers do
+//! Kind::decode(&[u8], FieldValidation) -> Result<Decoded { object, warnings }>
+//! Kind::decode_value(Value, duplicates, FieldValidation)               the same from YAML
+//! Kind::default(&mut Value);  Kind::zero() -> &Value
+//! patch::patch(&Kind, live, PatchType, body, FieldValidation) -> Result<Decoded>;  patch::untyped(live, PatchType, body)
+//! apply::on_update(&Kind, live: Option<&Value>, new: &mut Value, &Manager { name, subresource, now })
+//! apply::apply(&Kind, live: Option<&Value>, config: &Value, &Manager, force) -> Result<Value>
+//! rest::on_create_request(&Kind, &mut Value, namespace);  rest::check_name(&Value, name, namespace)
+//! rest::before_create(&Kind, &mut Value, &CreateContext, &Extra) -> Result<Vec<String>>            (warnings)
+//! rest::before_update(&Kind, &mut Value, old, subresource, &Extra) -> Result<Vec<String>>
+//! kinds::pod::admission::{default_tolerations, default_priority}       what upstream's plugins add to pods
+//! selector::LabelSelector::parse(&str);  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
+//! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
+//! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>
+//! openapi::v2(kinds, version) -> Value;  openapi::v3_paths(kinds);  openapi::v3(kinds, path, version) -> Option<Value>
+//! ```
+//!
+//! # Rooms
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`version`] | which Kubernetes is emulated |
+//! | [`status`] | `Status` objects and field errors, with upstream's texts |
+//! | [`scheme`] | which kinds there are ([`Scheme`], [`Kind`]) |
+//! | [`schema`] | the type tree of a kind: fields, list types, merge keys |
+//! | [`decode`] | bytes to canonical objects: type errors, unknown and duplicate fields |
+//! | [`patch`] | JSON patch, merge patch, strategic merge patch |
+//! | [`apply`] | server-side apply and managed fields |
+//! | [`rest`] | what happens around create and update: metadata, names, strategies, validation |
+//! | [`kinds`] | defaulting, preparation and validation of each built-in kind |
+//! | [`crd`] | custom resource definitions and the kinds they define |
+//! | [`scale`] | the `scale` subresource |
+//! | [`selector`] | label and field selectors |
+//! | [`quantity`] | resource quantities and their canonical form |
+//! | [`table`] | printed columns |
+//! | [`openapi`] | OpenAPI v2 and v3 documents |
+//!
+//! The security part of pods (profiles, security contexts, Pod Security) is not here: the caller passes those field
+//! errors and warnings to [`rest`] through [`rest::Extra`].
+#![warn(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod apply;
+pub mod crd;
+pub mod decode;
+pub mod go;
+pub mod kinds;
+pub mod openapi;
+pub mod patch;
+pub mod quantity;
+pub mod rest;
+pub mod scale;
+pub mod schema;
+pub mod scheme;
+pub mod selector;
+pub mod status;
+pub mod table;
+pub mod version;
+
+pub use decode::{Decoded, FieldValidation};
+pub use scheme::{Kind, Scheme};
+pub use status::{FieldError, Status};
+pub use version::KubeVersion;

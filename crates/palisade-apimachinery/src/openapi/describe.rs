@@ -1,0 +1,140 @@
+//! What `kubectl explain` says: short descriptions of kinds and of the fields this product is about.
+
+/// A kind, in a sentence.
+pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
+    Some(match (group, kind) {
+        ("", "Pod") => "A group of containers that share a network and storage and run on one node.",
+        ("", "Namespace") => "A scope for names; its labels say which Pod Security level its pods must meet.",
+        ("", "ConfigMap") => "Configuration that pods read; with SeccompConfigMaps also seccomp profiles.",
+        ("", "Secret") => "Confidential data that pods read.",
+        ("", "ServiceAccount") => "An identity for the processes of a pod.",
+        ("", "Node") => "A machine that runs pods.",
+        ("" | "events.k8s.io", "Event") => "Something that happened to an object.",
+        ("", "PodTemplate") => "A pattern for pods.",
+        ("", "ReplicationController") => "Keeps a number of pods running; ReplicaSets replaced it.",
+        ("", "Binding") => "Assigns a pod to a node.",
+        ("", "Service") => "A name and address for a set of pods.",
+        ("", "Endpoints") => "The addresses behind a Service.",
+        ("", "PersistentVolumeClaim") => "A request for storage.",
+        ("", "LimitRange") => "Limits and defaults for the resources of a namespace.",
+        ("", "ResourceQuota") => "The most a namespace may use.",
+        ("apps", "Deployment") => "Declares pods and rolls changes of them out step by step.",
+        ("apps", "ReplicaSet") => "Keeps a number of equal pods running.",
+        ("apps", "StatefulSet") => "Pods with stable names and storage of their own.",
+        ("apps", "DaemonSet") => "One pod on each matching node.",
+        ("apps", "ControllerRevision") => "A snapshot of a controller's state, for rolling back.",
+        ("batch", "Job") => "Runs pods until enough of them succeeded.",
+        ("batch", "CronJob") => "Makes jobs on a schedule.",
+        ("rbac.authorization.k8s.io", "Role") => "Permissions inside a namespace.",
+        ("rbac.authorization.k8s.io", "ClusterRole") => {
+            "Permissions in the whole cluster, or to be bound per namespace."
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding") => "Grants a role inside a namespace.",
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => "Grants a cluster role everywhere.",
+        ("coordination.k8s.io", "Lease") => "A lock with an expiry, for electing leaders.",
+        ("policy", "PodSecurityPolicy") => "The predecessor of Pod Security admission; read up to v1.24.",
+        ("policy", "PodDisruptionBudget") => "How many pods may be down at the same time on purpose.",
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => "Adds a kind to this API server.",
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            "Webhooks that may change objects."
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            "Webhooks that may refuse objects."
+        }
+        ("authorization.k8s.io", _) => "Asks whether something is allowed.",
+        ("authentication.k8s.io", _) => "Asks who somebody is.",
+        _ => return None,
+    })
+}
+
+/// A type inside kinds, in a sentence.
+pub(super) fn structure(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "core.PodSecurityContext" => {
+            "Security settings of the whole pod; those of a container win where both are set."
+        }
+        "core.SecurityContext" => "Security settings of one container; they win over those of the pod.",
+        "core.SeccompProfile" => "Which system calls are allowed: a seccomp profile, by type.",
+        "core.AppArmorProfile" => "Which AppArmor profile confines the processes, by type.",
+        "core.Capabilities" => "Linux capabilities added to and dropped from those the runtime grants.",
+        "core.SELinuxOptions" => "The SELinux context of the processes.",
+        "core.WindowsSecurityContextOptions" => "Security settings that only Windows knows.",
+        "core.Sysctl" => "A kernel parameter of the pod's namespaces.",
+        "meta.ObjectMeta" => "What every object has: name, labels, owners and bookkeeping.",
+        "core.PodSpec" => "What should run, and how.",
+        "core.PodStatus" => "What is running, as far as is known.",
+        "core.Container" => "One process tree from one image.",
+        "core.PodTemplateSpec" => "The pods a controller makes.",
+        _ => return None,
+    })
+}
+
+/// A field, in a sentence: those that decide what a container may do.
+pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
+    Some(match (owner, field) {
+        ("core.SeccompProfile", "type") => {
+            "Unconfined, RuntimeDefault (the runtime's own profile) or Localhost (a file on the node)."
+        }
+        ("core.SeccompProfile", "localhostProfile") => {
+            "Path of the profile below the kubelet's seccomp folder; only for type Localhost."
+        }
+        ("core.AppArmorProfile", "type") => {
+            "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."
+        }
+        ("core.AppArmorProfile", "localhostProfile") => {
+            "Name of the loaded profile; only for type Localhost."
+        }
+        ("core.PodSecurityContext" | "core.SecurityContext", "seccompProfile") => {
+            "The seccomp profile that filters system calls."
+        }
+        ("core.PodSecurityContext" | "core.SecurityContext", "appArmorProfile") => {
+            "The AppArmor profile that confines the processes."
+        }
+        ("core.PodSecurityContext" | "core.SecurityContext", "runAsNonRoot") => {
+            "If true, a container that would run as root is not started."
+        }
+        ("core.PodSecurityContext" | "core.SecurityContext", "runAsUser") => {
+            "The user id the processes run as."
+        }
+        ("core.PodSecurityContext" | "core.SecurityContext", "runAsGroup") => "The primary group id.",
+        ("core.PodSecurityContext" | "core.SecurityContext", "seLinuxOptions") => "The SELinux context.",
+        ("core.PodSecurityContext", "supplementalGroups") => {
+            "Groups the processes have besides the primary one."
+        }
+        ("core.PodSecurityContext", "fsGroup") => "The group that owns the pod's volumes.",
+        ("core.PodSecurityContext", "sysctls") => "Kernel parameters of the pod's namespaces.",
+        ("core.SecurityContext", "privileged") => "Runs the container with everything the host may do.",
+        ("core.SecurityContext", "allowPrivilegeEscalation") => {
+            "If false, processes cannot gain more privileges than their parent (no_new_privs)."
+        }
+        ("core.SecurityContext", "capabilities") => "Linux capabilities to add and drop.",
+        ("core.SecurityContext", "readOnlyRootFilesystem") => "Mounts the root of the container read-only.",
+        ("core.SecurityContext", "procMount") => {
+            "How /proc is mounted: Default hides parts of it, Unmasked does not."
+        }
+        ("core.Capabilities", "add") => "Capabilities added to those of the runtime.",
+        ("core.Capabilities", "drop") => "Capabilities taken away; ALL takes all of them.",
+        ("core.PodSpec", "hostNetwork") => "Joins the node's network namespace.",
+        ("core.PodSpec", "hostPID") => "Joins the node's process namespace.",
+        ("core.PodSpec", "hostIPC") => "Joins the node's IPC namespace.",
+        ("core.PodSpec", "hostUsers") => "If false, the pod gets a user namespace of its own.",
+        ("core.PodSpec", "securityContext") => "Security settings of all containers.",
+        ("core.PodSpec", "containers") => "The containers; at least one.",
+        ("core.PodSpec", "initContainers") => "Containers that run first, one after the other.",
+        ("core.PodSpec", "volumes") => "Storage the containers can mount.",
+        ("core.PodSpec", "nodeName") => "The node the pod is bound to.",
+        ("core.PodSpec", "serviceAccountName") => "The identity of the pod's processes.",
+        ("core.PodSpec", "restartPolicy") => "When containers are started again: Always, OnFailure or Never.",
+        ("core.Container", "securityContext") => {
+            "Security settings of this container; they win over the pod's."
+        }
+        ("core.Container", "image") => "The image to run.",
+        ("core.Container", "name") => "A name that is unique in the pod.",
+        ("core.Pod" | "apps.Deployment", "spec") => "What is wanted.",
+        ("core.Pod" | "apps.Deployment", "status") => "What is.",
+        (_, "apiVersion") => "The version of the schema this object is written in.",
+        (_, "kind") => "What the object is.",
+        (_, "metadata") => "Name, labels and bookkeeping.",
+        _ => return None,
+    })
+}

@@ -1,0 +1,299 @@
+//! The type tree of a kind: fields, JSON types, list types and keys, merge strategies, defaults.
+//!
+//! One tree serves decoding (what exists, what Go would say about a wrong type), canonical form (what Go's
+//! `encoding/json` leaves out or adds), strategic merge patch (merge keys) and server-side apply (list and map types).
+//! Built-in kinds come from `types.txt`, parsed on first use; custom ones from their structural schema.
+//!
+//! Implements: the markers described in Kubernetes' "Server-Side Apply: Custom resources and merge strategy",
+//! <https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>.
+
+mod table;
+mod zero;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+pub use table::builtin;
+
+use crate::version::KubeVersion;
+
+/// A set of structs that refer to each other.
+#[derive(Debug, Default)]
+pub struct Schema {
+    pub(crate) structs: Vec<Struct>,
+}
+
+/// An object type with known fields.
+#[derive(Debug)]
+pub struct Struct {
+    /// `core.PodSpec`: group alias and Go name; empty for custom types.
+    pub name: Cow<'static, str>,
+    /// Server-side apply replaces it as a whole.
+    pub atomic: bool,
+    /// Unknown fields are kept.
+    pub preserve_unknown: bool,
+    /// Fields in the order of declaration.
+    pub fields: Vec<Field>,
+    /// Indices into `fields`, sorted by the length of the name and then by the name: lengths are cheap to compare.
+    by_name: Vec<u16>,
+    /// Indices of the fields Go may write although nothing is set; few structs have more than one or two.
+    written: Vec<u16>,
+}
+
+/// A field of a [`Struct`].
+#[derive(Debug)]
+pub struct Field {
+    /// JSON name.
+    pub name: Cow<'static, str>,
+    /// Its type.
+    pub ty: Type,
+    /// Go leaves the zero value out.
+    pub omit_empty: bool,
+    /// Go leaves a zero struct or time out (v1.34 on).
+    pub omit_zero: bool,
+    /// Required in OpenAPI.
+    pub required: bool,
+    /// Merge key of strategic merge patch.
+    pub merge_key: Option<Cow<'static, str>>,
+    /// Strategy of strategic merge patch.
+    pub strategy: PatchStrategy,
+    /// Default that OpenAPI knows (and with it server-side apply, for list keys).
+    pub default: Option<Value>,
+    /// First release that has the field, 0 if all have.
+    pub since: u8,
+    /// First release that no longer has it, 0 if all have.
+    pub until: u8,
+}
+
+/// What a strategic merge patch does with a field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// Lists are merged by key or as a set.
+    pub merge: bool,
+    /// `$retainKeys` is honoured.
+    pub retain_keys: bool,
+    /// Maps are replaced.
+    pub replace: bool,
+}
+
+/// The type of a value.
+#[derive(Debug, Clone)]
+pub struct Type {
+    /// A Go pointer: the zero value is nil, and an explicit zero stays.
+    pub pointer: bool,
+    /// What the value is.
+    pub kind: TypeKind,
+    /// Go's name of a named scalar (`v1.PullPolicy`), else empty.
+    pub go_name: &'static str,
+}
+
+/// What a value is.
+#[derive(Debug, Clone)]
+pub enum TypeKind {
+    /// Any JSON, kept as it is.
+    Any,
+    /// Text.
+    String,
+    /// Boolean.
+    Bool,
+    /// A whole number of so many bits.
+    Int(u8),
+    /// A floating-point number.
+    Float,
+    /// Base64 text.
+    Bytes,
+    /// `resource.Quantity`.
+    Quantity,
+    /// `intstr.IntOrString`.
+    IntOrString,
+    /// RFC 3339 with seconds.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    /// A JSON schema, or a boolean or list of them.
+    SchemaOr,
+    /// An object with known fields.
+    Struct {
+        /// Index into [`Schema`].
+        id: usize,
+        /// Replaced as a whole by server-side apply.
+        atomic: bool,
+    },
+    /// A list.
+    List {
+        /// Type of the items.
+        item: Box<Type>,
+        /// How server-side apply merges it.
+        list: ListType,
+    },
+    /// An object whose keys are data.
+    Map {
+        /// Type of the values.
+        item: Box<Type>,
+        /// Replaced as a whole by server-side apply.
+        atomic: bool,
+    },
+}
+
+/// How a list is merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListType {
+    /// Replaced as a whole.
+    Atomic,
+    /// A set of scalars.
+    Set,
+    /// Objects with keys.
+    Map(Vec<Cow<'static, str>>),
+}
+
+/// A type together with the schema its structs live in.
+#[derive(Debug, Clone, Copy)]
+pub struct TypeRef<'a> {
+    /// The schema.
+    pub schema: &'a Schema,
+    /// The type.
+    pub ty: &'a Type,
+}
+
+fn by_length(a: &str, b: &str) -> std::cmp::Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+impl Struct {
+    /// Builds the index.
+    #[must_use]
+    pub fn new(name: Cow<'static, str>, atomic: bool, fields: Vec<Field>) -> Self {
+        let count = u16::try_from(fields.len()).unwrap_or(u16::MAX);
+        let mut by_name: Vec<u16> = (0..count).collect();
+        by_name.sort_by(|a, b| by_length(&fields[usize::from(*a)].name, &fields[usize::from(*b)].name));
+        let written = (0..count).filter(|at| fields[usize::from(*at)].may_be_written_unset()).collect();
+        Self { name, atomic, preserve_unknown: false, fields, by_name, written }
+    }
+
+    /// The field of that JSON name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.position(name).map(|at| &self.fields[at])
+    }
+
+    /// The fields Go may write although nothing is set.
+    pub(crate) fn written_unset(&self) -> impl Iterator<Item = &Field> {
+        self.written.iter().map(|at| &self.fields[usize::from(*at)])
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.by_name
+            .binary_search_by(|at| by_length(&self.fields[usize::from(*at)].name, name))
+            .ok()
+            .map(|at| usize::from(self.by_name[at]))
+    }
+
+    /// The Go name without its package: `PodSpec`.
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or(&self.name)
+    }
+}
+
+impl Field {
+    /// Whether the emulated release has the field.
+    #[must_use]
+    pub fn exists_in(&self, version: KubeVersion) -> bool {
+        version.at_least(self.since) && (self.until == 0 || !version.at_least(self.until))
+    }
+}
+
+impl Type {
+    /// A type that is no pointer and has no Go name.
+    #[must_use]
+    pub fn plain(kind: TypeKind) -> Self {
+        Self { pointer: false, kind, go_name: "" }
+    }
+
+    /// Go's name of the type as it stands in JSON errors: `[]v1.Container`, `string`, `map[string]string`.
+    #[must_use]
+    pub fn go(&self, schema: &Schema) -> String {
+        if !self.go_name.is_empty() {
+            return self.go_name.to_owned();
+        }
+        match &self.kind {
+            TypeKind::Any => "interface {}".into(),
+            TypeKind::String => "string".into(),
+            TypeKind::Bool => "bool".into(),
+            TypeKind::Int(bits) => format!("int{bits}"),
+            TypeKind::Float => "float64".into(),
+            TypeKind::Bytes => "[]uint8".into(),
+            TypeKind::Quantity => "resource.Quantity".into(),
+            TypeKind::IntOrString => "intstr.IntOrString".into(),
+            TypeKind::Time => "v1.Time".into(),
+            TypeKind::MicroTime => "v1.MicroTime".into(),
+            TypeKind::SchemaOr => "v1.JSONSchemaProps".into(),
+            TypeKind::Struct { id, .. } => schema.structs.get(*id).map_or_else(String::new, |s| {
+                let package = if s.name.starts_with("psp.") { "v1beta1" } else { "v1" };
+                format!("{package}.{}", s.short_name())
+            }),
+            TypeKind::List { item, .. } => format!("[]{}{}", star(item), item.go(schema)),
+            TypeKind::Map { item, .. } => format!("map[string]{}{}", star(item), item.go(schema)),
+        }
+    }
+}
+
+fn star(ty: &Type) -> &'static str {
+    if ty.pointer { "*" } else { "" }
+}
+
+impl<'a> TypeRef<'a> {
+    /// Another type in the same schema.
+    #[must_use]
+    pub fn with(self, ty: &'a Type) -> Self {
+        Self { schema: self.schema, ty }
+    }
+
+    /// The struct, if it is one.
+    #[must_use]
+    pub fn as_struct(self) -> Option<&'a Struct> {
+        match &self.ty.kind {
+            TypeKind::Struct { id, .. } => self.schema.structs.get(*id),
+            TypeKind::SchemaOr => self.schema.json_schema_props(),
+            _ => None,
+        }
+    }
+
+    /// The type of a field of a struct or of a value of a map.
+    #[must_use]
+    pub fn member(self, name: &str) -> Option<Self> {
+        match &self.ty.kind {
+            TypeKind::Struct { .. } => self.as_struct()?.field(name).map(|f| self.with(&f.ty)),
+            TypeKind::Map { item, .. } => Some(self.with(item)),
+            _ => None,
+        }
+    }
+
+    /// The type of the items of a list.
+    #[must_use]
+    pub fn item(self) -> Option<Self> {
+        match &self.ty.kind {
+            TypeKind::List { item, .. } => Some(self.with(item)),
+            _ => None,
+        }
+    }
+}
+
+impl Schema {
+    /// The struct of that name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<(usize, &Struct)> {
+        self.structs.iter().enumerate().find(|(_, s)| s.name == name)
+    }
+
+    /// Every struct.
+    #[must_use]
+    pub fn structs(&self) -> &[Struct] {
+        &self.structs
+    }
+
+    fn json_schema_props(&self) -> Option<&Struct> {
+        self.by_name("apiextensions.JSONSchemaProps").map(|(_, s)| s)
+    }
+}

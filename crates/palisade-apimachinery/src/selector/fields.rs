@@ -1,0 +1,255 @@
+//! Field selectors, and the fields lists of each kind can be filtered by.
+
+use serde_json::Value;
+
+use crate::go;
+use crate::scheme::{Body, Kind};
+use crate::status::{Result, Status};
+
+type Parsed<T> = std::result::Result<T, String>;
+
+/// A field selector: every term must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<(String, bool, String)>,
+}
+
+impl FieldSelector {
+    /// Reads `?fieldSelector=` for a kind.
+    pub fn parse(kind: &Kind, text: &str) -> Result<Self> {
+        let selector = Self::read(text).map_err(Status::bad_request)?;
+        for (field, _, _) in &selector.terms {
+            if !kind.supports_field(field) {
+                return Err(Status::bad_request(kind.unknown_field(field)));
+            }
+        }
+        Ok(selector)
+    }
+
+    fn read(text: &str) -> Parsed<Self> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|p| !p.is_empty()) {
+            let found = part.char_indices().find_map(|(at, _)| {
+                let rest = &part[at..];
+                ["!=", "==", "="].iter().find(|op| rest.starts_with(**op)).map(|op| (at, *op))
+            });
+            let Some((at, operator)) = found else {
+                return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
+            };
+            let value = unescape(&part[at + operator.len()..])?;
+            terms.push((part[..at].to_owned(), operator != "!=", value));
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether an object fits.
+    #[must_use]
+    pub fn matches(&self, kind: &Kind, object: &Value) -> bool {
+        self.terms.iter().all(|(field, equal, value)| (kind.field_value(object, field) == *value) == *equal)
+    }
+
+    /// Whether an object fits whose selectable fields are kept in another form.
+    pub fn matches_with<'a>(&self, value_of: impl Fn(&str) -> &'a str) -> bool {
+        self.terms.iter().all(|(field, equal, value)| (value_of(field) == value) == *equal)
+    }
+
+    /// The name it asks for, if it asks for one: a list becomes a get.
+    #[must_use]
+    pub fn exact_name(&self) -> Option<&str> {
+        self.terms
+            .iter()
+            .find(|(field, equal, _)| field == "metadata.name" && *equal)
+            .map(|(_, _, value)| value.as_str())
+    }
+}
+
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn unescape(text: &str) -> Parsed<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(other) => {
+                    return Err(format!("invalid field selector: invalid escape sequence: \\{other}"));
+                }
+                None => return Err("invalid field selector: invalid escape sequence: \\".into()),
+            },
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {c}")),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+/// Fields besides name and namespace that lists of a kind can be filtered by.
+fn extra_fields(group: &str, kind: &str) -> &'static [&'static str] {
+    match (group, kind) {
+        ("", "Pod") => &[
+            // An old name of `spec.nodeName`.
+            "spec.host",
+            "spec.hostNetwork",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.nominatedNodeName",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+        ],
+        ("", "Event") => &[
+            "involvedObject.apiVersion",
+            "involvedObject.fieldPath",
+            "involvedObject.kind",
+            "involvedObject.name",
+            "involvedObject.namespace",
+            "involvedObject.resourceVersion",
+            "involvedObject.uid",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "Event") => &[
+            "reason",
+            "regarding.apiVersion",
+            "regarding.fieldPath",
+            "regarding.kind",
+            "regarding.name",
+            "regarding.namespace",
+            "regarding.resourceVersion",
+            "regarding.uid",
+            "reportingController",
+            "type",
+        ],
+        ("", "Namespace") => &["status.phase"],
+        ("", "Node") => &["spec.unschedulable"],
+        ("", "Secret") => &["type"],
+        ("", "Service") => &["spec.clusterIP", "spec.type"],
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
+        ("batch", "Job") => &["status.successful"],
+        _ => &[],
+    }
+}
+
+impl Kind {
+    /// Whether lists can be filtered by the field.
+    #[must_use]
+    pub fn supports_field(&self, field: &str) -> bool {
+        matches!(field, "metadata.name" | "metadata.namespace")
+            || extra_fields(&self.group, &self.kind).contains(&field)
+            || match &self.body {
+                Body::Custom(custom) => {
+                    custom.selectable.iter().any(|p| p.text().trim_start_matches('.') == field)
+                }
+                Body::Builtin(_) => false,
+            }
+    }
+
+    /// The fields besides name and namespace that lists can be filtered by.
+    #[must_use]
+    pub fn selectable_fields(&self) -> Vec<String> {
+        let custom = match &self.body {
+            Body::Custom(custom) => custom.selectable.as_slice(),
+            Body::Builtin(_) => &[],
+        };
+        let custom = custom.iter().map(|path| path.text().trim_start_matches('.').to_owned());
+        extra_fields(&self.group, &self.kind).iter().map(|field| (*field).to_owned()).chain(custom).collect()
+    }
+
+    /// Kinds with fields of their own say less about the ones they do not know.
+    fn unknown_field(&self, field: &str) -> String {
+        let own = !extra_fields(&self.group, &self.kind).is_empty();
+        if own || self.is_custom() {
+            format!("field label not supported: {field}")
+        } else {
+            format!(
+                "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                go::quote(field)
+            )
+        }
+    }
+
+    /// The value of a selectable field, as selectors compare it.
+    #[must_use]
+    pub fn field_value(&self, object: &Value, field: &str) -> String {
+        let text = |value: Option<&Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        };
+        let path = field.replace('.', "/");
+        let found = object.pointer(&format!("/{path}"));
+        match field {
+            "spec.hostNetwork" | "spec.unschedulable" => {
+                found.and_then(Value::as_bool).unwrap_or(false).to_string()
+            }
+            "status.replicas" => found.and_then(Value::as_i64).unwrap_or(0).to_string(),
+            "status.successful" => {
+                object.pointer("/status/succeeded").and_then(Value::as_i64).unwrap_or(0).to_string()
+            }
+            "source" => {
+                let component = text(object.pointer("/source/component"));
+                if component.is_empty() { text(object.get("reportingComponent")) } else { component }
+            }
+            "spec.host" => text(object.pointer("/spec/nodeName")),
+            "status.podIPs" => text(object.pointer("/status/podIPs/0/ip")),
+            _ => text(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scheme::LATEST;
+
+    #[test]
+    fn selects_by_fields() {
+        let kind = LATEST.by_kind("", "v1", "Pod").unwrap();
+        let pod =
+            json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
+        for (text, expected) in [
+            ("metadata.name=p", true),
+            ("spec.nodeName!=n", false),
+            ("status.phase==Running,metadata.name=p", true),
+        ] {
+            assert_eq!(FieldSelector::parse(kind, text).unwrap().matches(kind, &pod), expected, "{text}");
+        }
+        let error = FieldSelector::parse(kind, "spec.nope=1").unwrap_err();
+        assert_eq!(error.message, "field label not supported: spec.nope");
+        assert_eq!(
+            FieldSelector::parse(kind, "nonsense").unwrap_err().message,
+            "invalid selector: 'nonsense'; can't understand 'nonsense'"
+        );
+    }
+}

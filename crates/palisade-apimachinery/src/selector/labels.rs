@@ -1,0 +1,450 @@
+//! Label selectors: the grammar of `?labelSelector=`, and `metav1.LabelSelector` objects.
+
+use serde_json::Value;
+
+use crate::go;
+use crate::rest::names;
+use crate::rest::path::Get;
+use crate::status::{Result, Status};
+use crate::version::KubeVersion;
+
+/// A label selector: every requirement must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    In,
+    NotIn,
+    Equals,
+    NotEquals,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
+
+impl Requirement {
+    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let value = label(&self.key);
+        let contains = |v: &str| self.values.iter().any(|w| w == v);
+        match self.operator {
+            Operator::In | Operator::Equals => value.is_some_and(contains),
+            Operator::NotIn | Operator::NotEquals => value.is_none_or(|v| !contains(v)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::GreaterThan | Operator::LessThan => {
+                let number = value.and_then(|v| v.parse::<i64>().ok());
+                let bound = self.values.first().and_then(|v| v.parse::<i64>().ok());
+                match (number, bound) {
+                    (Some(number), Some(bound)) if self.operator == Operator::GreaterThan => number > bound,
+                    (Some(number), Some(bound)) => number < bound,
+                    _ => false,
+                }
+            }
+        }
+    }
+}
+
+impl LabelSelector {
+    /// Reads `?labelSelector=`.
+    pub fn parse(text: &str) -> Result<Self> {
+        Parser::new(text).parse().map_err(Status::bad_request)
+    }
+
+    /// Reads a `metav1.LabelSelector`; a map of labels alone is one, too.
+    #[must_use]
+    pub fn from_object(object: &Value) -> Self {
+        let mut requirements: Vec<Requirement> = object
+            .entries("matchLabels")
+            .map(|(key, value)| Requirement {
+                key: key.clone(),
+                operator: Operator::In,
+                values: vec![value.as_str().unwrap_or_default().to_owned()],
+            })
+            .collect();
+        for expression in object.list("matchExpressions") {
+            let operator = match expression.text("operator") {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                _ => Operator::DoesNotExist,
+            };
+            requirements.push(Requirement {
+                key: expression.text("key").to_owned(),
+                operator,
+                values: expression
+                    .list("values")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+            });
+        }
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { requirements }
+    }
+
+    /// A selector for exactly these labels.
+    #[must_use]
+    pub fn from_labels(labels: &Value) -> Self {
+        let requirements = labels
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| Requirement {
+                key: key.clone(),
+                operator: Operator::Equals,
+                values: vec![value.as_str().unwrap_or_default().to_owned()],
+            })
+            .collect();
+        Self { requirements }
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether an object's labels fit.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        self.requirements.is_empty() || self.matches_labels(object.pointer("/metadata/labels"))
+    }
+
+    /// Whether labels fit.
+    #[must_use]
+    pub fn matches_labels(&self, labels: Option<&Value>) -> bool {
+        self.matches_with(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
+    }
+
+    /// Whether labels fit that are kept in another form.
+    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|r| r.matches(&label))
+    }
+}
+
+impl std::fmt::Display for LabelSelector {
+    /// The form kubectl prints: `a=b,c in (d,e),!f`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, r) in self.requirements.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            let mut values = r.values.clone();
+            values.sort();
+            let list = values.join(",");
+            let key = &r.key;
+            match r.operator {
+                Operator::Equals => write!(f, "{key}={list}")?,
+                Operator::NotEquals => write!(f, "{key}!={list}")?,
+                Operator::In if values.len() == 1 => write!(f, "{key}={list}")?,
+                Operator::In => write!(f, "{key} in ({list})")?,
+                Operator::NotIn => write!(f, "{key} notin ({list})")?,
+                Operator::Exists => f.write_str(key)?,
+                Operator::DoesNotExist => write!(f, "!{key}")?,
+                Operator::GreaterThan => write!(f, "{key}>{list}")?,
+                Operator::LessThan => write!(f, "{key}<{list}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    End,
+    Open,
+    Close,
+    Comma,
+    Not,
+    Equals,
+    DoubleEquals,
+    NotEquals,
+    Greater,
+    Less,
+    In,
+    NotIn,
+    Identifier,
+}
+
+struct Parser {
+    tokens: Vec<(Token, String)>,
+    at: usize,
+}
+
+type Parsed<T> = std::result::Result<T, String>;
+
+impl Parser {
+    fn new(text: &str) -> Self {
+        let mut tokens = Vec::new();
+        let chars: Vec<char> = text.chars().collect();
+        let is_special = |c: char| matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<');
+        let mut i = 0;
+        while i < chars.len() {
+            let c = chars[i];
+            if matches!(c, ' ' | '\t' | '\r' | '\n') {
+                i += 1;
+            } else if is_special(c) {
+                let two: String = chars[i..chars.len().min(i + 2)].iter().collect();
+                let (token, text) = match (c, two.as_str()) {
+                    (_, "==") => (Token::DoubleEquals, two),
+                    (_, "!=") => (Token::NotEquals, two),
+                    ('=', _) => (Token::Equals, "=".into()),
+                    ('!', _) => (Token::Not, "!".into()),
+                    ('(', _) => (Token::Open, "(".into()),
+                    (')', _) => (Token::Close, ")".into()),
+                    (',', _) => (Token::Comma, ",".into()),
+                    ('>', _) => (Token::Greater, ">".into()),
+                    _ => (Token::Less, "<".into()),
+                };
+                i += text.chars().count();
+                tokens.push((token, text));
+            } else {
+                let start = i;
+                while i < chars.len() && !is_special(chars[i]) && !chars[i].is_ascii_whitespace() {
+                    i += 1;
+                }
+                let word: String = chars[start..i].iter().collect();
+                let token = match word.as_str() {
+                    "in" => Token::In,
+                    "notin" => Token::NotIn,
+                    _ => Token::Identifier,
+                };
+                tokens.push((token, word));
+            }
+        }
+        tokens.push((Token::End, String::new()));
+        Self { tokens, at: 0 }
+    }
+
+    /// The next token; `in` and `notin` are plain words where values are expected.
+    fn peek(&self, values: bool) -> (Token, String) {
+        let (token, text) = self.tokens.get(self.at).cloned().unwrap_or((Token::End, String::new()));
+        match token {
+            Token::In | Token::NotIn if values => (Token::Identifier, text),
+            token => (token, text),
+        }
+    }
+
+    fn next(&mut self, values: bool) -> (Token, String) {
+        let found = self.peek(values);
+        self.at += 1;
+        found
+    }
+
+    fn parse(mut self) -> Parsed<LabelSelector> {
+        let mut requirements = Vec::new();
+        loop {
+            let (token, text) = self.peek(true);
+            match token {
+                Token::Identifier | Token::Not => {
+                    let requirement =
+                        self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
+                    requirements.push(requirement);
+                    let (token, text) = self.next(true);
+                    match token {
+                        Token::End => break,
+                        Token::Comma => {
+                            let (token, text) = self.peek(true);
+                            if token != Token::Identifier && token != Token::Not {
+                                return Err(format!("found '{text}', expected: identifier after ','"));
+                            }
+                        }
+                        _ => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                    }
+                }
+                Token::End => break,
+                _ => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+            }
+        }
+        requirements.sort_by(|a: &Requirement, b| a.key.cmp(&b.key));
+        Ok(LabelSelector { requirements })
+    }
+
+    fn requirement(&mut self) -> Parsed<Requirement> {
+        let (mut token, mut key) = self.next(true);
+        let negated = token == Token::Not;
+        if negated {
+            (token, key) = self.next(true);
+        }
+        if token != Token::Identifier {
+            return Err(format!("found '{key}', expected: identifier"));
+        }
+        let messages = names::qualified_name(&key, KubeVersion::LATEST);
+        if !messages.is_empty() {
+            return Err(format!("<nil>: Invalid value: {}: {}", go::quote(&key), messages.join("; ")));
+        }
+        if matches!(self.peek(true).0, Token::End | Token::Comma) {
+            let operator = if negated { Operator::DoesNotExist } else { Operator::Exists };
+            return Ok(Requirement { key, operator, values: Vec::new() });
+        }
+        if negated {
+            return Ok(Requirement { key, operator: Operator::DoesNotExist, values: Vec::new() });
+        }
+        let (token, text) = self.next(false);
+        let operator = match token {
+            Token::In => Operator::In,
+            Token::NotIn => Operator::NotIn,
+            Token::Equals | Token::DoubleEquals => Operator::Equals,
+            Token::NotEquals => Operator::NotEquals,
+            Token::Greater => Operator::GreaterThan,
+            Token::Less => Operator::LessThan,
+            _ => return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            _ => self.exact_value()?,
+        };
+        let mut problems = Vec::new();
+        for (i, value) in values.iter().enumerate() {
+            if matches!(operator, Operator::GreaterThan | Operator::LessThan) && value.parse::<i64>().is_err()
+            {
+                problems.push(format!(
+                    "values[{i}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                    go::quote(value)
+                ));
+            }
+            let messages = names::label_value(value, KubeVersion::LATEST);
+            if !messages.is_empty() {
+                problems.push(format!(
+                    "values[{i}][{key}]: Invalid value: {}: {}",
+                    go::quote(value),
+                    messages.join("; ")
+                ));
+            }
+        }
+        match problems.as_slice() {
+            [] => Ok(Requirement { key, operator, values }),
+            [one] => Err(one.clone()),
+            many => Err(format!("[{}]", many.join(", "))),
+        }
+    }
+
+    fn values(&mut self) -> Parsed<Vec<String>> {
+        let (token, text) = self.next(true);
+        if token != Token::Open {
+            return Err(format!("found '{text}' expected: '('"));
+        }
+        let (token, text) = self.peek(true);
+        let mut list: Vec<String> = Vec::new();
+        match token {
+            Token::Identifier | Token::Comma => {
+                self.identifiers(&mut list)?;
+                if self.next(true).0 != Token::Close {
+                    return Err(format!("found '{text}', expected: ')'"));
+                }
+            }
+            Token::Close => {
+                self.next(true);
+                list.push(String::new());
+            }
+            _ => return Err(format!("found '{text}', expected: ',', ')' or identifier")),
+        }
+        list.sort();
+        list.dedup();
+        Ok(list)
+    }
+
+    fn identifiers(&mut self, list: &mut Vec<String>) -> Parsed<()> {
+        loop {
+            let (token, text) = self.next(true);
+            match token {
+                Token::Identifier => {
+                    list.push(text);
+                    let (token, text) = self.peek(true);
+                    match token {
+                        Token::Comma => {}
+                        Token::Close => return Ok(()),
+                        _ => return Err(format!("found '{text}', expected: ',' or ')'")),
+                    }
+                }
+                Token::Comma => {
+                    if list.is_empty() {
+                        list.push(String::new());
+                    }
+                    match self.peek(true).0 {
+                        Token::Close => {
+                            list.push(String::new());
+                            return Ok(());
+                        }
+                        Token::Comma => list.push(String::new()),
+                        _ => {}
+                    }
+                }
+                _ => return Err(format!("found '{text}', expected: ',', or identifier")),
+            }
+        }
+    }
+
+    fn exact_value(&mut self) -> Parsed<Vec<String>> {
+        if matches!(self.peek(true).0, Token::End | Token::Comma) {
+            return Ok(vec![String::new()]);
+        }
+        let (token, text) = self.next(true);
+        if token == Token::Identifier {
+            Ok(vec![text])
+        } else {
+            Err(format!("found '{text}', expected: identifier"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selects_by_labels() {
+        let object = json!({"metadata": {"labels": {"a": "1", "b": "x"}}});
+        for (text, expected) in [
+            ("a=1", true),
+            ("a==1,b=x", true),
+            ("a!=1", false),
+            ("c!=1", true),
+            ("a in (1,2)", true),
+            ("a notin (1,2)", false),
+            ("a", true),
+            ("!a", false),
+            ("!c", true),
+            ("a>0", true),
+            ("a<1", false),
+            ("", true),
+            ("b in (x)", true),
+        ] {
+            assert_eq!(LabelSelector::parse(text).unwrap().matches(&object), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_in_upstreams_words() {
+        for (text, expected) in [
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("n in 1", "unable to parse requirement: found '1' expected: '('"),
+            ("=x", "found '=', expected: !, identifier, or 'end of string'"),
+            ("a,", "found '', expected: identifier after ','"),
+        ] {
+            assert_eq!(LabelSelector::parse(text).unwrap_err().message, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn prints_like_kubectl() {
+        let selector = LabelSelector::from_object(
+            &json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["e", "d"]}]}),
+        );
+        assert_eq!(selector.to_string(), "a=b,c in (d,e)");
+    }
+}

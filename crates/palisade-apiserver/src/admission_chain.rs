@@ -1,0 +1,219 @@
+//! The order of things between decoding and storing: plugins that change objects, plugins that judge them, and the
+//! rules about pods that upstream keeps in its pod strategy.
+//!
+//! Implements: Admission Control in Kubernetes. <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>
+//!
+//! Plugins are plain functions over values: what they may want to look up comes through [`Cluster`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use palisade_apimachinery::{FieldError, Kind, Status};
+use serde_json::Value;
+
+use crate::auth::UserInfo;
+use crate::auth::rbac::Attributes;
+use crate::storage::Object;
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A new object.
+    Create,
+    /// A change.
+    Update,
+    /// A deletion.
+    Delete,
+    /// A connection to a running container.
+    Connect,
+}
+
+impl Operation {
+    /// Upstream's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// What plugins may look up.
+pub trait Cluster: Send + Sync {
+    /// An object by group resource (`pods`, `deployments.apps`), namespace and name.
+    fn get(&self, group_resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>>;
+    /// The objects of a resource in a namespace, or everywhere if it is empty. [`Object::view`] keeps readings.
+    fn list(&self, group_resource: &str, namespace: &str) -> Vec<Arc<Object>>;
+    /// Whether a user may do something.
+    fn authorized(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool;
+}
+
+/// The facts of a request.
+pub struct Request<'a> {
+    /// What is being done.
+    pub operation: Operation,
+    /// Who does it.
+    pub user: &'a UserInfo,
+    /// The kind of the object, or of the parent object for subresources.
+    pub kind: &'a Kind,
+    /// The subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// Namespace, empty for cluster-scoped objects.
+    pub namespace: &'a str,
+    /// Name; empty where it is yet to be generated.
+    pub name: &'a str,
+    /// The object as stored, for updates and deletions.
+    pub old_object: Option<&'a Value>,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// What may be looked up.
+    pub cluster: &'a dyn Cluster,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("operation", &self.operation)
+            .field("user", &self.user.name)
+            .field("kind", &self.kind.kind)
+            .field("subresource", &self.subresource)
+            .field("namespace", &self.namespace)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Request<'_> {
+    /// Whether the request is about the object itself of a resource.
+    #[must_use]
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.kind.group == group && self.kind.plural == resource && self.subresource.is_empty()
+    }
+
+    /// 403 about this request.
+    #[must_use]
+    pub fn forbidden(&self, why: &str) -> Box<Status> {
+        Status::forbidden(self.kind.resource_name(), self.name, why)
+    }
+}
+
+/// What plugins say besides yes and no.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+    /// Annotations for the audit log.
+    pub audit: Vec<(String, String)>,
+}
+
+/// One admission plugin.
+pub trait Plugin: Send + Sync {
+    /// Upstream's name, for `--disable-admission-plugins`.
+    fn name(&self) -> &'static str;
+
+    /// Changes the object. Runs before defaulting of what it adds, validation and the judging plugins.
+    fn admit(&self, _: &Request<'_>, _: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+        Ok(())
+    }
+
+    /// Judges the object; for deletions, `object` is absent.
+    fn validate(&self, _: &Request<'_>, _: Option<&Value>, _: &mut Notes) -> Result<(), Box<Status>> {
+        Ok(())
+    }
+
+    /// Adds metrics in Prometheus' text format.
+    fn metrics(&self, _: &mut String) {}
+}
+
+/// Rules about objects that are part of storing them, not of admission: they cannot be switched off. Upstream
+/// keeps them in the strategies of pods and of the kinds with pod templates.
+pub trait ObjectRules: Send + Sync {
+    /// Completes an object before it is validated, such as copying between annotations and fields. What it returns is
+    /// told to the user even if the object is refused.
+    fn prepare(
+        &self,
+        _: &Kind,
+        _subresource: &str,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Further field errors.
+    fn validate(
+        &self,
+        _: &Kind,
+        _subresource: &str,
+        _object: &Value,
+        _old: Option<&Value>,
+    ) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings about an accepted object.
+    fn warnings(&self, _: &Kind, _subresource: &str, _object: &Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// No further rules.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoRules;
+
+impl ObjectRules for NoRules {}
+
+/// The plugins of a server, in order.
+#[derive(Clone, Default)]
+pub struct Chain {
+    plugins: Vec<Arc<dyn Plugin>>,
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.plugins.iter().map(|p| p.name())).finish()
+    }
+}
+
+impl Chain {
+    /// A chain of plugins, without the disabled ones.
+    #[must_use]
+    pub fn new(plugins: Vec<Arc<dyn Plugin>>, disabled: &[String]) -> Self {
+        let plugins = plugins.into_iter().filter(|p| !disabled.iter().any(|d| d == p.name())).collect();
+        Self { plugins }
+    }
+
+    /// Lets every plugin change the object.
+    pub fn admit(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        self.plugins.iter().try_for_each(|plugin| plugin.admit(request, object, notes))
+    }
+
+    /// Lets every plugin judge the object.
+    pub fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, notes))
+    }
+
+    /// The plugins' metrics.
+    pub fn metrics(&self, out: &mut String) {
+        self.plugins.iter().for_each(|plugin| plugin.metrics(out));
+    }
+
+    /// The names of the plugins, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.plugins.iter().map(|p| p.name()).collect()
+    }
+}

@@ -1,0 +1,258 @@
+//! One request from beginning to end: who, may they, what, and the record of it.
+//!
+//! Implements the order of upstream's handler chain: authentication, audit, impersonation, authorisation, dispatch.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::request::Parts;
+use http::{Method, Response};
+use palisade_apimachinery::status::GroupName;
+use palisade_apimachinery::{KubeVersion, Status};
+use tokio::sync::watch;
+
+use crate::admission_chain::{Chain, Cluster, ObjectRules};
+use crate::audit::AuditLog;
+use crate::auth::authenticate::Authenticator;
+use crate::auth::rbac::{Attributes, Authorizer};
+use crate::auth::{UserInfo, impersonate};
+use crate::dispatch;
+use crate::health::Health;
+use crate::http::tls::{ClientVerifier, PeerCertificate};
+use crate::http::{Body, Query, Reply, RequestInfo};
+use crate::meta;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::storage::{Object, Range, Store};
+
+/// Bodies may have this many bytes, as upstream.
+pub const MAX_BODY: usize = 3 << 20;
+/// A body must arrive in this time.
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The other end of a connection.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// What its client certificate says.
+    pub certificate: Option<PeerCertificate>,
+    /// Its address.
+    pub address: Option<SocketAddr>,
+    /// Who it is where no credentials are given, for clients in this process.
+    pub trusted: Option<UserInfo>,
+}
+
+/// Everything that answers requests.
+pub struct Api {
+    /// Objects.
+    pub store: Store,
+    /// Resources.
+    pub registry: Registry,
+    /// Who is asking.
+    pub authenticator: Authenticator,
+    /// May they.
+    pub authorizer: Authorizer,
+    /// Admission plugins.
+    pub chain: Chain,
+    /// Rules about objects that cannot be switched off.
+    pub rules: Arc<dyn ObjectRules>,
+    /// Pod Security Admission, whose configuration may be replaced.
+    pub pod_security: Arc<crate::pod_security::PodSecurityPlugin>,
+    /// The emulated release.
+    pub version: KubeVersion,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The audit log, if it is wanted.
+    pub audit: Option<AuditLog>,
+    /// Whether the server is up.
+    pub health: Health,
+    /// The address clients are told to use.
+    pub address: String,
+    /// The CA certificate pods are given, as PEM.
+    pub ca: String,
+    /// Feature gates that were set.
+    pub feature_gates: std::collections::BTreeMap<String, bool>,
+    pub(crate) verifier: Option<ClientVerifier>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api")
+            .field("version", &self.version)
+            .field("chain", &self.chain)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known about a request once it is clear who asks for what.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The server.
+    pub api: &'a Arc<Api>,
+    /// Method, headers.
+    pub parts: &'a Parts,
+    /// What is asked for.
+    pub info: &'a RequestInfo,
+    /// Parameters.
+    pub query: &'a Query,
+    /// Who asks, after impersonation.
+    pub user: &'a UserInfo,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Api {
+    /// Reads the client certificates of a connection.
+    pub(crate) fn verify_peer(
+        &self,
+        chain: &[rustls::pki_types::CertificateDer<'_>],
+    ) -> Option<PeerCertificate> {
+        match &self.verifier {
+            Some(verifier) => verifier.verify(chain),
+            None if chain.is_empty() => None,
+            None => Some(PeerCertificate::Invalid),
+        }
+    }
+
+    /// Answers a request.
+    pub async fn handle<B>(self: &Arc<Self>, request: http::Request<B>, peer: &Peer) -> Response<Body>
+    where
+        B: http_body::Body,
+        B::Data: Buf,
+    {
+        let started = Instant::now();
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let audit_id = audit_id(&parts);
+        let mut seen = Seen::default();
+        let reply = match self.answer(&parts, &info, &query, body, peer, &mut seen).await {
+            Ok(reply) => reply,
+            Err(status) => Reply::error(status),
+        };
+        self.metrics.request(&info, reply.code, reply.body_len(), started.elapsed());
+        if let Some(audit) = &self.audit {
+            audit.record(&crate::audit::Record {
+                id: &audit_id,
+                parts: &parts,
+                info: &info,
+                user: seen.user.as_ref(),
+                impersonated: seen.impersonated.as_ref(),
+                address: peer.address,
+                reply: &reply,
+                reason: &seen.reason,
+            });
+        }
+        reply.into_response(&audit_id)
+    }
+
+    async fn answer<B>(
+        self: &Arc<Self>,
+        parts: &Parts,
+        info: &RequestInfo,
+        query: &Query,
+        body: B,
+        peer: &Peer,
+        seen: &mut Seen,
+    ) -> Result<Reply, Box<Status>>
+    where
+        B: http_body::Body,
+        B::Data: Buf,
+    {
+        let user = self.authenticator.authenticate(&parts.headers, peer, meta::unix_now())?;
+        seen.user = Some(user.clone());
+        let impersonated = impersonate::impersonated(&parts.headers, &user, &self.authorizer)?;
+        seen.impersonated.clone_from(&impersonated);
+        let user = impersonated.unwrap_or(user);
+        seen.reason = self.check_access(&user, info)?;
+        let wants_body = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let body = if wants_body { read_body(parts, body).await? } else { Bytes::new() };
+        dispatch::dispatch(Call { api: self, parts, info, query, user: &user, body }).await
+    }
+
+    fn check_access(&self, user: &UserInfo, info: &RequestInfo) -> Result<String, Box<Status>> {
+        let attributes = if info.is_resource {
+            Attributes {
+                verb: info.verb,
+                group: &info.group,
+                version: &info.version,
+                resource: &info.resource,
+                subresource: &info.subresource,
+                namespace: &info.namespace,
+                name: &info.name,
+                path: "",
+            }
+        } else {
+            Attributes { verb: info.verb, path: &info.path, ..Attributes::default() }
+        };
+        let decision = self.authorizer.authorize(user, &attributes);
+        if decision.allowed {
+            return Ok(decision.reason);
+        }
+        let resource = GroupName::new(&info.group, &info.resource);
+        Err(Status::forbidden(resource, &info.name, &attributes.refusal(user)))
+    }
+}
+
+/// What the audit log needs to know of a request that may have ended early.
+#[derive(Debug, Default)]
+struct Seen {
+    user: Option<UserInfo>,
+    impersonated: Option<UserInfo>,
+    reason: String,
+}
+
+fn audit_id(parts: &Parts) -> String {
+    let given = parts.headers.get("audit-id").and_then(|id| id.to_str().ok());
+    given.filter(|id| !id.is_empty() && id.len() <= 64).map_or_else(meta::new_uid, str::to_owned)
+}
+
+/// Reads the whole body, within limits of size and time.
+async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Box<Status>>
+where
+    B: http_body::Body,
+    B::Data: Buf,
+{
+    let too_large = || Status::request_entity_too_large(&format!("limit is {MAX_BODY}"));
+    let announced =
+        parts.headers.get(http::header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > MAX_BODY)) {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut body = std::pin::pin!(body);
+        let mut collected = BytesMut::new();
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            let frame = frame.map_err(|_| Status::bad_request("unexpected EOF"))?;
+            if let Ok(mut data) = frame.into_data() {
+                if collected.len().saturating_add(data.remaining()) > MAX_BODY {
+                    return Err(too_large());
+                }
+                let piece = data.copy_to_bytes(data.remaining());
+                collected.extend_from_slice(&piece);
+            }
+        }
+        Ok(collected.freeze())
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(read) => read,
+        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
+    }
+}
+
+impl Cluster for Api {
+    fn get(&self, group_resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.store.bucket(group_resource).get(&meta::key(!namespace.is_empty(), namespace, name))
+    }
+
+    fn list(&self, group_resource: &str, namespace: &str) -> Vec<Arc<Object>> {
+        let range = if namespace.is_empty() { Range::All } else { Range::Namespace(namespace.to_owned()) };
+        self.store.bucket(group_resource).list(&range).objects
+    }
+
+    fn authorized(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool {
+        self.authorizer.authorize(user, attributes).allowed
+    }
+}

@@ -1,0 +1,56 @@
+//! What keeps a cluster tidy: namespaces are emptied, dependents follow their owners, pods find a service account.
+//!
+//! As in a real cluster, controllers act a moment after the change that calls for them: a client that looks at
+//! once sees an object on its way out.
+
+mod garbage;
+mod namespace;
+mod roles;
+pub(crate) mod service_account;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::api::Api;
+use crate::crd;
+
+/// How long controllers wait after a change.
+pub(crate) const DELAY: Duration = Duration::from_millis(1500);
+/// How often they look even if nothing seems to happen: grace periods end without a change.
+const RESYNC: Duration = Duration::from_secs(10);
+
+/// Runs until `stop` turns true.
+pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
+    let mut changed = api.store.subscribe();
+    let mut collector = garbage::Collector::default();
+    let mut roles_seen = 0;
+    let mut slow_at = Instant::now();
+    loop {
+        changed.mark_unchanged();
+        // What people wait for comes at once.
+        service_account::ensure(&api).await;
+        roles::aggregate(&api, &mut roles_seen).await;
+        crd::finish_deletions(&api).await;
+        let mut again = RESYNC;
+        if Instant::now() >= slow_at {
+            collector.observe(&api);
+            let busy = collector.collect(&api).await | namespace::finish(&api).await;
+            slow_at = Instant::now() + DELAY;
+            if busy {
+                again = DELAY;
+            }
+        } else {
+            again = slow_at - Instant::now();
+        }
+        tokio::select! {
+            () = async { let _ = stop.wait_for(|stop| *stop).await; } => return,
+            more = changed.changed() => if more.is_err() { return },
+            () = sleep_until(Instant::now() + again) => {}
+        }
+        // Many changes together are looked at once.
+        sleep(Duration::from_millis(5)).await;
+    }
+}

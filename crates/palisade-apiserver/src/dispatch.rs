@@ -1,0 +1,131 @@
+//! From a path and a method to the code that answers.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, header};
+use palisade_apimachinery::Status;
+
+use crate::api::Call;
+use crate::auth::review;
+use crate::http::Reply;
+use crate::registry::Entry;
+use crate::subresources;
+use crate::verbs::write::check_path_name;
+use crate::verbs::{create, delete, deletecollection, get, list, patch, update, watch};
+use crate::{discovery, openapi};
+
+/// Answers an authorised request.
+pub(crate) async fn dispatch(call: Call<'_>) -> Result<Reply, Box<Status>> {
+    if call.info.is_resource { resource(&call).await } else { path(&call) }
+}
+
+/// Paths that are no resources.
+fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
+    let path = call.info.path.as_str();
+    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    if !matches!(call.parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
+    match segments.as_slice() {
+        [] => Ok(discovery::paths(call, 200)),
+        ["healthz" | "livez" | "readyz", ..] => call.api.health.answer(path, call.query),
+        ["version"] => Ok(discovery::version(call)),
+        ["metrics"] => {
+            let mut text = String::new();
+            call.api.metrics.render(&mut text);
+            call.api.chain.metrics(&mut text);
+            Ok(Reply::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text.into_bytes()))
+        }
+        ["api"] => Ok(discovery::core_versions(call)),
+        ["api", version] => discovery::resources(call, "", version),
+        ["apis"] => Ok(discovery::groups(call)),
+        ["apis", group] => discovery::group(call, group),
+        ["apis", group, version] => discovery::resources(call, group, version),
+        ["openapi", "v2"] => Ok(openapi::v2(call)),
+        ["openapi", "v3"] => Ok(openapi::v3_index(call)),
+        ["openapi", "v3", rest @ ..] => openapi::v3(call, rest),
+        [".well-known", "openid-configuration"] => Ok(discovery::openid_configuration()),
+        ["openid", "v1", "jwks"] => Ok(discovery::jwks(call)),
+        _ => Ok(discovery::paths(call, 404)),
+    }
+}
+
+async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
+    let info = call.info;
+    let served = call.api.registry.served();
+    let Some(entry) = served.find(&info.group, &info.version, &info.resource) else {
+        return Err(Status::page_not_found());
+    };
+    let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    if info.trailing && !matches!(info.subresource.as_str(), "proxy") {
+        return Err(Status::page_not_found());
+    }
+    if in_namespace && !entry.kind.namespaced {
+        return Err(Status::page_not_found());
+    }
+    if info.named {
+        check_path_name(&info.name)?;
+        if entry.kind.namespaced && !in_namespace {
+            return Err(Status::page_not_found());
+        }
+    }
+    if in_namespace {
+        check_path_name(&info.namespace)?;
+    }
+    let reply = if info.subresource.is_empty() {
+        object(call, entry).await
+    } else {
+        subresources::dispatch(call, entry).await
+    }?;
+    Ok(warn_about_version(reply, entry))
+}
+
+/// Custom resource versions that are on their way out say so.
+fn warn_about_version(mut reply: Reply, entry: &Entry) -> Reply {
+    if let Some(warning) = entry.kind.deprecation_warning() {
+        reply.warnings.add(warning);
+    }
+    reply
+}
+
+async fn object(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let info = call.info;
+    let verb = match info.verb {
+        "" => return Err(Status::method_not_allowed()),
+        verb => verb,
+    };
+    let fits = match verb {
+        "create" => !info.named && (!entry.kind.namespaced || !info.namespace.is_empty()),
+        "update" | "patch" | "delete" | "get" => info.named,
+        "deletecollection" => !entry.kind.namespaced || !info.namespace.is_empty(),
+        _ => true,
+    };
+    if !fits || !entry.has_verb(verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match verb {
+        "get" => get::get(call, entry),
+        "list" => list::list(call, entry),
+        "watch" => watch::watch(call, entry),
+        "create" if review::is_review(entry) => review::create(call, entry),
+        "create" if entry.kind.plural == "bindings" => subresources::binding::create(call, entry).await,
+        "create" => create::create(call, entry).await,
+        "update" => update::update(call, entry, "").await,
+        "patch" => patch::patch(call, entry, "").await,
+        "delete" => delete::delete(call, entry).await,
+        _ => deletecollection::deletecollection(call, entry).await,
+    }
+}
+
+/// An `ETag`, and 304 for who has it already.
+pub(crate) fn with_etag(call: &Call<'_>, reply: Reply, etag: &str) -> Reply {
+    let quoted = format!("\"{etag}\"");
+    let known = call.parts.headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    let Ok(value) = HeaderValue::from_str(&quoted) else { return reply };
+    let reply = if known.is_some_and(|known| known.split(',').any(|k| k.trim() == quoted)) {
+        Reply::bytes(304, reply.content_type, Vec::new())
+    } else {
+        reply
+    };
+    reply.with_header(header::ETAG, value).with_header(header::VARY, HeaderValue::from_static("Accept"))
+}

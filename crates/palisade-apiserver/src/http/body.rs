@@ -1,0 +1,79 @@
+//! The body of an answer: known bytes, or a watch that goes on.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// What is sent after the headers.
+pub enum Body {
+    /// Pieces that are all there already: the objects of a list are not copied together.
+    Known(VecDeque<Bytes>),
+    /// Pieces that are made when they are sent.
+    Lazy(Box<dyn Iterator<Item = Bytes> + Send>),
+    /// Pieces as they come, until the sender ends.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Known(_) => "Known",
+            Self::Lazy(_) => "Lazy",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl Body {
+    /// No bytes.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::Known(VecDeque::new())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::empty() } else { Self::Known(VecDeque::from([bytes])) }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Known(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
+            Self::Lazy(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Frame::data(piece)))),
+            Self::Stream(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|p| Ok(Frame::data(p)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Known(pieces) if pieces.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Known(pieces) => {
+                SizeHint::with_exact(pieces.iter().map(|p| u64::try_from(p.len()).unwrap_or(u64::MAX)).sum())
+            }
+            Self::Lazy(_) | Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The HTTP side: what a request asks for, how an answer is written, TLS and connections.
+//!
+//! Leaves to others: who is asking (`auth`), and what is done about it (`verbs`).
+
+pub mod body;
+pub mod connection;
+pub mod negotiate;
+pub mod protobuf;
+pub mod query;
+pub mod reply;
+pub mod request_info;
+pub mod tls;
+pub mod warning;
+
+pub use body::Body;
+pub use query::Query;
+pub use reply::Reply;
+pub use request_info::RequestInfo;

@@ -1,0 +1,287 @@
+//! The server's own certificate authority, its serving certificate, the administrator's client certificate, and
+//! the check of other people's.
+//!
+//! Implements: Authenticating, "X509 client certificates".
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates>
+//!
+//! As upstream, a bad client certificate does not fail the handshake: the request is answered with 401.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use thiserror::Error;
+
+use crate::auth::UserInfo;
+
+/// Why keys or certificates could not be made, read or written.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A certificate could not be made.
+    #[error("cannot make a certificate")]
+    Make(#[from] rcgen::Error),
+    /// TLS does not take the certificate.
+    #[error("cannot use a certificate")]
+    Use(#[from] rustls::Error),
+    /// The verifier of client certificates could not be built.
+    #[error("cannot verify client certificates")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A file of the data directory.
+    #[error("{path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What happened.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file of the data directory that is not what it should be.
+    #[error("{path} is damaged; remove it to have it made again")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+/// The certificate authority.
+#[derive(Debug)]
+pub struct Authority {
+    /// The CA certificate, as PEM.
+    pub certificate: String,
+    der: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+const YEAR: Duration = Duration::from_hours(8760);
+
+fn ca_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.distinguished_name.push(DnType::CommonName, "palisade-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    valid_for(&mut params, YEAR * 10);
+    Ok(params)
+}
+
+fn valid_for(params: &mut CertificateParams, time: Duration) {
+    let now = std::time::SystemTime::now();
+    params.not_before = (now - Duration::from_hours(1)).into();
+    params.not_after = (now + time).into();
+}
+
+impl Authority {
+    /// Makes a new one, or reads the one kept in a directory.
+    pub fn open(directory: Option<&Path>) -> Result<Self, TlsError> {
+        let Some(directory) = directory else {
+            let key = KeyPair::generate()?;
+            let certificate = ca_params()?.self_signed(&key)?;
+            return Ok(Self {
+                certificate: certificate.pem(),
+                der: certificate.der().clone(),
+                issuer: Issuer::new(ca_params()?, key),
+            });
+        };
+        let (key_file, certificate_file) = (directory.join("ca.key"), directory.join("ca.crt"));
+        if key_file.exists() && certificate_file.exists() {
+            let key = KeyPair::from_pem(&read_file(&key_file)?)
+                .map_err(|_| TlsError::Damaged { path: key_file })?;
+            let certificate = read_file(&certificate_file)?;
+            let der = first_certificate(&certificate).ok_or(TlsError::Damaged { path: certificate_file })?;
+            return Ok(Self { certificate, der, issuer: Issuer::new(ca_params()?, key) });
+        }
+        let made = Self::open(None)?;
+        write_private(&key_file, made.issuer.key().serialize_pem().as_bytes())?;
+        write_private(&certificate_file, made.certificate.as_bytes())?;
+        Ok(made)
+    }
+
+    /// A client certificate for a user.
+    pub fn client(&self, user: &str, groups: &[&str], validity: Duration) -> Result<Identity, TlsError> {
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.distinguished_name.push(DnType::CommonName, user);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        valid_for(&mut params, validity);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// The TLS configuration of a server that listens on an address.
+    pub fn server_config(&self, address: IpAddr) -> Result<ServerConfig, TlsError> {
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "palisade"]
+            .map(str::to_owned);
+        let mut params = CertificateParams::new(names)?;
+        for ip in [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), address] {
+            params.subject_alt_names.push(SanType::IpAddress(ip));
+        }
+        params.distinguished_name.push(DnType::CommonName, "palisade-apiserver");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        valid_for(&mut params, YEAR);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let chain = vec![certificate.der().clone(), self.der.clone()];
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::new(AskOnly { provider }))
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // Clients such as kubectl connect once a command: tickets save nobody anything but cost memory.
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    /// The check of client certificates against this authority.
+    pub fn verifier(&self) -> Result<ClientVerifier, TlsError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der.clone())?;
+        let provider = Arc::new(ring::default_provider());
+        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        Ok(ClientVerifier { inner })
+    }
+}
+
+fn first_certificate(pem: &str) -> Option<CertificateDer<'static>> {
+    use rustls::pki_types::pem::PemObject as _;
+    CertificateDer::from_pem_slice(pem.as_bytes()).ok()
+}
+
+fn read_file(path: &Path) -> Result<String, TlsError> {
+    std::fs::read_to_string(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+/// Writes a file that only its owner may read, replacing an older one in one step.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), TlsError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let write = || {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+/// Asks for a client certificate and lets the handshake go on with any: the signature proves possession of the
+/// key, and [`ClientVerifier`] decides afterwards whether the certificate means anything.
+#[derive(Debug)]
+struct AskOnly {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for AskOnly {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What a connection's client certificate says.
+#[derive(Debug, Clone)]
+pub enum PeerCertificate {
+    /// Signed by our authority: this is who it names, until this time (seconds since 1970).
+    Valid {
+        /// Common name and organisations.
+        user: UserInfo,
+        /// End of validity.
+        not_after: i64,
+    },
+    /// Expired, foreign, or not meant for clients.
+    Invalid,
+}
+
+/// The check of client certificates.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+}
+
+impl ClientVerifier {
+    /// Reads the certificates a client presented.
+    #[must_use]
+    pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Option<PeerCertificate> {
+        let (end_entity, intermediates) = chain.split_first()?;
+        if self.inner.verify_client_cert(end_entity, intermediates, UnixTime::now()).is_err() {
+            return Some(PeerCertificate::Invalid);
+        }
+        let Ok((_, certificate)) = x509_parser::parse_x509_certificate(end_entity) else {
+            return Some(PeerCertificate::Invalid);
+        };
+        let subject = certificate.subject();
+        let name = subject.iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default();
+        if name.is_empty() {
+            return Some(PeerCertificate::Invalid);
+        }
+        let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+        let user = UserInfo { name: name.to_owned(), groups, ..UserInfo::default() };
+        Some(PeerCertificate::Valid { user, not_after: certificate.validity().not_after.timestamp() })
+    }
+}

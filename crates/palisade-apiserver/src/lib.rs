@@ -1,0 +1,64 @@
+//! How does kubectl see it? An embedded Kubernetes API server: storage, watch, REST, authentication, authorisation.
+//!
+//! Implements: Kubernetes API Concepts. <https://kubernetes.io/docs/reference/using-api/api-concepts/>
+//!
+//! ```text
+//!  connection ─► api (who? may they?) ─► dispatch ─► verbs ─► admission_chain ─► strategy ─► storage ─► watch
+//! ```
+//!
+//! | room | answers |
+//! | --- | --- |
+//! | [`server`] | how is it started, and what do clients need to know |
+//! | [`api`], `dispatch` | the way of a request |
+//! | [`http`] | bytes, TLS, negotiation, headers |
+//! | [`auth`] | who is asking, and may they |
+//! | [`verbs`], `subresources` | what is done |
+//! | [`admission_chain`], [`plugins`] | who else has a say |
+//! | [`storage`] | objects, revisions, logs |
+//! | `controllers` | what happens afterwards by itself |
+//!
+//! What an object of a kind must look like is `palisade-apimachinery`'s, what a pod may do is
+//! `palisade-policy`'s; this crate knows neither.
+
+pub mod admission_chain;
+pub mod api;
+pub mod audit;
+pub mod auth;
+mod controllers;
+mod crd;
+pub mod discovery;
+mod dispatch;
+pub mod health;
+pub mod http;
+pub mod meta;
+pub mod metrics;
+mod openapi;
+mod openapi_proto;
+pub mod options;
+pub mod plugins;
+pub mod pod_security;
+pub mod registry;
+pub mod render;
+mod router;
+pub mod selection;
+pub mod server;
+pub mod storage;
+mod strategy;
+mod subresources;
+pub mod verbs;
+mod yaml;
+
+pub use router::Router;
+pub use server::{Builder, Server, StartError};
+pub use storage::Store;
+
+/// The server as a service in this process, over a store: what tests of controllers need.
+///
+/// ```no_run
+/// let router = palisade_apiserver::router(palisade_apiserver::Store::in_memory())?;
+/// // let client = kube::Client::new(router, "default");
+/// # Ok::<(), palisade_apiserver::StartError>(())
+/// ```
+pub fn router(store: Store) -> Result<Router, StartError> {
+    Builder::default().store(store).router()
+}

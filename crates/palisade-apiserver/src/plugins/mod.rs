@@ -1,0 +1,45 @@
+//! The admission plugins an API server cannot do without: one file each, named as upstream names them.
+
+mod namespace_lifecycle;
+mod pod_defaults;
+mod service_account;
+
+use std::sync::Arc;
+
+use crate::admission_chain::Plugin;
+
+pub use namespace_lifecycle::NamespaceLifecycle;
+pub use pod_defaults::{DefaultTolerationSeconds, Priority};
+pub use service_account::ServiceAccount;
+
+/// Names of plugins upstream has and this server can be told to disable without effect.
+pub const KNOWN_ELSEWHERE: &[&str] = &[
+    "AlwaysPullImages",
+    "CertificateApproval",
+    "ClusterTrustBundleAttest",
+    "DefaultIngressClass",
+    "DefaultStorageClass",
+    "LimitRanger",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "NodeRestriction",
+    "PersistentVolumeClaimResize",
+    "PodTopologyLabels",
+    "ResourceQuota",
+    "RuntimeClass",
+    "StorageObjectInUseProtection",
+    "TaintNodesByCondition",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
+
+/// The plugins that are on unless disabled, in upstream's order.
+#[must_use]
+pub fn builtin() -> Vec<Arc<dyn Plugin>> {
+    vec![
+        Arc::new(NamespaceLifecycle),
+        Arc::new(ServiceAccount),
+        Arc::new(Priority),
+        Arc::new(DefaultTolerationSeconds),
+    ]
+}

@@ -1,0 +1,80 @@
+//! Two small plugins that complete pods: their priority, and how long they tolerate a lost node.
+//!
+//! Implements: Admission Control, "Priority" and "DefaultTolerationSeconds".
+//! <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds>
+
+use palisade_apimachinery::Status;
+use serde_json::{Map, Value, json};
+
+use crate::admission_chain::{Notes, Operation, Plugin, Request};
+
+fn spec_of_new_pod<'a>(request: &Request<'_>, object: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
+    if request.operation != Operation::Create || !request.is("", "pods") {
+        return None;
+    }
+    object.get_mut("spec")?.as_object_mut()
+}
+
+/// Resolves the priority class to a number. There are no PriorityClass objects here, only the two of the system.
+#[derive(Debug, Clone, Copy)]
+pub struct Priority;
+
+impl Plugin for Priority {
+    fn name(&self) -> &'static str {
+        "Priority"
+    }
+
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+        let Some(spec) = spec_of_new_pod(request, object) else { return Ok(()) };
+        let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let priority = match class.as_str() {
+            "" => 0,
+            "system-cluster-critical" => 2_000_000_000,
+            "system-node-critical" => 2_000_001_000,
+            _ => {
+                return Err(request.forbidden(&format!("no PriorityClass with name {class} was found")));
+            }
+        };
+        if spec.get("priority").and_then(Value::as_i64).is_some_and(|given| given != priority) {
+            return Err(request.forbidden(
+                "the integer value of priority must not be provided in pod spec; priority admission controller \
+                 computes it from the given PriorityClass name",
+            ));
+        }
+        spec.insert("priority".to_owned(), priority.into());
+        spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+        Ok(())
+    }
+}
+
+/// Five minutes of patience with nodes that are not ready or cannot be reached.
+#[derive(Debug, Clone, Copy)]
+pub struct DefaultTolerationSeconds;
+
+impl Plugin for DefaultTolerationSeconds {
+    fn name(&self) -> &'static str {
+        "DefaultTolerationSeconds"
+    }
+
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+        let Some(spec) = spec_of_new_pod(request, object) else { return Ok(()) };
+        let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut tolerations = given.clone();
+        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+            let tolerated = given.iter().any(|toleration| {
+                let text = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or_default();
+                (text("key") == key || text("key").is_empty())
+                    && (text("effect") == "NoExecute" || text("effect").is_empty())
+            });
+            if !tolerated {
+                tolerations.push(json!({
+                    "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+                }));
+            }
+        }
+        if !tolerations.is_empty() {
+            spec.insert("tolerations".to_owned(), tolerations.into());
+        }
+        Ok(())
+    }
+}

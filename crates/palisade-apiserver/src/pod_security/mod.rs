@@ -1,0 +1,46 @@
+//! Pods as this product sees them, put into the server: the rules of storing them, Pod Security Admission, allowed
+//! profiles and the profile strategies of PodSecurityPolicy.
+//!
+//! Leaves to others: what is allowed and why (`palisade-model`, `palisade-policy`, `palisade-admission`); here requests
+//! are turned into their questions and answers into statuses, warnings and audit annotations.
+
+mod metrics;
+mod plugin;
+mod profile_policy;
+mod psp;
+mod rules;
+
+pub use plugin::PodSecurityPlugin;
+pub use profile_policy::ProfilePolicyPlugin;
+pub use psp::PodSecurityPolicyPlugin;
+pub use rules::PodRules;
+
+use palisade_apimachinery::FieldError;
+use palisade_apimachinery::status::{BadValue, FieldErrorKind};
+use palisade_model::metadata::StringMap;
+use palisade_model::problem::{Problem, ProblemKind};
+
+use crate::admission_chain::Request;
+
+/// The labels of the namespace of a request.
+fn namespace_labels(request: &Request<'_>) -> Option<StringMap<'static>> {
+    let namespace = request.cluster.get("namespaces", "", request.namespace)?;
+    let owned = namespace.labels().map(|(key, value)| (key.to_owned().into(), value.to_owned().into()));
+    Some(owned.collect())
+}
+
+/// A problem in the words of the object machinery.
+fn field_error(problem: &Problem) -> FieldError {
+    let kind = match problem.kind {
+        ProblemKind::Required => FieldErrorKind::Required,
+        ProblemKind::Invalid => FieldErrorKind::Invalid,
+        ProblemKind::NotSupported => FieldErrorKind::NotSupported,
+        ProblemKind::Forbidden => FieldErrorKind::Forbidden,
+        ProblemKind::TooLong => FieldErrorKind::TooLong,
+        ProblemKind::Duplicate => FieldErrorKind::Duplicate,
+        ProblemKind::NotFound => FieldErrorKind::NotFound,
+    };
+    // Values are printed already, in the way of the release.
+    let value = problem.value.clone().map_or(BadValue::Omitted, BadValue::Plain);
+    FieldError::new(kind, problem.field(), value, problem.detail.clone())
+}

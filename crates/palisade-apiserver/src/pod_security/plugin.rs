@@ -1,0 +1,217 @@
+//! Pod Security Admission as a plugin: pods are refused, workloads warned about, namespaces told about their pods.
+//!
+//! Implements: Admission Control, "PodSecurity". The configuration may be replaced while the server runs. Upstream stops
+//! looking at the pods of a namespace after 3000 of them or a second; that is done only where a release is emulated.
+
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use palisade_admission::pod_security::{AUDIT_PREFIX, PodSecurity, Request as PodRequest, Screened, Verdict};
+use palisade_admission::review::is_significant_update;
+use palisade_apimachinery::Status;
+use palisade_model::compat::Compat;
+use palisade_model::lower::absorb;
+use palisade_model::metadata::{ObjectMeta, StringMap};
+use palisade_model::pod::Pod;
+use palisade_model::pod_view::PodView;
+use palisade_model::prepare::{Subject, prepare_for_create};
+use palisade_model::workload::{read_template, workload_resource};
+use palisade_policy::standards::evaluator::Evaluator;
+use palisade_policy::standards::namespace::{self, ExistingPods, Limit, NamespaceVerdict};
+use palisade_policy::standards::policy::{Exemptions, Policy};
+use self_cell::self_cell;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::metrics::Counters;
+use super::rules::read_pod;
+use super::{field_error, namespace_labels};
+use crate::admission_chain::{Notes, Operation, Plugin, Request};
+
+/// Upstream's limits on looking at existing pods.
+const RELEASE_LIMIT: (usize, Duration) = (3000, Duration::from_secs(1));
+
+self_cell! {
+    /// A stored pod, read once and kept with its bytes.
+    struct PodReading {
+        owner: (Bytes, Compat),
+        #[covariant]
+        dependent: Pod,
+    }
+}
+
+fn reading(json: &Bytes, compat: &Compat) -> PodReading {
+    PodReading::new((json.clone(), *compat), |(json, compat)| {
+        let mut pod: Pod<'_> = serde_json::from_slice(json).unwrap_or_default();
+        prepare_for_create(&mut pod, Subject::Pod, compat);
+        pod
+    })
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub struct PodSecurityPlugin {
+    compat: Compat,
+    security: RwLock<Arc<PodSecurity>>,
+    counters: Counters,
+}
+
+impl PodSecurityPlugin {
+    /// The plugin of a release or the designs, with nothing configured.
+    #[must_use]
+    pub fn new(compat: Compat) -> Self {
+        let security = Self::configured(&compat, Policy::default(), Exemptions::default());
+        Self { compat, security: RwLock::new(security), counters: Counters::default() }
+    }
+
+    /// Replaces the configuration; requests under way end with the old one.
+    pub fn configure(&self, defaults: Policy, exemptions: Exemptions) {
+        let security = Self::configured(&self.compat, defaults, exemptions);
+        match self.security.write() {
+            Ok(mut current) => *current = security,
+            Err(mut poisoned) => **poisoned.get_mut() = security,
+        }
+    }
+
+    fn configured(compat: &Compat, defaults: Policy, exemptions: Exemptions) -> Arc<PodSecurity> {
+        Arc::new(PodSecurity { evaluator: Evaluator::of(compat), defaults, exemptions })
+    }
+
+    fn current(&self) -> Arc<PodSecurity> {
+        match self.security.read() {
+            Ok(current) => current.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        }
+    }
+
+    fn judge_namespace(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        if !request.subresource.is_empty() {
+            return Ok(());
+        }
+        let security = self.current();
+        let new = labels_of(object);
+        let (defaults, exemptions) = (&security.defaults, &security.exemptions);
+        let verdict = match request.old_object {
+            None => namespace::create(request.name, &new, defaults, exemptions),
+            Some(old) => namespace::update(request.name, &new, &labels_of(old), defaults, exemptions),
+        };
+        match verdict {
+            NamespaceVerdict::Allowed(warnings) => notes.warnings.extend(warnings),
+            NamespaceVerdict::Invalid(problems) => {
+                let errors: Vec<_> = problems.iter().map(field_error).collect();
+                return Err(Status::invalid(
+                    request.kind.kind_name(),
+                    request.name,
+                    &errors,
+                    request.kind.emulated,
+                ));
+            }
+            NamespaceVerdict::CheckPods(policy) => {
+                let stored = request.cluster.list("pods", request.name);
+                let readings: Vec<_> =
+                    stored.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect();
+                let (limit, budget) = if self.compat.is_designs() {
+                    (Limit::None, None)
+                } else {
+                    (Limit::Pods(RELEASE_LIMIT.0), Some(RELEASE_LIMIT.1))
+                };
+                let start = Instant::now();
+                let existing = ExistingPods::new(&security.evaluator, exemptions, policy, limit);
+                let pods = readings.iter().map(|reading| PodView::of_pod(reading.borrow_dependent()));
+                let expired = || budget.is_some_and(|budget| start.elapsed() > budget);
+                notes.warnings.extend(existing.warnings(request.name, pods, expired));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_pod(&self, request: &Request<'_>, object: &Value, asked: &PodRequest<'_>) -> Verdict {
+        let security = self.current();
+        if let Some(verdict) = security.exempt(asked) {
+            return verdict;
+        }
+        let labels = namespace_labels(request).unwrap_or_default();
+        let (policy, label_error) = match security.screen(asked, &labels) {
+            Screened::Done(verdict) => return verdict,
+            Screened::Judge(policy, error) => (policy, error),
+        };
+        if asked.is_pod {
+            let Some(mut pod) = read_pod(object, &self.compat) else { return Verdict::default() };
+            let old = request.old_object.filter(|_| request.operation == Operation::Update);
+            if let Some(old) = old.and_then(|old| Pod::deserialize(old).ok())
+                && !is_significant_update(&pod, &old)
+            {
+                return Verdict::default();
+            }
+            if self.compat.is_designs() {
+                absorb(&mut pod);
+            }
+            return security.judge(&policy, label_error, true, &PodView::of_pod(&pod));
+        }
+        let workload = workload_resource(&request.kind.group, &request.kind.plural);
+        let Some(workload) = workload.filter(|workload| workload.built_in) else { return Verdict::default() };
+        let Ok(Some(mut pod)) = read_template(object, workload.path) else { return Verdict::default() };
+        prepare_for_create(&mut pod, workload.subject(), &self.compat);
+        if self.compat.is_designs() {
+            absorb(&mut pod);
+        }
+        security.judge(&policy, label_error, false, &workload.subject().view(&pod))
+    }
+}
+
+fn labels_of(object: &Value) -> StringMap<'_> {
+    object
+        .get("metadata")
+        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
+        .unwrap_or_default()
+        .labels
+}
+
+impl Plugin for PodSecurityPlugin {
+    fn name(&self) -> &'static str {
+        "PodSecurity"
+    }
+
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        let Some(object) = object else { return Ok(()) };
+        if !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        if request.kind.group.is_empty() && request.kind.plural == "namespaces" {
+            return self.judge_namespace(request, object, notes);
+        }
+        let workload = workload_resource(&request.kind.group, &request.kind.plural);
+        let Some(workload) = workload.filter(|workload| workload.built_in) else { return Ok(()) };
+        let asked = PodRequest {
+            namespace: request.namespace,
+            user: &request.user.name,
+            subresource: request.subresource,
+            is_pod: workload.path.is_empty(),
+        };
+        let verdict = self.judge_pod(request, object, &asked);
+        self.counters.count(request, &verdict.counted);
+        notes
+            .audit
+            .extend(verdict.audit.into_iter().map(|(key, value)| (format!("{AUDIT_PREFIX}{key}"), value)));
+        if let Some(denied) = verdict.denied {
+            return Err(request.forbidden(&denied));
+        }
+        notes.warnings.extend(verdict.warnings);
+        Ok(())
+    }
+
+    fn metrics(&self, out: &mut String) {
+        self.counters.write(out);
+    }
+}

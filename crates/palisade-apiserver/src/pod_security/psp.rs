@@ -1,0 +1,166 @@
+//! The seccomp and AppArmor strategies of PodSecurityPolicy, for those who may `use` a policy.
+//!
+//! Implements: the PodSecurityPolicy admission of v1.19 to v1.24 as far as profiles go, and the same over fields under
+//! the designs. Works only where there are policies: a cluster without any is not locked.
+
+use palisade_apimachinery::Status;
+use palisade_model::compat::Compat;
+use palisade_model::pod_view::PodView;
+use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
+use serde_json::Value;
+
+use super::rules::read_pod;
+use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::auth::UserInfo;
+use crate::auth::rbac::Attributes;
+
+const RESOURCE: &str = "podsecuritypolicies.policy";
+/// Names the policy that admitted a pod.
+const ANNOTATION: &str = "kubernetes.io/psp";
+
+/// The plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct PodSecurityPolicyPlugin {
+    /// Whose rules.
+    pub compat: Compat,
+}
+
+impl PodSecurityPolicyPlugin {
+    fn concerns(request: &Request<'_>) -> bool {
+        request.is("", "pods") && matches!(request.operation, Operation::Create | Operation::Update)
+    }
+
+    /// The policies the user or the pod's service account may use, by name; none at all if there are no policies.
+    fn usable(request: &Request<'_>, object: &Value) -> Option<Vec<(String, ProfileStrategies)>> {
+        let stored = request.cluster.list(RESOURCE, "");
+        if stored.is_empty() {
+            return None;
+        }
+        let account = object
+            .pointer("/spec/serviceAccountName")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty());
+        let account = format!("system:serviceaccount:{}:{}", request.namespace, account.unwrap_or("default"));
+        let groups =
+            ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", request.namespace)];
+        let service_account = UserInfo { name: account, groups: groups.to_vec(), ..UserInfo::default() };
+        let may_use = |user: &UserInfo, name: &str| {
+            let attributes = Attributes {
+                verb: "use",
+                group: "policy",
+                version: "v1beta1",
+                resource: "podsecuritypolicies",
+                subresource: "",
+                namespace: request.namespace,
+                name,
+                path: "",
+            };
+            request.cluster.authorized(user, &attributes)
+        };
+        let mut usable: Vec<_> = stored
+            .iter()
+            .filter(|policy| may_use(request.user, policy.name()) || may_use(&service_account, policy.name()))
+            .filter_map(|policy| {
+                let strategies = ProfileStrategies::read(&Value::Object(policy.parse())).ok()?;
+                Some((policy.name().to_owned(), strategies))
+            })
+            .collect();
+        usable.sort_by(|a, b| a.0.cmp(&b.0));
+        Some(usable)
+    }
+
+    /// The object after the defaults of a policy, and what the policy refuses in it.
+    fn try_policy(
+        &self,
+        object: &Value,
+        strategies: &ProfileStrategies,
+    ) -> Option<(Value, bool, Vec<String>)> {
+        let mut candidate = object.clone();
+        let changes = strategies.defaults(&PodView::of_pod(&read_pod(object, &self.compat)?), &self.compat);
+        for change in &changes {
+            change.apply(&mut candidate);
+        }
+        let mutated = candidate != *object;
+        let refused = {
+            let pod = read_pod(&candidate, &self.compat)?;
+            strategies
+                .violations(&PodView::of_pod(&pod), &self.compat)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        Some((candidate, mutated, refused))
+    }
+}
+
+impl Plugin for PodSecurityPolicyPlugin {
+    fn name(&self) -> &'static str {
+        "PodSecurityPolicy"
+    }
+
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+        if !Self::concerns(request) || request.operation != Operation::Create {
+            return Ok(());
+        }
+        let Some(policies) = Self::usable(request, object) else { return Ok(()) };
+        if policies.is_empty() {
+            return Err(
+                request.forbidden("PodSecurityPolicy: no providers available to validate pod request")
+            );
+        }
+        // The first policy that passes as the pod is wins; else the first that passes with its defaults.
+        let mut with_defaults = None;
+        let mut refused = Vec::new();
+        for (name, strategies) in &policies {
+            let Some((candidate, mutated, problems)) = self.try_policy(object, strategies) else { continue };
+            if !problems.is_empty() {
+                refused.extend(problems);
+                continue;
+            }
+            if !mutated {
+                with_defaults = Some((name, candidate));
+                break;
+            }
+            with_defaults.get_or_insert((name, candidate));
+        }
+        let Some((name, candidate)) = with_defaults else {
+            let list = refused.join(" ");
+            return Err(request.forbidden(&format!("PodSecurityPolicy: unable to admit pod: [{list}]")));
+        };
+        *object = candidate;
+        crate::meta::edit_metadata(object, |metadata| {
+            let annotations =
+                metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.insert(ANNOTATION.to_owned(), name.clone().into());
+            }
+        });
+        Ok(())
+    }
+
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        _: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
+        let Some(policies) = Self::usable(request, object) else { return Ok(()) };
+        if policies.is_empty() {
+            return Err(
+                request.forbidden("PodSecurityPolicy: no providers available to validate pod request")
+            );
+        }
+        let mut refused = Vec::new();
+        for (_, strategies) in &policies {
+            match self.try_policy(object, strategies) {
+                Some((_, false, problems)) if problems.is_empty() => return Ok(()),
+                Some((_, false, problems)) => refused.extend(problems),
+                // A policy that would still change the pod cannot have admitted it.
+                Some((_, true, _)) | None => {}
+            }
+        }
+        let list = refused.join(" ");
+        Err(request.forbidden(&format!("PodSecurityPolicy: unable to validate pod: [{list}]")))
+    }
+}

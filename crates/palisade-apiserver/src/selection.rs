@@ -1,0 +1,63 @@
+//! Which objects of a range are meant: label and field selectors over stored objects, without parsing them.
+
+use palisade_apimachinery::selector::{FieldSelector, LabelSelector};
+use palisade_apimachinery::{Kind, Status};
+use serde_json::Value;
+
+use crate::http::Query;
+use crate::storage::Object;
+
+/// The selectors of a list, watch or deletecollection.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    labels: Option<LabelSelector>,
+    fields: Option<FieldSelector>,
+    /// The kind's selectable fields, in the order objects store their values.
+    names: Vec<String>,
+}
+
+impl Selection {
+    /// Reads the selectors of a request.
+    pub fn parse(kind: &Kind, query: &Query) -> Result<Self, Box<Status>> {
+        let labels = query.get("labelSelector").map(LabelSelector::parse).transpose()?;
+        let fields = query.get("fieldSelector").map(|text| FieldSelector::parse(kind, text)).transpose()?;
+        let names = if fields.is_some() { kind.selectable_fields() } else { Vec::new() };
+        Ok(Self { labels, fields, names })
+    }
+
+    /// Whether everything is meant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+
+    /// The one name that is meant, if there is one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.fields.as_ref()?.exact_name()
+    }
+
+    /// Whether an object is meant.
+    #[must_use]
+    pub fn matches(&self, object: &Object) -> bool {
+        self.labels.as_ref().is_none_or(|labels| labels.matches_with(|key| object.label(key)))
+            && self.fields.as_ref().is_none_or(|fields| fields.matches_with(|name| self.field(object, name)))
+    }
+
+    fn field<'a>(&self, object: &'a Object, name: &str) -> &'a str {
+        match name {
+            "metadata.name" => object.name(),
+            "metadata.namespace" => object.namespace(),
+            _ => {
+                let at = self.names.iter().position(|n| n == name);
+                at.and_then(|at| object.fields().get(at)).map_or("", |value| value)
+            }
+        }
+    }
+}
+
+/// The values of the kind's selectable fields, in order.
+#[must_use]
+pub fn selectable_values(kind: &Kind, object: &Value) -> Vec<String> {
+    kind.selectable_fields().iter().map(|field| kind.field_value(object, field)).collect()
+}

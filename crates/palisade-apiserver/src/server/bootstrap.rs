@@ -1,0 +1,55 @@
+//! What is there before the first request: the system's namespaces, the default roles.
+
+use std::sync::Arc;
+
+use palisade_apimachinery::rest::{self, CreateContext, Extra};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::auth::bootstrap;
+use crate::controllers::service_account;
+use crate::crd;
+use crate::meta;
+use crate::registry::Entry;
+use crate::storage::Expect;
+use crate::verbs::write;
+
+const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// Makes what is missing. Roles that are there are left as they are.
+pub(crate) async fn run(api: &Arc<Api>) {
+    let served = api.registry.served();
+    if let Some(entry) = served.find("", "v1", "namespaces") {
+        for name in NAMESPACES {
+            put(api, entry, "", json!({"metadata": {"name": name}})).await;
+        }
+    }
+    for role in bootstrap::objects() {
+        if let Some(entry) = served.find("rbac.authorization.k8s.io", "v1", role.resource) {
+            put(api, entry, "", role.object).await;
+        }
+    }
+    service_account::ensure(api).await;
+    api.health.set_started();
+}
+
+/// Stores an object of the server's own, unless it is there.
+pub(crate) async fn put(api: &Arc<Api>, entry: &Entry, namespace: &str, object: Value) {
+    let name = meta::meta_text(&object, "name").to_owned();
+    let key = entry.key(namespace, &name);
+    if entry.bucket.get(&key).is_some() {
+        return;
+    }
+    let Value::Object(object) = object else { return };
+    let mut object = entry.typed(object);
+    entry.kind.default(&mut object);
+    let uid = meta::new_uid();
+    let context = CreateContext { namespace, now: &meta::now(), uid: &uid, suffix: "" };
+    if let Err(status) = rest::before_create(&entry.kind, &mut object, &context, &Extra::default()) {
+        tracing::error!(resource = %entry.kind.plural, name, message = %status.message, "cannot make an object");
+        return;
+    }
+    // Existing by now is just as good.
+    let _ = write::commit(api, entry, &key, Expect::Absent, &object, false).await;
+    crd::after_bootstrap(api, entry, &key).await;
+}

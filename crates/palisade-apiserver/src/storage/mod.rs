@@ -1,0 +1,269 @@
+//! The object store: every object as serialised JSON under (group resource, namespace/name), with one global,
+//! ever-rising resourceVersion and optimistic concurrency.
+//!
+//! Implements: Kubernetes API Concepts, "Resource versions".
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>
+//!
+//! The store knows neither kinds nor verbs: it keeps bytes, the few facts that selectors need, and the log
+//! that watches read. `disk.rs` makes commits durable before anyone can see them.
+
+mod bucket;
+mod disk;
+mod object;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+use tokio::sync::watch;
+
+pub use bucket::{Bucket, Event, EventKind, Listing, Range};
+pub use disk::FORMAT;
+pub use object::Object;
+
+/// Why the store could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process has the directory.
+    #[error("data directory {path} is in use by another process")]
+    Locked {
+        /// The directory.
+        path: String,
+    },
+    /// Written by a newer version.
+    #[error(
+        "data directory {path} has format {found}, this version reads up to {FORMAT}; use a newer version"
+    )]
+    NewerFormat {
+        /// The directory.
+        path: String,
+        /// The format found there.
+        found: u64,
+    },
+    /// Not a data directory, or a damaged one.
+    #[error("data directory {path} cannot be read")]
+    Unreadable {
+        /// The directory.
+        path: String,
+        /// What the embedded database said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Why a write was not made.
+#[derive(Debug, Error)]
+pub enum CommitError {
+    /// The object exists already.
+    #[error("key exists")]
+    Exists,
+    /// The object changed, or went, since it was read.
+    #[error("the object has been modified")]
+    Conflict,
+    /// The disk refused; nothing was changed.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+}
+
+/// Why a list or watch at a resourceVersion cannot be served.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum RevisionError {
+    /// Compacted; the second number is the oldest one that could be served.
+    #[error("too old resource version: {0} ({1})")]
+    TooOld(u64, u64),
+    /// From the future.
+    #[error("Too large resource version: {0}, current: {1}")]
+    TooLarge(u64, u64),
+}
+
+/// What must be true of the stored object for a write to go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing is stored under the key.
+    Absent,
+    /// The object stored has this revision.
+    Revision(u64),
+}
+
+/// An object on its way into the store. `apiVersion` and `kind` are left out: they depend on who asks.
+#[derive(Debug)]
+pub struct Draft {
+    /// The object without `apiVersion` and `kind`.
+    pub value: Map<String, Value>,
+    /// Values of the resource's selectable fields, in the order of its table entry.
+    pub fields: Vec<String>,
+}
+
+/// One write.
+#[derive(Debug)]
+pub struct Write {
+    /// Where.
+    pub bucket: Arc<Bucket>,
+    /// `namespace/name`, or `name` for cluster-scoped objects.
+    pub key: String,
+    /// Precondition.
+    pub expect: Expect,
+    /// The state to store, or the last state of an object that goes.
+    pub draft: Draft,
+    /// Whether the object goes.
+    pub delete: bool,
+}
+
+/// The object store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+/// The newest revision, and a wake-up for those who follow everything.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// The revision of the last visible write.
+    pub(crate) revision: AtomicU64,
+    pub(crate) changed: watch::Sender<u64>,
+}
+
+impl Clock {
+    fn new(revision: u64) -> Arc<Self> {
+        Arc::new(Self { revision: AtomicU64::new(revision), changed: watch::Sender::new(revision) })
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    buckets: RwLock<BTreeMap<Arc<str>, Arc<Bucket>>>,
+    clock: Arc<Clock>,
+    /// Serialises writers of the in-memory form: revisions become visible in order.
+    commit: Mutex<()>,
+    /// The revision at which this process began to keep logs.
+    began: u64,
+    disk: Option<disk::Writer>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::in_memory()
+    }
+}
+
+impl Store {
+    /// A store that forgets everything with the process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                buckets: RwLock::default(),
+                clock: Clock::new(1),
+                commit: Mutex::default(),
+                began: 0,
+                disk: None,
+            }),
+        }
+    }
+
+    /// A store in a directory: every commit is on disk before it is answered or seen.
+    pub fn open(directory: &Path) -> Result<Self, OpenError> {
+        let opened = disk::open(directory)?;
+        let clock = Clock::new(opened.revision);
+        let mut buckets: BTreeMap<Arc<str>, Arc<Bucket>> = BTreeMap::new();
+        for (name, objects) in opened.objects {
+            let name: Arc<str> = name.into();
+            let bucket = Bucket::new(name.clone(), clock.clone());
+            bucket.load(objects, opened.revision);
+            buckets.insert(name, Arc::new(bucket));
+        }
+        let disk = disk::Writer::start(opened.database, clock.clone());
+        Ok(Self {
+            inner: Arc::new(Inner {
+                buckets: RwLock::new(buckets),
+                clock,
+                commit: Mutex::default(),
+                began: opened.revision,
+                disk: Some(disk),
+            }),
+        })
+    }
+
+    /// The revision of the newest visible write.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.inner.clock.revision.load(Ordering::Acquire)
+    }
+
+    /// Wakes on every change of anything.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.inner.clock.changed.subscribe()
+    }
+
+    /// The place of a group resource such as `pods` or `deployments.apps`, made on first use.
+    #[must_use]
+    pub fn bucket(&self, group_resource: &str) -> Arc<Bucket> {
+        if let Some(found) = read(&self.inner.buckets).get(group_resource) {
+            return found.clone();
+        }
+        let mut buckets = write(&self.inner.buckets);
+        let name: Arc<str> = group_resource.into();
+        buckets
+            .entry(name.clone())
+            .or_insert_with(|| {
+                let bucket = Bucket::new(name, self.inner.clock.clone());
+                bucket.load(Vec::new(), self.inner.began);
+                Arc::new(bucket)
+            })
+            .clone()
+    }
+
+    /// Every place that was ever used.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<Arc<Bucket>> {
+        read(&self.inner.buckets).values().cloned().collect()
+    }
+
+    /// Makes one write, and tells the watchers. With a data directory it is durable when this returns.
+    pub async fn commit(&self, write: Write) -> Result<Arc<Object>, CommitError> {
+        match &self.inner.disk {
+            Some(disk) => disk.commit(write).await,
+            None => self.commit_in_memory(write),
+        }
+    }
+
+    fn commit_in_memory(&self, write: Write) -> Result<Arc<Object>, CommitError> {
+        let _order = lock(&self.inner.commit);
+        let previous = write.bucket.get(&write.key);
+        check(write.expect, previous.as_deref())?;
+        let revision = self.revision().saturating_add(1);
+        let object = Arc::new(Object::build(write.key, revision, write.draft));
+        write.bucket.publish(object.clone(), previous, write.delete, revision);
+        Ok(object)
+    }
+}
+
+/// Whether a precondition holds.
+fn check(expect: Expect, stored: Option<&Object>) -> Result<(), CommitError> {
+    match (expect, stored) {
+        (Expect::Absent, None) => Ok(()),
+        (Expect::Absent, Some(_)) => Err(CommitError::Exists),
+        (Expect::Revision(wanted), Some(object)) if object.revision == wanted => Ok(()),
+        (Expect::Revision(_), _) => Err(CommitError::Conflict),
+    }
+}
+
+/// A poisoned lock means that a thread died while holding it; the maps behind are replaced in single steps
+/// and stay whole, so going on is right.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`lock`].
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`lock`].
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

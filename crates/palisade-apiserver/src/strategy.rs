@@ -1,0 +1,90 @@
+//! The steps around storing an object, and the few facts about kinds that only a server needs.
+
+use palisade_apimachinery::rest::{self, CreateContext, Extra};
+use palisade_apimachinery::{Kind, Status};
+use serde_json::Value;
+
+use crate::api::Call;
+use crate::meta;
+
+/// Completes and validates a new object; returns warnings.
+pub(crate) fn before_create(
+    call: &Call<'_>,
+    kind: &Kind,
+    object: &mut Value,
+    now: &str,
+    told: &mut Vec<String>,
+) -> Result<Vec<String>, Box<Status>> {
+    let rules = &call.api.rules;
+    told.extend(rules.prepare(kind, "", object, None));
+    let extra = Extra {
+        errors: rules.validate(kind, "", object, None),
+        warnings: rules.warnings(kind, "", object, None),
+    };
+    let context = CreateContext {
+        namespace: if kind.namespaced { &call.info.namespace } else { "" },
+        now,
+        uid: &meta::new_uid(),
+        suffix: &meta::random_suffix(),
+    };
+    rest::before_create(kind, object, &context, &extra)
+}
+
+/// Completes and validates a changed object; returns warnings.
+pub(crate) fn before_update(
+    call: &Call<'_>,
+    kind: &Kind,
+    subresource: &str,
+    object: &mut Value,
+    old: &Value,
+    told: &mut Vec<String>,
+) -> Result<Vec<String>, Box<Status>> {
+    let rules = &call.api.rules;
+    told.extend(rules.prepare(kind, subresource, object, Some(old)));
+    let extra = Extra {
+        errors: rules.validate(kind, subresource, object, Some(old)),
+        warnings: rules.warnings(kind, subresource, object, Some(old)),
+    };
+    rest::before_update(kind, object, old, subresource, &extra)
+}
+
+/// Kinds that are updated without saying which version is meant only by mistake.
+#[must_use]
+pub(crate) fn needs_resource_version(kind: &Kind) -> bool {
+    kind.is_custom()
+        || matches!(
+            (kind.group.as_str(), kind.plural.as_str()),
+            ("coordination.k8s.io", "leases") | ("apiextensions.k8s.io", "customresourcedefinitions")
+        )
+}
+
+/// Kinds where replacing what is not there makes it.
+#[must_use]
+pub(crate) fn may_create_on_update(kind: &Kind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.plural.as_str()),
+        ("" | "events.k8s.io", "events")
+            | ("", "endpoints" | "services" | "limitranges")
+            | ("coordination.k8s.io", "leases")
+    )
+}
+
+/// Kinds whose deletion is answered with the object instead of a `Status`.
+#[must_use]
+pub(crate) fn returns_deleted_object(kind: &Kind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.plural.as_str()),
+        (
+            "",
+            "pods"
+                | "podtemplates"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+                | "namespaces"
+        ) | ("policy", "podsecuritypolicies")
+            | ("apiextensions.k8s.io", _)
+    )
+}

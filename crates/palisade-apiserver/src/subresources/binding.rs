@@ -1,0 +1,102 @@
+//! Assigns a pod to a node: `pods/binding`, and the older `bindings`.
+
+use std::sync::Arc;
+
+use palisade_apimachinery::status::GroupName;
+use palisade_apimachinery::{FieldError, Status};
+use serde_json::{Value, json};
+
+use crate::api::Call;
+use crate::http::Reply;
+use crate::meta;
+use crate::options::WriteOptions;
+use crate::registry::Entry;
+use crate::storage::{CommitError, Expect};
+use crate::verbs::write::{self, unavailable};
+
+/// `Status` of something that was made and has no body of its own.
+pub(super) fn created() -> Reply {
+    Reply::json(
+        201,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    )
+}
+
+/// Answers with success.
+pub(crate) async fn create(call: &Call<'_>, _: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let options = WriteOptions::parse(call.query, "CreateOptions", call.api.version, false)?;
+    let binding = write::untyped_body(call)?;
+    let name = meta::meta_text(&binding, "name");
+    if call.info.named && call.info.name != name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let mut errors = Vec::new();
+    let kind = text("/target/kind");
+    if !matches!(kind, "" | "Node") {
+        errors.push(FieldError::not_supported("target.kind", kind, &["Node", "<empty>"]));
+    }
+    let node = text("/target/name");
+    if node.is_empty() {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid(GroupName::new("", "Binding"), name, &errors, call.api.version));
+    }
+    let served = call.api.registry.served();
+    let pods = served.find("", "v1", "pods").ok_or_else(Status::page_not_found)?;
+    let key = pods.key(&call.info.namespace, name);
+    let conflict = |why: &str| Status::conflict(GroupName::new("", "pods/binding"), name, why);
+    for _ in 0..16 {
+        let stored = pods.bucket.get(&key);
+        let stored = stored.ok_or_else(|| Status::not_found(GroupName::new("", "pods"), name))?;
+        let mut pod = pods.typed(stored.parse());
+        let uid = meta::meta_text(&binding, "uid");
+        if !uid.is_empty() && uid != stored.uid() {
+            return Err(conflict(&format!("pod {name} has uid {}, not {uid}", stored.uid())));
+        }
+        if meta::is_deleting(&pod) {
+            return Err(conflict(&format!("pod {name} is being deleted, cannot be assigned to a host")));
+        }
+        let assigned = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+        if !assigned.is_empty() {
+            return Err(conflict(&format!("pod {name} is already assigned to node {assigned:?}")));
+        }
+        assign(&mut pod, node, &binding);
+        if options.dry_run {
+            return Ok(created());
+        }
+        match write::commit(call.api, pods, &key, Expect::Revision(stored.revision), &pod, false).await {
+            Ok(_) => return Ok(created()),
+            Err(CommitError::Conflict | CommitError::Exists) => {}
+            Err(error) => return Err(unavailable(&error)),
+        }
+    }
+    Err(Status::modified(GroupName::new("", "pods"), name))
+}
+
+fn assign(pod: &mut Value, node: &str, binding: &Value) {
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.insert("nodeName".to_owned(), node.into());
+    }
+    if let Some(annotations) = binding.pointer("/metadata/annotations").and_then(Value::as_object) {
+        meta::edit_metadata(pod, |metadata| {
+            let own = metadata.entry("annotations").or_insert_with(|| json!({}));
+            if let Some(own) = own.as_object_mut() {
+                own.extend(annotations.clone());
+            }
+        });
+    }
+    let scheduled = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": meta::now(),
+    });
+    let Some(pod) = pod.as_object_mut() else { return };
+    let status = pod.entry("status").or_insert_with(|| json!({}));
+    if let Some(status) = status.as_object_mut() {
+        let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+        if let Some(conditions) = conditions.as_array_mut() {
+            conditions.retain(|c| c.get("type").and_then(Value::as_str) != Some("PodScheduled"));
+            conditions.push(scheduled);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What hangs off an object: its status, its scale, a pod's binding, eviction, ephemeral containers and log, a
+//! service account's tokens.
+
+pub(crate) mod binding;
+mod ephemeral_containers;
+mod eviction;
+mod log;
+mod scale;
+mod token;
+
+use std::sync::Arc;
+
+use palisade_apimachinery::Status;
+
+use crate::api::Call;
+use crate::http::Reply;
+use crate::registry::Entry;
+use crate::verbs::{get, patch, update};
+
+/// Answers a request for a subresource.
+pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let name = call.info.subresource.as_str();
+    let Some(subresource) = entry.kind.subresources.iter().find(|s| s.name == name) else {
+        return Err(Status::page_not_found());
+    };
+    if !subresource.verbs.contains(&call.info.verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match (name, call.info.verb) {
+        ("scale", verb) => scale::dispatch(call, entry, verb).await,
+        ("binding", _) => binding::create(call, entry).await,
+        ("eviction", _) => eviction::create(call, entry).await,
+        ("token", _) => token::create(call, entry),
+        ("log", _) => log::get(call, entry),
+        ("attach" | "exec" | "portforward" | "proxy", _) => log::connect(call, entry),
+        (_, "get") => get::get(call, entry),
+        ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {
+            ephemeral_containers::update(call, entry).await
+        }
+        (_, "update") => update::update(call, entry, name).await,
+        (_, "patch") => patch::patch(call, entry, name).await,
+        _ => Err(Status::method_not_allowed()),
+    }
+}

@@ -1,0 +1,47 @@
+//! Removes every object of a range.
+
+use std::sync::Arc;
+
+use palisade_apimachinery::{FieldValidation, Status};
+use serde_json::json;
+
+use crate::admission_chain::Operation;
+use crate::api::Call;
+use crate::http::Reply;
+use crate::options::{ListOptions, WriteOptions};
+use crate::registry::Entry;
+use crate::render;
+use crate::selection::Selection;
+use crate::verbs::delete::{self, delete_object};
+use crate::verbs::list;
+use crate::verbs::write::Writer;
+
+/// Answers with the objects that were removed, as they were before.
+pub async fn deletecollection(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let output = render::output(call, entry)?;
+    let options = delete::options(call)?;
+    let list_options = ListOptions::parse(call.query, false, call.api.version)?;
+    let selection = Selection::parse(&entry.kind, call.query)?;
+    let range = list::range(call, entry, &selection);
+    let page = list::page(entry, &range, &selection, &list_options)?;
+    let write_options = WriteOptions {
+        dry_run: options.dry_run,
+        field_manager: String::new(),
+        validation: FieldValidation::Ignore,
+        force: None,
+    };
+    let mut writer = Writer::new(call, entry, "", write_options);
+    for object in &page.objects {
+        let judge = |live: &serde_json::Value| writer.judge(Operation::Delete, None, Some(live));
+        match delete_object(call.api, entry, object.key(), &options, judge).await {
+            Ok(_) => {}
+            // Somebody else was faster.
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Ok(writer.error(status)),
+        }
+    }
+    let metadata = json!({"resourceVersion": page.revision.to_string()});
+    let mut reply = render::list(entry, page.objects, &metadata, output, call.query);
+    writer.annotate(&mut reply);
+    Ok(reply)
+}

@@ -1,0 +1,198 @@
+//! Reads the objects of a range: selected, in pages, at a revision.
+//!
+//! Implements: Kubernetes API Concepts, "Retrieving large results sets in chunks" and "Semantics for get and list".
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks>
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
+use palisade_apimachinery::Status;
+use palisade_apimachinery::status::Cause;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::api::Call;
+use crate::http::Reply;
+use crate::options::{At, ListOptions};
+use crate::registry::Entry;
+use crate::render;
+use crate::selection::Selection;
+use crate::storage::{Listing, Object, Range, RevisionError};
+
+/// Go does not look at the bits left over at the end.
+const GO_BASE64: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
+/// The version of our continue tokens, upstream's.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Token {
+    #[serde(default)]
+    v: String,
+    #[serde(default)]
+    rv: i64,
+    #[serde(default)]
+    start: String,
+}
+
+/// The objects a request is about.
+#[must_use]
+pub fn range(call: &Call<'_>, entry: &Entry, selection: &Selection) -> Range {
+    let namespace = if entry.kind.namespaced { call.info.namespace.as_str() } else { "" };
+    match (selection.name(), entry.kind.namespaced, namespace) {
+        (Some(name), false, _) => Range::One(name.to_owned()),
+        (Some(name), true, namespace) if !namespace.is_empty() => Range::One(entry.key(namespace, name)),
+        (_, true, namespace) if !namespace.is_empty() => Range::Namespace(namespace.to_owned()),
+        _ => Range::All,
+    }
+}
+
+/// Answers with a list.
+pub fn list(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let output = render::output(call, entry)?;
+    let options = ListOptions::parse(call.query, false, call.api.version)?;
+    let selection = Selection::parse(&entry.kind, call.query)?;
+    let page = page(entry, &range(call, entry, &selection), &selection, &options)?;
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".to_owned(), page.revision.to_string().into());
+    if let Some(token) = page.continue_token {
+        metadata.insert("continue".to_owned(), token.into());
+        if let Some(remaining) = page.remaining {
+            metadata.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+    }
+    Ok(render::list(entry, page.objects, &Value::Object(metadata), output, call.query))
+}
+
+/// Part of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// Its objects.
+    pub objects: Vec<Arc<Object>>,
+    /// The revision it is true for.
+    pub revision: u64,
+    /// Where the next page begins.
+    pub continue_token: Option<String>,
+    /// How many objects are left, where that is known.
+    pub remaining: Option<usize>,
+}
+
+/// Reads a page.
+pub fn page(
+    entry: &Entry,
+    range: &Range,
+    selection: &Selection,
+    options: &ListOptions,
+) -> Result<Page, Box<Status>> {
+    let Listing { objects, revision } = match (&options.continue_token, options.at) {
+        (Some(token), _) => {
+            let token = decode_token(token)?;
+            let at = u64::try_from(token.rv).unwrap_or(0);
+            entry.bucket.list_at(range, Some(&token.start), at).map_err(|error| continue_error(&error))?
+        }
+        (None, At::Latest | At::Any) => entry.bucket.list(range),
+        (None, At::Exact(at)) => entry.bucket.list_at(range, None, at).map_err(|e| revision_error(&e))?,
+        (None, At::NotOlderThan(at)) => {
+            let listing = entry.bucket.list(range);
+            if listing.revision < at {
+                return Err(revision_error(&RevisionError::TooLarge(at, listing.revision)));
+            }
+            listing
+        }
+    };
+    // Answers from upstream's cache are not cut.
+    let limit = if options.at == At::Any && options.continue_token.is_none() { 0 } else { options.limit };
+    if limit == 0 {
+        let objects = if selection.is_empty() {
+            objects
+        } else {
+            objects.into_iter().filter(|o| selection.matches(o)).collect()
+        };
+        return Ok(Page { objects, revision, continue_token: None, remaining: None });
+    }
+    let total = objects.len();
+    let mut taken = Vec::with_capacity(limit.min(total));
+    let mut seen = 0;
+    let mut rest = objects.into_iter().peekable();
+    while taken.len() < limit {
+        let Some(object) = rest.next() else { break };
+        seen += 1;
+        if selection.matches(&object) {
+            taken.push(object);
+        }
+    }
+    let last = taken.last().map(|o: &Arc<Object>| o.key().to_owned());
+    let continue_token = match (rest.peek(), last) {
+        (Some(_), Some(last)) => Some(encode_token(revision, &last)),
+        _ => None,
+    };
+    let remaining = (selection.is_empty() && continue_token.is_some()).then_some(total.saturating_sub(seen));
+    Ok(Page { objects: taken, revision, continue_token, remaining })
+}
+
+fn encode_token(revision: u64, last: &str) -> String {
+    let token = Token {
+        v: TOKEN_VERSION.to_owned(),
+        rv: i64::try_from(revision).unwrap_or(i64::MAX),
+        start: last.to_owned(),
+    };
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+fn decode_token(token: &str) -> Result<Token, Box<Status>> {
+    let bad =
+        |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = GO_BASE64.decode(token).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _) => at,
+            _ => token.len().saturating_sub(1),
+        };
+        bad(&format!("illegal base64 data at input byte {at}"))
+    })?;
+    let read: Token = serde_json::from_slice(&bytes)
+        .map_err(|error| bad(&palisade_apimachinery::decode::syntax_error(&bytes, &error.to_string())))?;
+    if read.v != TOKEN_VERSION {
+        let version = palisade_apimachinery::go::quote(&read.v);
+        return Err(bad(&format!("server does not recognize this encoded version {version}")));
+    }
+    if read.rv == 0 {
+        return Err(bad(&format!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})")));
+    }
+    if read.start.is_empty() {
+        return Err(bad(&format!("encoded start key empty (version {TOKEN_VERSION})")));
+    }
+    Ok(read)
+}
+
+fn continue_error(error: &RevisionError) -> Box<Status> {
+    match error {
+        RevisionError::TooOld(..) => Status::expired(
+            "The provided continue parameter is too old to display a consistent list result. You must start a new list \
+             without the continue parameter.",
+        ),
+        RevisionError::TooLarge(..) => revision_error(error),
+    }
+}
+
+/// The error for a revision that cannot be served.
+#[must_use]
+pub fn revision_error(error: &RevisionError) -> Box<Status> {
+    match error {
+        RevisionError::TooOld(..) => Status::expired(error.to_string()),
+        RevisionError::TooLarge(..) => {
+            let mut status = Status::timeout("", 1);
+            status.message = format!("Timeout: {error}");
+            if let Some(details) = &mut status.details {
+                details.causes.push(Cause {
+                    reason: "ResourceVersionTooLarge".into(),
+                    message: "Too large resource version".to_owned(),
+                    field: String::new(),
+                });
+            }
+            status
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Tells of changes as they happen.
+//!
+//! Implements: Kubernetes API Concepts, "Efficient detection of changes", "Watch bookmarks" and "Streaming lists".
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use palisade_apimachinery::Status;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::api::{Api, Call};
+use crate::http::body::Body;
+use crate::http::negotiate::Form;
+use crate::http::{Query, Reply, reply};
+use crate::meta;
+use crate::metrics::WatchGuard;
+use crate::options::{At, ListOptions};
+use crate::registry::Entry;
+use crate::render;
+use crate::selection::Selection;
+use crate::storage::{Event, EventKind, Object, Range, RevisionError};
+use crate::verbs::list;
+
+/// A watch without a wish lasts between this and twice this.
+const TIMEOUT: u64 = 1800;
+/// How often a quiet watcher hears that nothing was missed.
+const BOOKMARKS: Duration = Duration::from_mins(1);
+/// Pieces a client may be behind before it holds up its own watch (and nothing else).
+const PIECES: usize = 16;
+/// Events taken from the log at a time.
+const BATCH: usize = 256;
+
+/// Answers with a stream of events.
+pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+    let output = render::output(call, entry)?;
+    let options = ListOptions::parse(call.query, true, call.api.version)?;
+    let selection = Selection::parse(&entry.kind, call.query)?;
+    let range = list::range(call, entry, &selection);
+    let timeout = match options.timeout_seconds.and_then(|s| u64::try_from(s).ok()) {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(TIMEOUT * 48)),
+        // Spread, so that clients which came together do not all come back together.
+        _ => Duration::from_secs(TIMEOUT + meta::unix_now().unsigned_abs() % TIMEOUT),
+    };
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let watcher = Watcher {
+        api: call.api.clone(),
+        entry: entry.clone(),
+        range,
+        selection,
+        form: output.form,
+        query: call.query.clone(),
+        columns: true,
+        bookmarks: options.bookmarks,
+        sender,
+        _guard: call.api.metrics.watch(),
+    };
+    tokio::spawn(watcher.run(options, Instant::now() + timeout));
+    Ok(Reply::bytes(200, reply::JSON, Body::Stream(receiver)))
+}
+
+/// Why a watch ended.
+enum Ended {
+    /// The client has gone.
+    Gone,
+    /// The client must start again.
+    Refused(Box<Status>),
+}
+
+struct Watcher {
+    api: Arc<Api>,
+    entry: Arc<Entry>,
+    range: Range,
+    selection: Selection,
+    form: Form,
+    query: Query,
+    /// Whether the next table still has to name its columns.
+    columns: bool,
+    bookmarks: bool,
+    sender: mpsc::Sender<Bytes>,
+    _guard: WatchGuard,
+}
+
+impl Watcher {
+    async fn run(mut self, options: ListOptions, deadline: Instant) {
+        if let Err(Ended::Refused(status)) = self.follow(&options, deadline).await {
+            let line = json!({"type": "ERROR", "object": status.to_value()});
+            let mut line = serde_json::to_vec(&line).unwrap_or_default();
+            line.push(b'\n');
+            // If the client has gone as well, nobody needs to know.
+            let _ = self.sender.send(line.into()).await;
+        }
+    }
+
+    async fn follow(&mut self, options: &ListOptions, deadline: Instant) -> Result<(), Ended> {
+        let mut changed = self.entry.bucket.subscribe();
+        let mut stop = self.api.stop.clone();
+        let mut seen = self.begin(options).await?;
+        let mut next_bookmark = Instant::now() + BOOKMARKS;
+        loop {
+            changed.mark_unchanged();
+            seen = self.send_changes(seen).await?;
+            let wake = if self.bookmarks { next_bookmark.min(deadline) } else { deadline };
+            tokio::select! {
+                biased;
+                more = changed.changed() => if more.is_err() { return Ok(()) },
+                () = self.sender.closed() => return Err(Ended::Gone),
+                () = stopped(&mut stop) => return Ok(()),
+                () = sleep_until(wake) => {
+                    if self.bookmarks {
+                        // The log is read before the bookmark is sent: nothing at or before it is still to come.
+                        seen = self.send_changes(seen).await?;
+                        self.send(self.bookmark(seen, false)).await?;
+                    }
+                    if Instant::now() >= deadline {
+                        return Ok(());
+                    }
+                    next_bookmark = Instant::now() + BOOKMARKS;
+                }
+            }
+        }
+    }
+
+    /// Sends what the client wants to hear first; everything after the revision returned is still to be sent.
+    async fn begin(&mut self, options: &ListOptions) -> Result<u64, Ended> {
+        let too_large = |at, now| Ended::Refused(list::revision_error(&RevisionError::TooLarge(at, now)));
+        let wants_state = match (options.send_initial_events, options.at) {
+            (Some(wants), _) => wants,
+            (None, At::Latest | At::Any) => true,
+            (None, At::Exact(_) | At::NotOlderThan(_)) => false,
+        };
+        if !wants_state {
+            return match options.at {
+                At::Latest | At::Any => Ok(self.api.store.revision()),
+                At::Exact(at) | At::NotOlderThan(at) => {
+                    let reached = self.entry.bucket.reaches_back_to(at);
+                    reached.map(|()| at).map_err(|e| Ended::Refused(list::revision_error(&e)))
+                }
+            };
+        }
+        let listing = self.entry.bucket.list(&self.range);
+        if let At::NotOlderThan(at) = options.at
+            && listing.revision < at
+        {
+            return Err(too_large(at, listing.revision));
+        }
+        let mut batch = Batch::default();
+        for object in listing.objects {
+            if self.selection.matches(&object) {
+                let line = self.line(&Event::new(EventKind::Added, object));
+                batch.push(line);
+                if batch.is_full() {
+                    self.send(batch.take()).await?;
+                }
+            }
+        }
+        self.send(batch.take()).await?;
+        if options.send_initial_events == Some(true) && options.bookmarks {
+            self.send(self.bookmark(listing.revision, true)).await?;
+        }
+        Ok(listing.revision)
+    }
+
+    /// Sends the changes after a revision; returns the revision up to which all were sent.
+    async fn send_changes(&mut self, mut seen: u64) -> Result<u64, Ended> {
+        loop {
+            let changes = self.entry.bucket.changes(&self.range, seen, BATCH);
+            let (events, upto) = changes.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
+            let full = events.len() == BATCH;
+            let mut batch = Batch::default();
+            for event in &events {
+                if let Some(line) = self.selected(event) {
+                    batch.push(line);
+                }
+            }
+            self.send(batch.take()).await?;
+            seen = upto;
+            if !full {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The event as this watcher sees it: an object that begins to match appears, one that ceases to match goes.
+    fn selected(&mut self, event: &Arc<Event>) -> Option<Bytes> {
+        if self.selection.is_empty() {
+            return Some(self.line(event));
+        }
+        let before = event.previous.as_ref().is_some_and(|object| self.selection.matches(object));
+        let after = event.kind != EventKind::Deleted && self.selection.matches(&event.object);
+        match (before, after) {
+            (true, true) => Some(self.line(event)),
+            (false, true) => Some(self.line(&Event::new(EventKind::Added, event.object.clone()))),
+            (true, false) if event.kind == EventKind::Deleted => Some(self.line(event)),
+            (true, false) => {
+                let previous = event.previous.as_ref()?;
+                Some(self.render(EventKind::Deleted, &self.at_revision(previous, event.revision)))
+            }
+            (false, false) => None,
+        }
+    }
+
+    fn at_revision(&self, object: &Object, revision: u64) -> Value {
+        let mut object = self.entry.typed(object.parse());
+        meta::edit_metadata(&mut object, |metadata| {
+            metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+        });
+        object
+    }
+
+    fn line(&mut self, event: &Event) -> Bytes {
+        if self.form == Form::Object {
+            return event.line(&self.entry.prefix);
+        }
+        let object = self.entry.typed(event.object.parse());
+        self.render(event.kind, &object)
+    }
+
+    fn render(&mut self, kind: EventKind, object: &Value) -> Bytes {
+        let document = match self.form {
+            Form::Object => object.clone(),
+            Form::Metadata(version) => render::partial(object, version),
+            Form::Table(version) => {
+                let revision = json!({"resourceVersion": meta::meta_text(object, "resourceVersion")});
+                let columns = std::mem::take(&mut self.columns);
+                let object = std::slice::from_ref(object);
+                render::table_of(&self.entry, object, &revision, version, &self.query, columns)
+            }
+        };
+        event_line(kind.as_str(), &document)
+    }
+
+    /// An event that says how far the stream has come.
+    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+        let mut object = self.entry.kind.zero().clone();
+        if let Value::Object(object) = &mut object {
+            object.insert("apiVersion".to_owned(), self.entry.kind.api_version().into());
+            object.insert("kind".to_owned(), self.entry.kind.kind.as_str().into());
+        }
+        meta::edit_metadata(&mut object, |metadata| {
+            metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+            if initial_end {
+                metadata.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
+            }
+        });
+        let document = match self.form {
+            Form::Metadata(version) => render::partial(&object, version),
+            Form::Object | Form::Table(_) => object,
+        };
+        event_line("BOOKMARK", &document)
+    }
+
+    async fn send(&self, piece: Bytes) -> Result<(), Ended> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.sender.send(piece).await.map_err(|_| Ended::Gone)
+    }
+}
+
+/// Returns when the server stops.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the server has gone altogether, or that there is none, only a router in this process.
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn event_line(kind: &str, object: &Value) -> Bytes {
+    let mut line = serde_json::to_vec(&json!({"type": kind, "object": object})).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
+}
+
+/// Lines on their way to one piece. A single line is passed on without copying.
+#[derive(Default)]
+struct Batch {
+    single: Option<Bytes>,
+    many: BytesMut,
+}
+
+impl Batch {
+    fn push(&mut self, line: Bytes) {
+        if self.many.is_empty() && self.single.is_none() {
+            self.single = Some(line);
+            return;
+        }
+        if let Some(first) = self.single.take() {
+            self.many.extend_from_slice(&first);
+        }
+        self.many.extend_from_slice(&line);
+    }
+
+    fn is_full(&self) -> bool {
+        self.many.len() > 64 << 10
+    }
+
+    fn take(&mut self) -> Bytes {
+        match self.single.take() {
+            Some(line) => line,
+            None => self.many.split().freeze(),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What should not work does not, with upstream's status codes and a clear message.
+
+use std::time::Duration;
+
+use palisade_apiserver::Server;
+use palisade_apiserver::http::tls::Authority;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::conformance::conformance_server::client::Client;
+use crate::support::{admin, client, config_map, get, send, start, tls};
+
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn raw(client: &Client, content_type: &str, body: &str) -> (u16, String) {
+    let headers = [("content-type", content_type.to_owned())];
+    let answer = client.request("POST", PATH, &headers, body.to_owned()).await.expect("an answer");
+    (answer.code, answer.body["message"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (case, content_type, body, code) in [
+        ("half a document", "application/json", "{\"apiVersion\"", 400),
+        ("not JSON", "application/json", "metadata: {}", 400),
+        ("a list", "application/json", "[]", 400),
+        ("a name that is a number", "application/json", r#"{"metadata":{"name":1}}"#, 400),
+        ("nested too deeply", "application/json", deep.as_str(), 400),
+        ("not YAML", "application/yaml", "a: [b", 400),
+        ("a billion laughs", "application/yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b,*c]\n", 400),
+        ("an unknown type", "text/csv", "a,b", 415),
+        ("protobuf that is none", "application/vnd.kubernetes.protobuf", "{}", 400),
+    ] {
+        let (got, message) = raw(&client, content_type, body).await;
+        assert_eq!(got, code, "{case}: {message}");
+        assert!(!message.is_empty(), "{case}");
+    }
+    assert_eq!(get(&client, "/readyz").await.code, 200);
+}
+
+#[tokio::test]
+async fn invalid_utf8_is_refused() {
+    let server = start(Server::builder().controllers(false)).await;
+    let mut stream = tls(&server, None).await;
+    let body = b"{\"metadata\":{\"name\":\"\xff\xfe\"}}";
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        server.token,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    stream.write_all(body).await.expect("sent");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+}
+
+#[tokio::test]
+async fn oversized_bodies_are_refused() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    let answer = send(&client, "POST", PATH, &config_map("big", &"x".repeat(3 << 20))).await;
+    assert_eq!((answer.code, answer.body["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    assert_eq!(answer.body["message"], "Request entity too large: limit is 3145728");
+}
+
+#[tokio::test]
+async fn names_do_not_climb() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    for (name, code, message) in [
+        ("..", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        ("%2e%2e%2fsecrets%2fx", 400, "Name parameter invalid: \"../secrets/x\": may not contain '/'"),
+        ("a%25b", 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+    ] {
+        let answer = get(&client, &format!("{PATH}/{name}")).await;
+        assert_eq!((answer.code, answer.body["message"].as_str()), (code, Some(message)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn conflicting_writes_lose_nothing() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    send(&client, "POST", PATH, &config_map("a", "0")).await;
+    let stale = get(&client, &format!("{PATH}/a")).await.body;
+    let writers: Vec<_> = (0..20)
+        .map(|n| {
+            let client = admin(&server);
+            tokio::spawn(async move {
+                let key = format!("k{n}");
+                send(&client, "PATCH", &format!("{PATH}/a"), &json!({"data": {key: "v"}})).await.code
+            })
+        })
+        .collect();
+    for writer in writers {
+        assert_eq!(writer.await.expect("joined"), 200);
+    }
+    let data = get(&client, &format!("{PATH}/a")).await.body["data"].clone();
+    assert_eq!(data.as_object().map(serde_json::Map::len), Some(21), "{data}");
+    let answer = send(&client, "PUT", &format!("{PATH}/a"), &stale).await;
+    assert_eq!((answer.code, answer.body["reason"].as_str()), (409, Some("Conflict")));
+}
+
+/// Sends a request on a connection of its own and returns the status line.
+async fn status_line(server: &Server, identity: Option<(&str, &str)>, token: Option<&str>) -> String {
+    let mut stream = tls(server, identity).await;
+    let token = token.map(|t| format!("authorization: Bearer {t}\r\n")).unwrap_or_default();
+    let request = format!("GET /api/v1/nodes HTTP/1.1\r\nhost: x\r\n{token}connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn certificates_that_are_not_ours() {
+    let directory = tempfile::tempdir().expect("directory");
+    let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
+    let ours = Authority::open(Some(directory.path())).expect("the same authority");
+    let foreign = Authority::open(None).expect("another authority");
+    let day = Duration::from_hours(24);
+    let valid = ours.client("someone", &["system:masters"], day).expect("certificate");
+    let other = foreign.client("someone", &["system:masters"], day).expect("certificate");
+    let expired = ours.client("someone", &["system:masters"], Duration::ZERO).expect("certificate");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for (case, identity, expected) in [
+        ("ours", Some(&valid), "HTTP/1.1 200 OK"),
+        ("foreign", Some(&other), "HTTP/1.1 401 Unauthorized"),
+        ("expired", Some(&expired), "HTTP/1.1 401 Unauthorized"),
+        ("none", None, "HTTP/1.1 403 Forbidden"),
+    ] {
+        let identity = identity.map(|i| (i.certificate.as_str(), i.key.as_str()));
+        assert_eq!(status_line(&server, identity, None).await, expected, "{case}");
+    }
+    assert_eq!(status_line(&server, None, Some("wrong")).await, "HTTP/1.1 401 Unauthorized");
+    for file in ["ca.key", "ca.crt", "sa.key"] {
+        let mode = std::fs::metadata(directory.path().join(file)).expect("kept").permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_die_with_their_service_account() {
+    let server = start(Server::builder().controllers(false)).await;
+    let root = admin(&server);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa"}});
+    send(&root, "POST", accounts, &account).await;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer = send(&root, "POST", &format!("{accounts}/sa/token"), &request).await;
+    let token = answer.body["status"]["token"].as_str().expect("token").to_owned();
+    let forbidden = get(&client(&server, &token), "/api/v1/nodes").await;
+    assert_eq!(forbidden.code, 403);
+    let message = forbidden.body["message"].as_str().expect("message").to_owned();
+    assert!(message.contains("User \"system:serviceaccount:default:sa\""), "{message}");
+    let foreign = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]}});
+    let other = send(&root, "POST", &format!("{accounts}/sa/token"), &foreign).await;
+    let other = other.body["status"]["token"].as_str().expect("token").to_owned();
+    assert_eq!(get(&client(&server, &other), "/api/v1/nodes").await.code, 401, "another audience");
+    send(&root, "DELETE", &format!("{accounts}/sa"), &Value::Null).await;
+    assert_eq!(get(&client(&server, &token), "/api/v1/nodes").await.code, 401, "deleted");
+    send(&root, "POST", accounts, &account).await;
+    assert_eq!(get(&client(&server, &token), "/api/v1/nodes").await.code, 401, "another one of that name");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_and_broken_connections_harm_nobody() {
+    let server = start(Server::builder().controllers(false)).await;
+    // Connections that never speak, and some that stop in the middle of a request.
+    let mut silent = Vec::new();
+    for _ in 0..500 {
+        silent.push(tokio::net::TcpStream::connect(server.address).await.expect("connected"));
+    }
+    for _ in 0..20 {
+        let mut stream = tls(&server, None).await;
+        let half = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-le",
+            server.token
+        );
+        stream.write_all(half.as_bytes()).await.expect("sent");
+        stream.shutdown().await.expect("half closed");
+    }
+    let client = admin(&server);
+    let answer = tokio::time::timeout(Duration::from_secs(2), get(&client, "/readyz")).await;
+    assert_eq!(answer.expect("in time").code, 200);
+    drop(silent);
+    tokio::time::timeout(Duration::from_secs(11), server.shutdown()).await.expect("ends in time");
+}
+
+#[tokio::test]
+async fn queries_that_make_no_sense() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    for (query, code) in [
+        ("limit=x", 400),
+        ("continue=%%%", 400),
+        ("labelSelector=%3D%3D", 400),
+        ("fieldSelector=spec.nope%3D1", 400),
+        ("resourceVersion=-1", 400),
+        ("resourceVersion=99999999999", 504),
+        ("resourceVersionMatch=Exact", 422),
+        ("sendInitialEvents=true", 422),
+    ] {
+        let answer = get(&client, &format!("{PATH}?{query}")).await;
+        assert_eq!(answer.code, code, "{query}: {}", answer.body);
+    }
+    let answer = send(&client, "POST", &format!("{PATH}?dryRun=Some"), &config_map("a", "1")).await;
+    assert_eq!(answer.code, 422);
+}

@@ -1,0 +1,11 @@
+//! Black-box tests of the API server.
+#![allow(clippy::expect_used, reason = "a test that cannot go on stops and says why")]
+
+mod bad_input;
+mod conformance;
+mod crash;
+mod in_process;
+mod kubectl;
+mod storage;
+mod support;
+mod watchers;

@@ -1,0 +1,178 @@
+//! `palisade up`: the embedded API server, until it is told to stop.
+//!
+//! The server itself is `palisade-apiserver`; here its options are read, its place is announced, and its Pod Security
+//! configuration is kept up to date with its file.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use palisade_admission::configuration::PodSecurityConfiguration;
+use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
+use palisade_policy::standards::policy::{Exemptions, Policy};
+use palisade_yaml::{Limits, parse};
+
+use crate::{
+    Exit,
+    args::{Emulated, FeatureGate, UpArgs},
+    terminal::Terminal,
+};
+
+/// How often the configuration file is looked at.
+const RELOAD_EVERY: Duration = Duration::from_millis(500);
+
+/// Serves until interrupted.
+#[must_use]
+pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
+    log_to_stderr(terminal);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
+    };
+    runtime.block_on(serve(args, terminal))
+}
+
+/// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
+fn log_to_stderr(terminal: &Terminal) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,palisade_cli=info"));
+    // A second subscriber in one process is a test's; the first one stays.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal.err_color)
+        .try_init();
+}
+
+async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
+    let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
+    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
+    let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
+    if let Some(version) = args.emulate_kubernetes.and_then(Emulated::release) {
+        builder = builder.version(version);
+    }
+    builder = builder.compat(compat).disable_plugins(args.disable_admission_plugins.iter().cloned());
+    if let Some(directory) = &args.data_dir {
+        builder = builder.data_dir(directory);
+    }
+    if let Some(file) = &args.audit_log {
+        builder = builder.audit_log(file);
+    }
+    for file in &args.snapshot {
+        builder = builder.snapshot(file);
+    }
+    if let Some(file) = &args.admission_config {
+        match read_configuration(file) {
+            Ok((defaults, exemptions)) => builder = builder.pod_security(defaults, exemptions),
+            Err(why) => return fail(terminal, &why, Exit::Input),
+        }
+    }
+    let server = match builder.start().await {
+        Ok(server) => server,
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            return fail(terminal, &text, Exit::Incomplete);
+        }
+    };
+    let shown =
+        args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
+    let announced = format!(
+        "palisade is up on {}, speaking {shown}\n\n  export KUBECONFIG={}\n  kubectl get namespaces\n  kubectl label --dry-run=server \
+         --overwrite namespace default pod-security.kubernetes.io/enforce=restricted\n\nStop it with Ctrl-C.\n",
+        server.url(),
+        absolute(&kubeconfig).display()
+    );
+    terminal.say_text(&announced);
+    let reloading =
+        args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
+    stopped().await;
+    if let Some(task) = reloading {
+        task.abort();
+    }
+    server.shutdown().await;
+    Exit::Clean
+}
+
+fn fail(terminal: &Terminal, why: &str, exit: Exit) -> Exit {
+    terminal.say(format!("error: {why}"));
+    exit
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Ctrl-C, or the polite signal of service managers.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Reads a `PodSecurityConfiguration`, bare or inside an `AdmissionConfiguration`.
+fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), String> {
+    let fail = |why: String| format!("{}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
+    let parsed = parse(&text, &Limits::default());
+    if let Some(error) = parsed.errors.first() {
+        return Err(fail(error.to_string()));
+    }
+    let Some(document) = parsed.documents.first() else {
+        return Err(fail("there is no document in it".to_owned()));
+    };
+    let mut value = document.root().to_json().map_err(|error| fail(error.to_string()))?;
+    if value.get("kind").and_then(serde_json::Value::as_str) == Some("AdmissionConfiguration") {
+        let plugins = value.get("plugins").and_then(serde_json::Value::as_array);
+        let own = plugins
+            .into_iter()
+            .flatten()
+            .find(|plugin| plugin.get("name").and_then(serde_json::Value::as_str) == Some("PodSecurity"));
+        value = own
+            .and_then(|plugin| plugin.get("configuration"))
+            .cloned()
+            .ok_or_else(|| fail("it configures no PodSecurity plugin".to_owned()))?;
+    }
+    let configuration: PodSecurityConfiguration =
+        serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
+    configuration.resolve().map_err(|error| fail(error.to_string()))
+}
+
+/// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
+async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
+    let stamp = |file: &Path| -> Option<(SystemTime, u64)> {
+        let metadata = std::fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    let mut seen = stamp(&file);
+    loop {
+        tokio::time::sleep(RELOAD_EVERY).await;
+        let current = stamp(&file);
+        if current == seen || current.is_none() {
+            continue;
+        }
+        seen = current;
+        match read_configuration(&file) {
+            Ok((defaults, exemptions)) => {
+                plugin.configure(defaults, exemptions);
+                tracing::info!(file = %file.display(), "Pod Security configuration applied");
+            }
+            Err(why) => {
+                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
+            }
+        }
+    }
+}
