@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{Failure, conformance, fixtures, fuzz, generate, process::run, root, setup, tidy};
+use crate::{Failure, conformance, fuzz, generate, process::run, root, setup, tidy};
 
 /// How long each fuzz target runs here; whoever hunts a bug runs `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
@@ -36,8 +36,7 @@ pub(crate) fn run_check() -> Result<(), Failure> {
     run(&mut cargo(&["test", "--doc", "--workspace", "--quiet"]))?;
     run(cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     generate::run_generate(generate::Mode::Check)?;
-    conformance::run(&root().join("tests/data/recordings"))?;
-    fixtures::run(&shared_fixtures())?;
+    conformance::run_all(&root().join("tests/data/recordings"))?;
     fuzz::run_fuzz(None, FUZZ_SECONDS)?;
     println!("\neverything holds");
     Ok(())

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use palisade_admission::{
@@ -32,12 +33,53 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Failure,
+    Failure, check, conformance_scc, fixtures, process,
     recordings::{self, Answer, Cause, Record, Request},
 };
 
 /// How many differences are shown.
 const SHOWN: usize = 5;
+
+/// Replays everything that needs no server: API servers, OpenShift's constraints, upstream's fixtures.
+pub(crate) fn run_all(folder: &Path) -> Result<(), Failure> {
+    run(folder)?;
+    let openshift = folder.join("openshift");
+    let summary = conformance_scc::run(openshift.is_dir().then_some(openshift.as_path())).map_err(Failure)?;
+    println!("\n{:<34} {:>7} {:>7} {:>9}", "OpenShift", "total", "equal", "different");
+    for (group, (all, same)) in &summary.groups {
+        println!("{group:<34} {all:>7} {same:>7} {:>9}", all - same);
+    }
+    let (total, equal) = summary.total();
+    println!("{:<34} {total:>7} {equal:>7} {:>9}", "all", total - equal);
+    for difference in summary.differences.iter().take(SHOWN) {
+        println!("\n{difference}");
+    }
+    if total == 0 || !summary.differences.is_empty() {
+        return Err(Failure(format!("{} records of OpenShift differ", summary.differences.len())));
+    }
+    fixtures::run(&check::shared_fixtures())
+}
+
+/// Replays everything over HTTPS against the embedded API server, which the tests of its crate start.
+pub(crate) fn run_server(folder: &Path) -> Result<(), Failure> {
+    let folder = std::path::absolute(folder).map_err(|error| Failure(error.to_string()))?;
+    process::run(
+        Command::new("cargo")
+            .args([
+                "test",
+                "--quiet",
+                "--package",
+                "palisade-apiserver",
+                "--test",
+                "it",
+                "conformance",
+                "--",
+                "--nocapture",
+            ])
+            .current_dir(crate::root())
+            .env("PALISADE_RECORDINGS", folder),
+    )
+}
 
 /// Replays every recording of plain API servers below a folder; fails if any answer differs.
 pub(crate) fn run(folder: &Path) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod conformance;
+mod conformance_scc;
 mod demo;
 mod fixtures;
 mod fuzz;
@@ -22,7 +23,8 @@ use std::{
 const USAGE: &str = "usage: cargo xtask CHORE
   demo                             check and explain the bundled example manifests
   check                            the one gate: format, lints, tests, documentation, conformance, fuzzing
-  conformance [--recordings DIR]   replay what real servers answered
+  conformance [--recordings DIR]   replay what real servers answered, against the engine
+  conformance --server             the same over HTTPS, against the embedded API server
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
@@ -63,8 +65,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("conformance") => {
             let folder =
                 option("--recordings").map_or_else(|| root().join("tests/data/recordings"), PathBuf::from);
-            conformance::run(&folder)?;
-            fixtures::run(&check::shared_fixtures())
+            if arguments.iter().any(|argument| argument == "--server") {
+                return conformance::run_server(&folder);
+            }
+            conformance::run_all(&folder)
         }
         _ => Err(Failure(USAGE.to_owned())),
     }
