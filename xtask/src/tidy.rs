@@ -26,7 +26,6 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-node", &["palisade-model"]),
-    ("palisade-testkit", &[]),
 ];
 
 /// What the pure crates may use from outside.
