@@ -5,6 +5,7 @@
 //! and none is used twice.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +30,8 @@ const SEPARATOR: char = '\0';
 
 pub(super) struct Opened {
     pub(super) database: Database,
+    /// Held as long as the database is open.
+    pub(super) lock: File,
     pub(super) objects: BTreeMap<String, Vec<Object>>,
     pub(super) revision: u64,
 }
@@ -42,19 +45,27 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
     };
     std::fs::create_dir_all(directory).map_err(|e| unreadable(e.into()))?;
     restrict_directory(directory).map_err(|e| unreadable(e.into()))?;
-    let database = match Database::create(directory.join("objects.redb")) {
+    let lock = File::create(directory.join("lock")).map_err(|e| unreadable(e.into()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked { path }),
+        Err(TryLockError::Error(error)) => return Err(unreadable(error.into())),
+    }
+    let file = directory.join("objects.redb");
+    if !file.exists() {
+        make(directory, &file).map_err(unreadable)?;
+    }
+    let database = match Database::open(&file) {
         Ok(database) => database,
         Err(DatabaseError::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path }),
         Err(error) => return Err(unreadable(error.into())),
     };
-    let format = stored_format(&database).map_err(|e| unreadable(e.into()))?;
-    match format {
-        None => initialise(&database).map_err(|e| unreadable(e.into()))?,
-        Some(found) if found > FORMAT => return Err(OpenError::NewerFormat { path, found }),
-        Some(_) => {}
+    let found = stored_format(&database).map_err(|e| unreadable(e.into()))?;
+    if found > FORMAT {
+        return Err(OpenError::NewerFormat { path, found });
     }
     let (objects, revision) = load(&database).map_err(unreadable)?;
-    Ok(Opened { database, objects, revision })
+    Ok(Opened { database, lock, objects, revision })
 }
 
 /// Secrets are in there: nobody but the owner looks in.
@@ -63,16 +74,13 @@ fn restrict_directory(directory: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))
 }
 
-fn stored_format(database: &Database) -> Result<Option<u64>, redb::Error> {
-    let transaction = database.begin_read()?;
-    match transaction.open_table(META) {
-        Ok(meta) => Ok(meta.get("format")?.map(|found| found.value())),
-        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+/// Makes the database under another name: a crash in the middle leaves nothing that looks like a database.
+fn make(directory: &Path, file: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let temporary = directory.join("objects.redb.new");
+    if temporary.exists() {
+        std::fs::remove_file(&temporary)?;
     }
-}
-
-fn initialise(database: &Database) -> Result<(), redb::Error> {
+    let database = Database::create(&temporary)?;
     let transaction = database.begin_write()?;
     {
         let mut meta = transaction.open_table(META)?;
@@ -81,7 +89,15 @@ fn initialise(database: &Database) -> Result<(), redb::Error> {
         transaction.open_table(OBJECTS)?;
     }
     transaction.commit()?;
+    drop(database);
+    std::fs::rename(&temporary, file)?;
+    File::open(directory)?.sync_all()?;
     Ok(())
+}
+
+fn stored_format(database: &Database) -> Result<u64, redb::Error> {
+    let meta = database.begin_read()?.open_table(META)?;
+    Ok(meta.get("format")?.map_or(0, |found| found.value()))
 }
 
 type Loaded = (BTreeMap<String, Vec<Object>>, u64);
@@ -131,11 +147,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(database: Database, clock: Arc<Clock>) -> Self {
+    pub(super) fn start(database: Database, lock: File, clock: Arc<Clock>) -> Self {
         let (queue, waiting) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || run(&database, &clock, &waiting))
+            .spawn(move || {
+                run(&database, &clock, &waiting);
+                drop(database);
+                drop(lock);
+            })
             .ok();
         Self { queue: Some(queue), thread }
     }

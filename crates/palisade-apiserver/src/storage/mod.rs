@@ -175,7 +175,7 @@ impl Store {
             bucket.load(objects, opened.revision);
             buckets.insert(name, Arc::new(bucket));
         }
-        let disk = disk::Writer::start(opened.database, clock.clone());
+        let disk = disk::Writer::start(opened.database, opened.lock, clock.clone());
         Ok(Self {
             inner: Arc::new(Inner {
                 buckets: RwLock::new(buckets),

@@ -60,6 +60,19 @@ fn spawn(directory: &Path) -> Child {
 }
 
 #[test]
+fn a_crash_while_the_store_is_made_harms_nothing() {
+    for round in 0..30 {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("data");
+        let mut child = spawn(&path);
+        std::thread::sleep(Duration::from_millis(3 + round));
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        Store::open(&path).expect("opens after a crash");
+    }
+}
+
+#[test]
 fn acknowledged_writes_survive_kill_9() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("data");
