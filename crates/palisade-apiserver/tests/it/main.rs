@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod conformance;
+mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;

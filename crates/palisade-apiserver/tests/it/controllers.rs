@@ -1,0 +1,150 @@
+//! What happens by itself: dependents follow their owners, namespaces are emptied, definitions take their objects along.
+
+use std::time::{Duration, Instant};
+
+use palisade_apiserver::Server;
+use serde_json::{Value, json};
+
+use crate::conformance::conformance_server::client::Client;
+use crate::support::{admin, config_map, get, send, start};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Waits until a path answers with a code.
+async fn until(client: &Client, path: &str, code: u16) -> Value {
+    let began = Instant::now();
+    loop {
+        let answer = get(client, path).await;
+        if answer.code == code {
+            return answer.body;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{path} still answers {}", answer.code);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn owner_and_dependent(client: &Client, owner: &str, dependent: &str) {
+    let made = send(client, "POST", MAPS, &config_map(owner, "1")).await;
+    let uid = &made.body["metadata"]["uid"];
+    let mut map = config_map(dependent, "1");
+    map["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": true}]);
+    assert_eq!(send(client, "POST", MAPS, &map).await.code, 201);
+}
+
+#[tokio::test]
+async fn dependents_follow_their_owners() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    owner_and_dependent(&client, "back", "back-dependent").await;
+    owner_and_dependent(&client, "fore", "fore-dependent").await;
+    owner_and_dependent(&client, "orphan", "orphan-dependent").await;
+    let delete = |name: &str, policy: &str| format!("{MAPS}/{name}?propagationPolicy={policy}");
+    assert_eq!(send(&client, "DELETE", &delete("back", "Background"), &Value::Null).await.code, 200);
+    let fore = send(&client, "DELETE", &delete("fore", "Foreground"), &Value::Null).await;
+    assert_eq!(fore.body["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let orphan = send(&client, "DELETE", &delete("orphan", "Orphan"), &Value::Null).await;
+    assert_eq!(orphan.body["metadata"]["finalizers"], json!(["orphan"]));
+    for gone in ["back", "back-dependent", "fore", "fore-dependent", "orphan"] {
+        until(&client, &format!("{MAPS}/{gone}"), 404).await;
+    }
+    let kept = get(&client, &format!("{MAPS}/orphan-dependent")).await;
+    assert_eq!((kept.code, &kept.body["metadata"]["ownerReferences"]), (200, &Value::Null));
+    // Somebody who names an owner that is not there is not kept either.
+    let mut lost = config_map("lost", "1");
+    lost["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "11111111-1111-4111-8111-111111111111",
+    }]);
+    send(&client, "POST", MAPS, &lost).await;
+    until(&client, &format!("{MAPS}/lost"), 404).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_its_content() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    send(&client, "POST", "/api/v1/namespaces", &namespace).await;
+    assert_eq!(get(&client, "/api/v1/namespaces/n/serviceaccounts/default").await.code, 200, "at once");
+    send(&client, "POST", "/api/v1/namespaces/n/configmaps", &config_map("a", "1")).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(send(&client, "POST", "/api/v1/namespaces/n/pods", &pod).await.code, 201);
+    let terminating = send(&client, "DELETE", "/api/v1/namespaces/n", &Value::Null).await;
+    assert_eq!(terminating.body["status"]["phase"], "Terminating");
+    let refused = send(&client, "POST", "/api/v1/namespaces/n/configmaps", &config_map("b", "1")).await;
+    assert_eq!(refused.code, 403);
+    until(&client, "/api/v1/namespaces/n", 404).await;
+    for path in ["configmaps", "pods", "serviceaccounts"] {
+        let list = get(&client, &format!("/api/v1/namespaces/n/{path}")).await;
+        assert_eq!(list.body["items"], json!([]), "{path}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_definition_takes_its_objects_along() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+                    "properties": {"n": {"type": "integer", "maximum": 3}}}}}}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(send(&client, "POST", definitions, &definition).await.code, 201);
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    until(&client, things, 200).await;
+    let thing = |n: i64| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"n": n, "dropped": 1},
+        })
+    };
+    assert_eq!(send(&client, "POST", things, &thing(4)).await.code, 422);
+    let made = send(&client, "POST", things, &thing(3)).await;
+    assert_eq!((made.code, &made.body["spec"]), (201, &json!({"n": 3})));
+    let unversioned = send(&client, "PUT", &format!("{things}/t"), &thing(2)).await;
+    assert_eq!(unversioned.code, 422, "{}", unversioned.body);
+    send(&client, "DELETE", &format!("{definitions}/things.example.com"), &Value::Null).await;
+    until(&client, &format!("{definitions}/things.example.com"), 404).await;
+    until(&client, things, 404).await;
+    send(&client, "POST", definitions, &definition).await;
+    assert_eq!(until(&client, things, 200).await["items"], json!([]), "nothing comes back");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn audit_metrics_and_health() {
+    let directory = tempfile::tempdir().expect("directory");
+    let log = directory.path().join("audit.log");
+    let server = start(Server::builder().audit_log(&log)).await;
+    let client = admin(&server);
+    send(&client, "POST", MAPS, &config_map("a", "1")).await;
+    let headers = [("impersonate-user", "bob".to_owned())];
+    client.request("GET", MAPS, &headers, String::new()).await.expect("an answer");
+    let metrics = get(&client, "/metrics").await.body;
+    let metrics = metrics.as_str().expect("text").to_owned();
+    let line = "apiserver_request_total{code=\"201\",component=\"apiserver\",group=\"\",resource=\"configmaps\",\
+                scope=\"namespace\",subresource=\"\",verb=\"POST\",version=\"v1\"} 1";
+    assert!(metrics.contains(line), "{metrics}");
+    let verbose = get(&client, "/readyz?verbose").await.body;
+    assert!(verbose.as_str().is_some_and(|t| t.ends_with("readyz check passed\n")), "{verbose}");
+    assert_eq!(get(&client, "/livez/ping").await.body, "ok");
+    server.shutdown().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let text = std::fs::read_to_string(&log).expect("log");
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let created = events.iter().find(|e| e["verb"] == "create").expect("recorded");
+    assert_eq!(created["objectRef"]["resource"], "configmaps");
+    assert_eq!(created["responseStatus"]["code"], 201);
+    assert_eq!(created["user"]["username"], "kubernetes-admin");
+    let refused = events.iter().find(|e| e["impersonatedUser"]["username"] == "bob").expect("recorded");
+    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
+}
