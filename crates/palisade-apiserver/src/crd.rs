@@ -126,6 +126,9 @@ pub(crate) async fn finish_deletions(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(entry) = served.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return };
     for stored in entry.bucket.list(&Range::All).objects {
+        if !stored.mentions("deletionTimestamp") {
+            continue;
+        }
         let mut definition = entry.typed(stored.parse());
         let mut finalizers = meta::finalizers(&definition);
         if !meta::is_deleting(&definition) || !finalizers.iter().any(|f| f == FINALIZER) {

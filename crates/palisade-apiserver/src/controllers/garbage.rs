@@ -68,11 +68,6 @@ fn facts(object: &Object) -> Facts {
     serde_json::from_slice::<Outer>(&object.json).map(|o| o.metadata).unwrap_or_default()
 }
 
-/// Most objects have neither owners nor finalizers: a look at the bytes is cheaper than parsing them.
-fn mentions(object: &Object, word: &str) -> bool {
-    object.json.windows(word.len()).any(|window| window == word.as_bytes())
-}
-
 enum OwnerState {
     Absent,
     /// Being deleted, and waiting for its dependents.
@@ -121,8 +116,7 @@ impl Collector {
             }
             return;
         }
-        let (owned, finalized) =
-            (mentions(object, "\"ownerReferences\""), mentions(object, "\"finalizers\""));
+        let (owned, finalized) = (object.mentions("ownerReferences"), object.mentions("finalizers"));
         if !owned && !finalized {
             self.forget(&place);
             return;

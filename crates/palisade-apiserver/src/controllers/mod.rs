@@ -27,11 +27,16 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut changed = api.store.subscribe();
     let mut collector = garbage::Collector::default();
     let mut roles_seen = 0;
+    let mut accounts_seen = [0; 3];
     let mut slow_at = Instant::now();
     loop {
         changed.mark_unchanged();
         // What people wait for comes at once.
-        service_account::ensure(&api).await;
+        let now =
+            ["namespaces", "serviceaccounts", "configmaps"].map(|name| api.store.bucket(name).changed_at());
+        if std::mem::replace(&mut accounts_seen, now) != now {
+            service_account::ensure(&api).await;
+        }
         roles::aggregate(&api, &mut roles_seen).await;
         crd::finish_deletions(&api).await;
         let mut again = RESYNC;

@@ -21,6 +21,9 @@ pub(super) async fn finish(api: &Arc<Api>) -> bool {
     let Some(entry) = served.find("", "v1", "namespaces") else { return false };
     let mut busy = false;
     for stored in entry.bucket.list(&Range::All).objects {
+        if !stored.mentions("deletionTimestamp") {
+            continue;
+        }
         let namespace = entry.typed(stored.parse());
         if !meta::is_deleting(&namespace) {
             continue;

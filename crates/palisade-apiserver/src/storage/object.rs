@@ -121,6 +121,13 @@ impl Object {
         &self.fields
     }
 
+    /// Whether the JSON has a field of this name somewhere. Most objects have no owners and are not being deleted:
+    /// a look at the bytes is much cheaper than parsing them.
+    #[must_use]
+    pub fn mentions(&self, field: &str) -> bool {
+        memchr::memmem::find(&self.json, format!("\"{field}\"").as_bytes()).is_some()
+    }
+
     /// The object as a tree, without `apiVersion` and `kind`.
     #[must_use]
     pub fn parse(&self) -> Map<String, Value> {
