@@ -73,6 +73,8 @@ pub struct Api {
     pub ca: String,
     /// Feature gates that were set.
     pub feature_gates: std::collections::BTreeMap<String, bool>,
+    /// Whether an OpenShift cluster is served.
+    pub openshift: bool,
     pub(crate) verifier: Option<ClientVerifier>,
     pub(crate) stop: watch::Receiver<bool>,
 }

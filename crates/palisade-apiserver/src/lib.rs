@@ -15,6 +15,7 @@
 //! | [`verbs`], `subresources` | what is done |
 //! | [`admission_chain`], [`plugins`] | who else has a say |
 //! | [`storage`] | objects, revisions, logs |
+//! | [`openshift`] | what an OpenShift cluster has besides |
 //! | `controllers` | what happens afterwards by itself |
 //!
 //! What an object of a kind must look like is `palisade-apimachinery`'s, what a pod may do is
@@ -34,6 +35,7 @@ pub mod meta;
 pub mod metrics;
 mod openapi;
 mod openapi_proto;
+pub mod openshift;
 pub mod options;
 pub mod plugins;
 pub mod pod_security;

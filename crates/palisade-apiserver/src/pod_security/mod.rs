@@ -30,7 +30,7 @@ fn namespace_labels(request: &Request<'_>) -> Option<StringMap<'static>> {
 }
 
 /// A problem in the words of the object machinery.
-fn field_error(problem: &Problem) -> FieldError {
+pub(crate) fn field_error(problem: &Problem) -> FieldError {
     let kind = match problem.kind {
         ProblemKind::Required => FieldErrorKind::Required,
         ProblemKind::Invalid => FieldErrorKind::Invalid,

@@ -10,6 +10,7 @@ use crate::auth::bootstrap;
 use crate::controllers::service_account;
 use crate::crd;
 use crate::meta;
+use crate::openshift;
 use crate::registry::Entry;
 use crate::storage::Expect;
 use crate::verbs::write;
@@ -28,6 +29,9 @@ pub(crate) async fn run(api: &Arc<Api>) {
         if let Some(entry) = served.find("rbac.authorization.k8s.io", "v1", role.resource) {
             put(api, entry, "", role.object).await;
         }
+    }
+    if api.openshift {
+        openshift::install(api).await;
     }
     service_account::ensure(api).await;
     api.health.set_started();

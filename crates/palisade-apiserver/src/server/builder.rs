@@ -29,7 +29,7 @@ use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, 
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::storage::Store;
-use crate::{controllers, meta, plugins};
+use crate::{controllers, meta, openshift, plugins};
 
 /// The administrator's certificate outlives a working day, and a working year.
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
@@ -45,7 +45,9 @@ pub struct Builder {
     data_dir: Option<PathBuf>,
     version: KubeVersion,
     feature_gates: BTreeMap<String, bool>,
+    enabled_plugins: Vec<String>,
     disabled_plugins: Vec<String>,
+    openshift: bool,
     plugins: Vec<Arc<dyn Plugin>>,
     rules: Option<Arc<dyn ObjectRules>>,
     compat: Compat,
@@ -74,7 +76,9 @@ impl Default for Builder {
             data_dir: None,
             version: KubeVersion::LATEST,
             feature_gates: BTreeMap::new(),
+            enabled_plugins: Vec::new(),
             disabled_plugins: Vec::new(),
+            openshift: false,
             plugins: Vec::new(),
             rules: None,
             compat: Compat::kubernetes(u16::from(KubeVersion::LATEST.get())),
@@ -148,6 +152,20 @@ impl Builder {
         self
     }
 
+    /// Whether this is an OpenShift cluster: constraints with their admission plugins, and `PSAEnforcementConfig`.
+    #[must_use]
+    pub fn openshift(mut self, on: bool) -> Self {
+        self.openshift = on;
+        self
+    }
+
+    /// Admission plugins to have besides those that are on anyway. One of OpenShift's brings its kinds along.
+    #[must_use]
+    pub fn enable_plugins(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.enabled_plugins.extend(names);
+        self
+    }
+
     /// Admission plugins to leave out.
     #[must_use]
     pub fn disable_plugins(mut self, names: impl IntoIterator<Item = String>) -> Self {
@@ -200,18 +218,26 @@ impl Builder {
         all.push(Arc::new(PodSecurityPolicyPlugin { compat: self.compat }));
         all.push(Arc::new(ProfilePolicyPlugin { compat: self.compat }));
         all.push(pod_security.clone());
-        all.extend(self.plugins.iter().cloned());
-        let unknown = self.disabled_plugins.iter().find(|name| {
-            !all.iter().any(|p| p.name() == *name) && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
+        let optional = openshift::plugins(&self.compat);
+        let unknown = self.enabled_plugins.iter().chain(&self.disabled_plugins).find(|name| {
+            !all.iter().chain(&optional).chain(&self.plugins).any(|p| p.name() == *name)
+                && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
         });
-        match unknown {
-            Some(name) => Err(StartError::UnknownPlugin(name.clone())),
-            None => Ok(Plugins { all, pod_security }),
+        if let Some(name) = unknown {
+            return Err(StartError::UnknownPlugin(name.clone()));
         }
+        let wanted = |plugin: &Arc<dyn Plugin>| {
+            self.openshift || self.enabled_plugins.iter().any(|name| name == plugin.name())
+        };
+        let optional: Vec<_> = optional.into_iter().filter(wanted).collect();
+        let openshift = self.openshift || !optional.is_empty();
+        all.extend(optional);
+        all.extend(self.plugins.iter().cloned());
+        Ok(Plugins { all, pod_security, openshift })
     }
 
     fn api(self, parts: Parts) -> Result<Api, StartError> {
-        let Plugins { all: plugins, pod_security } = self.check()?;
+        let Plugins { all: plugins, pod_security, openshift } = self.check()?;
         let store = parts.store;
         let audit = match &self.audit_log {
             None => None,
@@ -227,6 +253,7 @@ impl Builder {
             chain: Chain::new(plugins, &self.disabled_plugins),
             rules: self.rules.unwrap_or_else(|| Arc::new(PodRules { compat: self.compat })),
             pod_security,
+            openshift,
             version: self.version,
             feature_gates: self.feature_gates,
             metrics: Metrics::default(),
@@ -301,6 +328,9 @@ impl Builder {
         for path in &snapshots {
             snapshot::load(&api, path).await?;
         }
+        if api.openshift {
+            openshift::fill_namespace_ranges(&api).await;
+        }
         let mut tasks = vec![tokio::spawn(connection::serve(listener, acceptor, api.clone(), stop.clone()))];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
@@ -313,6 +343,7 @@ impl Builder {
 struct Plugins {
     all: Vec<Arc<dyn Plugin>>,
     pod_security: Arc<PodSecurityPlugin>,
+    openshift: bool,
 }
 
 /// The address clients on this machine should use.

@@ -1,0 +1,59 @@
+//! What makes the server an OpenShift one: security context constraints and the `PSAEnforcementConfig`.
+//!
+//! Implements: OpenShift's admission plugins about constraints, and the objects its operators install. A server that is
+//! not asked for them has none of this.
+//!
+//! Leaves to others: what a constraint allows (`palisade_policy::scc`), and the rollout itself
+//! (`palisade-controllers`).
+
+mod constraints;
+mod namespace_ranges;
+mod objects;
+mod scc_admission;
+
+pub use namespace_ranges::NamespaceSecurityAllocation;
+pub(crate) use namespace_ranges::fill as fill_namespace_ranges;
+pub use objects::{DefaultSecurityContextConstraints, ValidateSecurityContextConstraints};
+pub use scc_admission::SecurityContextConstraint;
+
+use std::sync::Arc;
+
+use palisade_model::compat::Compat;
+use palisade_policy::enforcement::resource;
+use palisade_policy::scc::built_in;
+use serde_json::Value;
+
+use crate::admission_chain::Plugin;
+use crate::api::Api;
+use crate::meta;
+use crate::server::bootstrap;
+
+/// The plugins, in upstream's order.
+#[must_use]
+pub fn plugins(compat: &Compat) -> Vec<Arc<dyn Plugin>> {
+    vec![
+        Arc::new(NamespaceSecurityAllocation::default()),
+        Arc::new(DefaultSecurityContextConstraints),
+        Arc::new(SecurityContextConstraint::new(compat)),
+        Arc::new(ValidateSecurityContextConstraints),
+    ]
+}
+
+/// Makes what is missing: both kinds, the built-in constraints with their grants, the one configuration object.
+pub(crate) async fn install(api: &Arc<Api>) {
+    let definitions = [built_in::CUSTOM_RESOURCE_DEFINITION, resource::CUSTOM_RESOURCE_DEFINITION];
+    let definitions = definitions.into_iter().filter_map(|text| serde_json::from_str(text).ok());
+    let objects = definitions.chain(built_in::objects()).chain(built_in::grants());
+    for object in objects.chain([resource::new_object()]) {
+        // Each definition makes the next objects servable.
+        let served = api.registry.served();
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        match served.by_kind(text("apiVersion"), text("kind")) {
+            Some(entry) => bootstrap::put(api, entry, "", object).await,
+            None => {
+                tracing::error!(kind = text("kind"), name = meta::meta_text(&object, "name"), "not served");
+            }
+        }
+    }
+    fill_namespace_ranges(api).await;
+}

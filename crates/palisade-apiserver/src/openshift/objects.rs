@@ -1,0 +1,66 @@
+//! Constraint objects on their way into the store: gaps are filled, nonsense is refused.
+//!
+//! Implements: OpenShift's admission plugins `security.openshift.io/DefaultSecurityContextConstraints` and
+//! `security.openshift.io/ValidateSecurityContextConstraints`; the rules are `palisade_policy::scc::object`'s.
+
+use palisade_apimachinery::Status;
+use palisade_policy::scc::constraint::Constraint;
+use palisade_policy::scc::object;
+use serde_json::Value;
+
+use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::pod_security::field_error;
+
+fn concerns(request: &Request<'_>) -> bool {
+    request.is("security.openshift.io", "securitycontextconstraints")
+        && matches!(request.operation, Operation::Create | Operation::Update)
+}
+
+/// The plugin that fills gaps.
+#[derive(Debug, Clone, Copy)]
+pub struct DefaultSecurityContextConstraints;
+
+impl Plugin for DefaultSecurityContextConstraints {
+    fn name(&self) -> &'static str {
+        "security.openshift.io/DefaultSecurityContextConstraints"
+    }
+
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+        if concerns(request)
+            // What cannot be read is for the schema to refuse.
+            && let Ok(constraint) = Constraint::read(object)
+        {
+            for change in object::defaults(&constraint, object) {
+                change.apply(object);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The plugin that refuses nonsense.
+#[derive(Debug, Clone, Copy)]
+pub struct ValidateSecurityContextConstraints;
+
+impl Plugin for ValidateSecurityContextConstraints {
+    fn name(&self) -> &'static str {
+        "security.openshift.io/ValidateSecurityContextConstraints"
+    }
+
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        _: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        let Some(constraint) = object.filter(|_| concerns(request)).and_then(|o| Constraint::read(o).ok())
+        else {
+            return Ok(());
+        };
+        let errors: Vec<_> = object::validate(&constraint).iter().map(field_error).collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(request.kind.kind_name(), request.name, &errors, request.kind.emulated))
+    }
+}
