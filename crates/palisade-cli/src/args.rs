@@ -54,6 +54,12 @@ pub enum Command {
         #[command(subcommand)]
         command: ProfileCommand,
     },
+    /// Say what blocks enforced Pod Security in an OpenShift cluster, and what to do about it
+    Rollout {
+        /// What to say.
+        #[command(subcommand)]
+        command: RolloutCommand,
+    },
     /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
     Up(UpArgs),
     /// Print a completion script for a shell
@@ -224,6 +230,37 @@ pub enum ProfileCommand {
     },
 }
 
+/// `palisade rollout …`
+#[derive(Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// The level every namespace needs, and what in it would be refused
+    Status(RolloutArgs),
+    /// The commands that would let everything go on running, with the reasons as comments
+    Plan(RolloutArgs),
+}
+
+/// What both commands of `palisade rollout` take.
+#[derive(Debug, Args)]
+#[command(after_help = ROLLOUT_AFTER_HELP)]
+pub struct RolloutArgs {
+    /// Where to look.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Namespace of objects that name none [default: default]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Output: table or json
+    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: ExplainFormat,
+}
+
+const ROLLOUT_AFTER_HELP: &str = "\
+Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could not be read or wrong usage.
+
+A whole cluster, as its administrator sees it:
+    kubectl get -A -o yaml ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,roles,rolebindings,\\
+        clusterroles,clusterrolebindings,scc | palisade rollout status -";
+
 /// `palisade up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -242,6 +279,12 @@ pub struct UpArgs {
     /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Be an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig
+    #[arg(long)]
+    pub openshift: bool,
+    /// Admission plugins to have besides those that are on anyway, such as one of OpenShift's alone
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
     /// Admission plugins to leave out
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,

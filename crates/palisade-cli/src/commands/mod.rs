@@ -6,5 +6,6 @@ pub mod explain;
 pub mod man;
 pub mod migrate;
 pub mod profile;
+pub mod rollout;
 pub mod up;
 pub mod version;

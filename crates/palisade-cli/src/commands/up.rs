@@ -54,6 +54,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         builder = builder.version(version);
     }
     builder = builder.compat(compat).disable_plugins(args.disable_admission_plugins.iter().cloned());
+    builder = builder.openshift(args.openshift).enable_plugins(args.enable_admission_plugins.iter().cloned());
     if let Some(directory) = &args.data_dir {
         builder = builder.data_dir(directory);
     }

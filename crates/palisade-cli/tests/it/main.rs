@@ -12,5 +12,6 @@ mod human;
 mod migrate;
 mod profile;
 mod property;
+mod rollout;
 mod support;
 mod suppressions;

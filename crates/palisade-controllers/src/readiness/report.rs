@@ -45,7 +45,10 @@ impl NamespaceReport {
     /// The command that would let what runs go on running.
     #[must_use]
     pub fn label_command(&self) -> String {
-        format!("kubectl label namespace {} pod-security.kubernetes.io/enforce={}", self.name, self.complies)
+        format!(
+            "kubectl label --overwrite namespace {} pod-security.kubernetes.io/enforce={}",
+            self.name, self.complies
+        )
     }
 }
 

@@ -234,7 +234,7 @@ fn the_report_names_workload_field_and_command() {
     let by_user = &found[0];
     assert_eq!(
         by_user.label_command(),
-        "kubectl label namespace by-user pod-security.kubernetes.io/enforce=privileged"
+        "kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=privileged"
     );
     let blocker = &by_user.blockers[0];
     assert_eq!((blocker.kind, blocker.name.as_str()), ("Pod", "debug"));

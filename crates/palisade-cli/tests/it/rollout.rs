@@ -1,0 +1,135 @@
+//! `palisade rollout`, on the documented example.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{GOOD, Project, Run};
+
+fn example(arguments: &[&str]) -> Run {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rollout/cluster");
+    let folder = folder.to_str().unwrap();
+    Project::new().run(&[&["rollout"], arguments, &[folder]].concat())
+}
+
+#[test]
+fn status_names_every_blocker_with_its_cause() {
+    insta::assert_snapshot!(example(&["status"]), @r#"
+    NAMESPACE        HELD TO     COMPLIES    BLOCKERS  REASON
+    by-user          restricted  baseline    1         PSALabel: ServiceAccount with insufficient SCCs
+    no-syncer        restricted  privileged  1         PSAConfig: PSA label syncer disabled
+    openshift-addon  restricted  privileged  1         PSAConfig: Misconfigured OpenShift Namespace
+    shop             restricted  restricted  0         -
+
+    namespace by-user, held to restricted
+      Pod debug, admitted by anyuid through a user
+        spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
+        spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
+        spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
+        spec.containers[0].securityContext.runAsUser                 runAsUser                  allowed: any user ID but 0, or no value
+        spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
+      fix: let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+
+    namespace no-syncer, held to restricted
+      CronJob backup, admitted by hostmount-anyuid
+        spec.jobTemplate.spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
+        spec.jobTemplate.spec.template.spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
+        spec.jobTemplate.spec.template.spec.volumes[0].hostPath                                     restrictedVolumes          allowed: configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected or secret
+        spec.jobTemplate.spec.template.spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
+        spec.jobTemplate.spec.template.spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
+      its service accounts may use hostmount-anyuid: allowHostDirVolumePlugin, volumes
+      fix: set security.openshift.io/scc.podSecurityLabelSync=true, or set pod-security.kubernetes.io/enforce on the namespace
+
+    namespace openshift-addon, held to restricted
+      Pod agent, admitted by privileged
+        spec.hostNetwork                                             hostNamespaces             allowed: false, or no value
+        spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
+        spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
+        spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
+        spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
+      fix: give the namespace another name, or set pod-security.kubernetes.io/enforce on it
+
+    3 of 4 namespaces block enforcement
+    exit status: 1
+    "#);
+}
+
+#[test]
+fn plan_is_a_script() {
+    insta::assert_snapshot!(example(&["plan"]), @r#"
+    # by-user: PSALabel: ServiceAccount with insufficient SCCs
+    #   Pod debug: spec.containers[0].securityContext.allowPrivilegeEscalation, spec.containers[0].securityContext.capabilities.drop, spec.securityContext.runAsNonRoot, spec.containers[0].securityContext.runAsUser, spec.securityContext.seccompProfile.type
+    #   better: let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+    kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=baseline
+
+    # no-syncer: PSAConfig: PSA label syncer disabled
+    #   CronJob backup: spec.jobTemplate.spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation, spec.jobTemplate.spec.template.spec.containers[0].securityContext.capabilities.drop, spec.jobTemplate.spec.template.spec.volumes[0].hostPath, spec.jobTemplate.spec.template.spec.securityContext.runAsNonRoot, spec.jobTemplate.spec.template.spec.securityContext.seccompProfile.type
+    #   better: set security.openshift.io/scc.podSecurityLabelSync=true, or set pod-security.kubernetes.io/enforce on the namespace
+    kubectl label --overwrite namespace no-syncer pod-security.kubernetes.io/enforce=privileged
+
+    # openshift-addon: PSAConfig: Misconfigured OpenShift Namespace
+    #   Pod agent: spec.hostNetwork, spec.containers[0].securityContext.allowPrivilegeEscalation, spec.containers[0].securityContext.capabilities.drop, spec.securityContext.runAsNonRoot, spec.securityContext.seccompProfile.type
+    #   better: give the namespace another name, or set pod-security.kubernetes.io/enforce on it
+    kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
+
+    exit status: 1
+    "#);
+}
+
+#[test]
+fn json_has_the_same_facts() {
+    let run = example(&["status", "-o", "json"]);
+    assert_eq!(run.status, 1, "{run}");
+    let json = run.json();
+    assert_eq!(json["violatingNamespaceCount"], 3);
+    let facts: Vec<(&str, &str, usize)> = json["namespaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|namespace| {
+            let text = |key: &str| namespace[key].as_str().unwrap_or("-");
+            (text("name"), text("reason"), namespace["blockers"].as_array().map_or(0, Vec::len))
+        })
+        .collect();
+    assert_eq!(
+        facts,
+        [
+            ("by-user", "PSALabel: ServiceAccount with insufficient SCCs", 1),
+            ("no-syncer", "PSAConfig: PSA label syncer disabled", 1),
+            ("openshift-addon", "PSAConfig: Misconfigured OpenShift Namespace", 1),
+            ("shop", "-", 0),
+        ]
+    );
+    let cause = &json["namespaces"][1]["blockers"][0]["causes"][0];
+    assert!(cause["path"].as_str().unwrap().starts_with("spec.jobTemplate.spec.template.spec."), "{cause:#}");
+    assert_eq!(json["namespaces"][3]["command"], Value::Null);
+}
+
+#[test]
+fn a_list_from_stdin_and_objects_without_a_namespace() {
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "PodList", "items": [
+        {"metadata": {"name": "p"}, "spec": {"hostPID": true, "containers": [{"name": "c", "image": "i"}]}},
+    ]});
+    let run = Project::new()
+        .run_with_stdin(&["rollout", "status", "-n", "team", "-o", "json", "-"], list.to_string());
+    assert_eq!(run.status, 1, "{run}");
+    let namespace = &run.json()["namespaces"][0];
+    assert_eq!((&namespace["name"], &namespace["complies"]), (&"team".into(), &"privileged".into()));
+    assert_eq!(namespace["blockers"][0]["name"], "p");
+}
+
+#[test]
+fn how_it_ends() {
+    let good = Project::with(GOOD).run(&["rollout", "status", "-n", "team", "pod.yaml"]);
+    assert_eq!(good.status, 0, "{good}");
+    for (case, text) in [
+        ("nothing of interest", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"),
+        ("broken YAML", "apiVersion: v1\nkind: [\n"),
+        ("no pod at all", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: 7\n"),
+    ] {
+        let run = Project::with(text).run(&["rollout", "status", "pod.yaml"]);
+        assert_eq!(run.status, 2, "{case}: {run}");
+        assert!(run.stderr.starts_with("error: "), "{case}: {run}");
+    }
+    assert_eq!(Project::new().run(&["rollout", "plan", "nowhere.yaml"]).status, 2);
+}
