@@ -1,0 +1,13 @@
+//! Running pods: from what the runtime has, through a plan, to what is told.
+
+mod admission;
+pub mod backoff;
+pub mod config;
+pub mod environment;
+mod images;
+pub mod observed;
+pub mod plan;
+pub mod resources;
+mod start;
+pub mod status;
+pub mod worker;
