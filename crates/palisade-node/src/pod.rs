@@ -441,7 +441,8 @@ mod tests {
             (json!({"spec": {"containers": [{"name": "c"}]}}), "the pod has no metadata.name"),
             (json!({"metadata": {"name": "p"}, "spec": {}}), "the pod has no containers"),
             (json!({"metadata": {"name": "p"}, "spec": {"containers": 1}}), "not a pod: "),
-            (json!([]), "not a pod: "),
+            (json!([]), "the pod has no metadata.name"),
+            (json!("x"), "not a pod: "),
             (
                 json!({"metadata": {"name": "../p"}, "spec": {"containers": [{"name": "c"}]}}),
                 "\"../p\" is not a name",

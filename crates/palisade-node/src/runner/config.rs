@@ -69,8 +69,9 @@ pub fn sandbox_config(
     node: &NodeConfig,
 ) -> PodSandboxConfig {
     let host_network = is_host_network(pod);
+    // In the node's network there is no name to set: the namespace that holds it is the node's.
     let hostname = if host_network {
-        &node.node_name
+        ""
     } else if pod.spec.hostname.is_empty() {
         &pod.key.name
     } else {

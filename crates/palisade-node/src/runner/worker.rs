@@ -202,6 +202,7 @@ impl Life {
             }
         };
         let mut next = Plan::default();
+        let mut retry = RESYNC;
         // A new sandbox, an init container that is done at once: each look may allow the next step.
         for _ in 0..8 {
             next = plan(pod, &observed, &self.memory, Timestamp::now());
@@ -215,6 +216,9 @@ impl Life {
             match Observed::of_pod(&self.node.runtime, &pod.key.uid).await {
                 Ok(fresh) => observed = fresh,
                 Err(error) => return self.runtime_is_away(pod, &error).await,
+            }
+            if !carried_out {
+                retry = FLAT_RETRY;
             }
             if finished || !carried_out {
                 break;
@@ -232,7 +236,7 @@ impl Life {
         let latest = next.again_at.map(|at| at.duration_since(Timestamp::now()));
         let wait = latest.map_or(RESYNC, |wait| Duration::try_from(wait).unwrap_or_default());
         let wait = if self.memory.failures.is_empty() { wait } else { wait.min(FLAT_RETRY) };
-        wait.clamp(Duration::from_millis(50), RESYNC)
+        wait.clamp(Duration::from_millis(50), retry)
     }
 
     fn rejection(&self, pod: &RunPod) -> Option<Rejection> {
