@@ -205,7 +205,8 @@ fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<Strin
     Ok((RunPod::from_object(object)?, synced.warnings))
 }
 
-fn put_object(source: &LocalSource, object: &Value) {
+/// Puts a ConfigMap or Secret into an in-memory API; other objects are skipped.
+pub fn put_object(source: &LocalSource, object: &Value) {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let namespace = match text("/metadata/namespace") {
         "" => "default",
