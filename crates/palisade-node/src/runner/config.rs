@@ -180,11 +180,12 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, St
     let expanded = |words: &[String]| words.iter().map(|word| expand(word, &known)).collect();
 
     let mut mounts = Vec::new();
-    for mount in &container.volume_mounts {
+    for (index, mount) in container.volume_mounts.iter().enumerate() {
         let volume = parts.volumes.get(&mount.name).ok_or_else(|| {
             format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
         })?;
-        let source = mount_source(volume, mount)?;
+        let place = parts.paths.folder.join("volume-subpaths").join(&container.name).join(index.to_string());
+        let source = mount_source(volume, mount, &place)?;
         mounts.push(Mount {
             container_path: if mount.mount_path.starts_with('/') {
                 mount.mount_path.clone()

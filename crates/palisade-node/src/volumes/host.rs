@@ -2,13 +2,17 @@
 
 use std::{
     fs,
-    os::unix::fs::FileTypeExt as _,
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::FileTypeExt as _,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2},
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2},
     io::Errno,
+    mount::{UnmountFlags, mount_bind, unmount},
 };
 use serde_json::Value;
 
@@ -45,58 +49,82 @@ pub(super) fn host_path(volume: &Value) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A path inside a volume. No symbolic link is followed: a container could have put it there.
-pub(super) fn sub_path(volume: &Path, path: &str) -> Result<PathBuf, String> {
+/// A path inside a volume, made visible at `target`. The kernel keeps the way to it inside the volume, and what is
+/// mounted is the very file that was found: a container that can write to the volume cannot put a link in its place
+/// afterwards (CVE-2017-1002101).
+pub(super) fn sub_path(volume: &Path, path: &str, target: &Path) -> Result<(), String> {
+    let said = |error: Errno| std::io::Error::from(error).to_string();
+    let found = open_inside(volume, path)?;
+    let is_dir = FileType::from_raw_mode(fstat(&found).map_err(said)?.st_mode) == FileType::Directory;
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent).map_err(|error| error.to_string())?;
+    }
+    // A restarted container sees what is there now, not what its predecessor saw.
+    while unmount(target, UnmountFlags::DETACH).is_ok() {}
+    let made = if is_dir { fs::create_dir(target) } else { fs::File::create_new(target).map(drop) };
+    match made {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.to_string()),
+        _ => {}
+    }
+    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), target).map_err(said)
+}
+
+fn open_inside(volume: &Path, path: &str) -> Result<OwnedFd, String> {
     let outside = || format!("subPath {path:?} leaves the volume");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if path.starts_with('/') || parts.contains(&"..") {
+    if path.starts_with('/') || parts.contains(&"..") || parts.is_empty() {
         return Err(outside());
     }
-    let root =
-        open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|error| error.to_string())?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let look = || openat2(&root, parts.join("/"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
-    match look() {
-        Ok(_) => {}
-        Err(Errno::NOENT) => {
-            let mut made = String::new();
-            for part in &parts {
-                made = if made.is_empty() { (*part).to_owned() } else { format!("{made}/{part}") };
-                match mkdirat(&root, &made, Mode::from_raw_mode(0o750)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error.to_string()),
-                }
-            }
-            look().map_err(|_| outside())?;
-        }
+    let root = open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| std::io::Error::from(error).to_string())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let look = |path: &str| openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    let wanted = parts.join("/");
+    match look(&wanted) {
+        Ok(found) => return Ok(found),
+        Err(Errno::NOENT) => {}
         Err(Errno::LOOP | Errno::XDEV) => return Err(outside()),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(std::io::Error::from(error).to_string()),
     }
-    Ok(volume.join(parts.join("/")))
+    // What is missing is made, one folder at a time, each below one that is inside.
+    let mut made = String::new();
+    for part in &parts {
+        let parent = if made.is_empty() { ".".to_owned() } else { made.clone() };
+        let parent = look(&parent).map_err(|_| outside())?;
+        match mkdirat(&parent, *part, Mode::from_raw_mode(0o750)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(std::io::Error::from(error).to_string()),
+        }
+        made = if made.is_empty() { (*part).to_owned() } else { format!("{made}/{part}") };
+    }
+    look(&wanted).map_err(|_| outside())
 }
 
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
-    use super::sub_path;
+    use super::open_inside;
 
     #[test]
     fn a_sub_path_stays_inside() {
         let temp = tempfile::tempdir().unwrap();
         fs::create_dir_all(temp.path().join("v/in")).unwrap();
         symlink("/etc", temp.path().join("v/link")).unwrap();
+        symlink("in", temp.path().join("v/inner")).unwrap();
         let volume = temp.path().join("v");
         for (path, inside) in [
             ("in", true),
             ("./in/", true),
+            ("inner", true),
             ("new/deep", true),
             ("../x", false),
             ("/etc", false),
             ("link", false),
             ("link/x", false),
+            ("", false),
         ] {
-            assert_eq!(sub_path(&volume, path).is_ok(), inside, "{path}");
+            assert_eq!(open_inside(&volume, path).is_ok(), inside, "{path}");
         }
         assert!(volume.join("new/deep").is_dir());
     }

@@ -184,12 +184,13 @@ fn own_by_group(path: &Path, group: u32, read_only: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The path on the node that a container's mount shows.
-pub fn mount_source(volume: &HostVolume, mount: &VolumeMount) -> Result<PathBuf, String> {
+/// The path on the node that a container's mount shows; `place` is where a part of a volume can be made visible.
+pub fn mount_source(volume: &HostVolume, mount: &VolumeMount, place: &Path) -> Result<PathBuf, String> {
     if mount.sub_path.is_empty() {
         return Ok(volume.path.clone());
     }
-    host::sub_path(&volume.path, &mount.sub_path)
+    host::sub_path(&volume.path, &mount.sub_path, place)?;
+    Ok(place.to_owned())
 }
 
 /// Removes everything the node made for a pod. Folders of the node itself are never entered: what is mounted below is

@@ -173,6 +173,12 @@ impl Drop for Containerd {
         });
         cleaned.join().ok();
         self.stop();
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        for point in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
+            if Path::new(point).starts_with(&self.folder) {
+                rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
+            }
+        }
     }
 }
 

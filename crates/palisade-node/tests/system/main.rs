@@ -10,3 +10,4 @@ mod lab;
 mod lifecycle;
 mod profiles;
 mod recordings;
+mod resilience;
