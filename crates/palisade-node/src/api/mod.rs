@@ -1,8 +1,9 @@
 //! The Kubernetes API, as far as a node needs it.
 //!
-//! [`PodSource`] is a port: [`local`] serves `palisade run`, which has no API server, and `kube` any API server, the
+//! [`PodSource`] is a port: [`local`] serves `palisade run`, which has no API server, and [`kube`] any API server, the
 //! embedded one included. Objects travel as JSON, because typed clients drop the fields of the designs.
 
+pub mod kube;
 pub mod local;
 
 use std::collections::BTreeMap;

@@ -1,1 +1,3 @@
-fn main() {}
+//! The node's API client, seen from the server.
+
+mod api;

@@ -149,9 +149,6 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         self.spawn();
     }
 
-    pub(crate) fn runtime(&self) -> Runtime {
-        Runtime::new(&self.socket.display().to_string(), Duration::from_secs(60)).unwrap()
-    }
 }
 
 impl Drop for Containerd {

@@ -11,3 +11,4 @@ mod lifecycle;
 mod profiles;
 mod recordings;
 mod resilience;
+mod vm;

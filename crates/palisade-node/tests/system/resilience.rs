@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 use crate::lab::{DENY_MKDIR, Lab, designs, sleeper};
 
 /// The agent as a process of its own.
-struct AgentProcess {
+pub(crate) struct AgentProcess {
     child: Child,
     folder: PathBuf,
 }
 
 impl AgentProcess {
-    fn program() -> PathBuf {
+    pub(crate) fn program() -> PathBuf {
         let tests = std::env::current_exe().unwrap();
         let program = tests.ancestors().nth(2).unwrap().join("examples/folder_agent");
         if !program.exists() {
