@@ -129,9 +129,9 @@ impl RunningPod {
             Some("Succeeded") => Outcome::Succeeded,
             Some("Failed") => Outcome::Failed,
             Some("Running") => {
-                let states = status.get("containerStatuses").and_then(Value::as_array);
-                let all = states.is_some_and(|states| {
-                    states.iter().all(|state| state.pointer("/state/running").is_some())
+                let containers = status.get("containerStatuses").and_then(Value::as_array);
+                let all = containers.is_some_and(|containers| {
+                    containers.iter().all(|state| state.pointer("/state/running").is_some())
                 });
                 if all { Outcome::Running } else { Outcome::Waiting }
             }

@@ -217,7 +217,7 @@ async fn stale_profile(
             }
         }
         ProfileRef::Localhost(path) => match config.profile_folder().read(path) {
-            Ok(content) => sha256_hex(&content),
+            Ok(text) => sha256_hex(&text),
             Err(error) => return Some(format!("gone: {error}")),
         },
         ProfileRef::Unconfined | ProfileRef::RuntimeDefault => return None,

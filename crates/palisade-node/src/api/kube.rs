@@ -15,7 +15,9 @@ use futures::{
 use jiff::Timestamp;
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+    },
     runtime::{
         WatchStreamExt as _,
         watcher::{self, Event},
@@ -111,7 +113,10 @@ impl KubeSource {
             // An agent before this one wrote it.
             Err(ApiError::Conflict(_)) => {
                 let count = json!({"count": event.count, "lastTimestamp": whole["lastTimestamp"]});
-                api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count)).await.map_err(said).map(drop)
+                api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count))
+                    .await
+                    .map_err(said)
+                    .map(drop)
             }
             result => result.map(drop),
         }
@@ -155,8 +160,14 @@ impl KubeSource {
         }
         // A server that is new has not even the namespace.
         let namespaces = self.all(&core("Namespace", "namespaces"));
-        let namespace = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}))?;
-        namespaces.create(&PostParams::default(), &namespace).await.map_err(said).map(drop).or_else(conflict_is_fine)?;
+        let namespace =
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}))?;
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .map_err(said)
+            .map(drop)
+            .or_else(conflict_is_fine)?;
         api.create(&PostParams::default(), &lease()?).await.map_err(said).map(drop).or_else(conflict_is_fine)
     }
 }
@@ -170,13 +181,21 @@ fn keep_transition_times(node: &mut Value, known: &Value) {
     let before = known.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let now = node.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in now.into_iter().flatten() {
-        let same = before
-            .iter()
-            .find(|known| known.get("type") == condition.get("type") && known.get("status") == condition.get("status"));
-        if let (Some(same), Value::Object(fields)) = (same.and_then(|same| same.get("lastTransitionTime")), condition) {
+        let same = before.iter().find(|known| {
+            known.get("type") == condition.get("type") && known.get("status") == condition.get("status")
+        });
+        if let (Some(same), Value::Object(fields)) =
+            (same.and_then(|same| same.get("lastTransitionTime")), condition)
+        {
             fields.insert("lastTransitionTime".to_owned(), same.clone());
         }
     }
+}
+
+fn config_map(found: &Value) -> ConfigMap {
+    let data = found.get("data").and_then(Value::as_object).into_iter().flatten();
+    let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    ConfigMap { data, binary_data: decoded(found, "binaryData") }
 }
 
 fn decoded(found: &Value, field: &str) -> BTreeMap<String, Vec<u8>> {
@@ -223,11 +242,16 @@ impl PodSource for KubeSource {
     ) -> BoxFuture<'a, Result<Option<ConfigMap>, ApiError>> {
         async move {
             let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
-            let Some(found) = api.get_opt(name).await.map_err(said)? else { return Ok(None) };
-            let found = plain(&found);
-            let data = found.get("data").and_then(Value::as_object).into_iter().flatten();
-            let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-            Ok(Some(ConfigMap { data, binary_data: decoded(&found, "binaryData") }))
+            Ok(api.get_opt(name).await.map_err(said)?.map(|found| config_map(&plain(&found))))
+        }
+        .boxed()
+    }
+
+    fn config_maps<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Vec<ConfigMap>, ApiError>> {
+        async move {
+            let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
+            let list = api.list(&ListParams::default()).await.map_err(said)?;
+            Ok(list.items.iter().map(|found| config_map(&plain(found))).collect())
         }
         .boxed()
     }
@@ -295,8 +319,11 @@ impl PodSource for KubeSource {
         async move {
             let api = self.namespaced(&pod.namespace, &core("Pod", "pods"));
             let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
-            let params =
-                DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
+            let params = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..Default::default()
+            };
             api.delete(&pod.name, &params).await.map(drop).map_err(said)
         }
         .boxed()
@@ -304,6 +331,19 @@ impl PodSource for KubeSource {
 
     fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>> {
         async move { self.try_write_node(node).await }.boxed()
+    }
+
+    fn label_node<'a>(
+        &'a self,
+        node: &'a str,
+        labels: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let api = self.all(&core("Node", "nodes"));
+            let patch = json!({"metadata": {"labels": labels}});
+            api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(said)
+        }
+        .boxed()
     }
 
     fn renew_lease<'a>(&'a self, node: &'a str, seconds: u32) -> BoxFuture<'a, Result<(), ApiError>> {

@@ -151,6 +151,17 @@ impl PodSource for LocalSource {
         async move { Ok(found) }.boxed()
     }
 
+    fn config_maps<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Vec<ConfigMap>, ApiError>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = state
+            .config_maps
+            .iter()
+            .filter(|((at, _), _)| at == namespace)
+            .map(|(_, map)| map.clone())
+            .collect();
+        async move { Ok(found) }.boxed()
+    }
+
     fn secret<'a>(
         &'a self,
         namespace: &'a str,
@@ -198,6 +209,17 @@ impl PodSource for LocalSource {
 
     fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>> {
         self.with(|state| state.node = Some(node));
+        async { Ok(()) }.boxed()
+    }
+
+    fn label_node<'a>(
+        &'a self,
+        node: &'a str,
+        labels: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        self.with(|state| {
+            state.node = Some(serde_json::json!({"metadata": {"name": node, "labels": labels}}))
+        });
         async { Ok(()) }.boxed()
     }
 

@@ -84,6 +84,9 @@ pub trait PodSource: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<ConfigMap>, ApiError>>;
 
+    /// Every ConfigMap of a namespace.
+    fn config_maps<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Vec<ConfigMap>, ApiError>>;
+
     /// A Secret, fresh from the API.
     fn secret<'a>(
         &'a self,
@@ -111,6 +114,13 @@ pub trait PodSource: Send + Sync + 'static {
 
     /// Creates or updates the node object: labels and annotations are merged, `status` is written as given.
     fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>>;
+
+    /// Adds labels to a node that somebody else looks after.
+    fn label_node<'a>(
+        &'a self,
+        node: &'a str,
+        labels: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<(), ApiError>>;
 
     /// Renews the node's lease.
     fn renew_lease<'a>(&'a self, node: &'a str, seconds: u32) -> BoxFuture<'a, Result<(), ApiError>>;

@@ -84,10 +84,10 @@ fn thermal_throttle(sys: &Path) -> Vec<String> {
 }
 
 /// `0-3,7` in numbers. The kernel's own limit keeps a broken list from growing without end.
-fn cpu_numbers(list: &str) -> Vec<u32> {
+fn cpu_numbers(text: &str) -> Vec<u32> {
     const MAX: u32 = 8192;
     let mut cpus = Vec::new();
-    for part in list.split(',') {
+    for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
             cpus.extend(first..=last.min(MAX));

@@ -67,7 +67,7 @@ impl ProcessSecurity {
                 "Uid" => found.uid = four(value),
                 "Gid" => found.gid = four(value),
                 "Groups" => {
-                    found.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+                    found.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
                 }
                 "CapInh" => found.cap_inheritable = hex(),
                 "CapPrm" => found.cap_permitted = hex(),

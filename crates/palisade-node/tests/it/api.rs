@@ -68,7 +68,8 @@ async fn fields_of_the_designs_survive_in_both_directions() {
     assert_eq!(pods[0]["spec"]["securityContext"]["seccompProfile"]["configMapProfile"], "m/k");
     assert!(calls(&seen)[0].contains("fieldSelector=spec.nodeName%3Dn1"), "{:?}", calls(&seen));
 
-    let status = json!({"phase": "Running", "containerStatuses": [{"securityContext": {"seccompProfileHash": "h"}}]});
+    let status =
+        json!({"phase": "Running", "containerStatuses": [{"securityContext": {"seccompProfileHash": "h"}}]});
     source.write_status(&pod(), status).await.unwrap();
     let (_, _, body) = seen.lock().unwrap().last().unwrap().clone();
     assert_eq!(body["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"], "h");
@@ -103,8 +104,18 @@ async fn objects_are_read_whole() {
 #[tokio::test]
 async fn events_grow_instead_of_multiplying() {
     let (source, seen) = server(vec![
-        ("POST", "/api/v1/namespaces/ns/events", StatusCode::CREATED, json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}})),
-        ("PATCH", "/api/v1/namespaces/ns/events/known", StatusCode::OK, json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}})),
+        (
+            "POST",
+            "/api/v1/namespaces/ns/events",
+            StatusCode::CREATED,
+            json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}),
+        ),
+        (
+            "PATCH",
+            "/api/v1/namespaces/ns/events/known",
+            StatusCode::OK,
+            json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}),
+        ),
     ]);
     let event = |name: &str, count| EventRecord {
         name: name.into(),
@@ -151,7 +162,10 @@ async fn the_node_and_its_lease_are_made_where_they_are_missing() {
         ("POST", "/api/v1/nodes", StatusCode::CREATED, node.clone()),
         ("PATCH", "/api/v1/nodes/n1/status", StatusCode::OK, node),
     ]);
-    source.write_node(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {}})).await.unwrap();
+    source
+        .write_node(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {}}))
+        .await
+        .unwrap();
     assert_eq!(calls(&seen).len(), 3);
 
     let (source, seen) = server(vec![]);
@@ -169,7 +183,8 @@ async fn the_node_and_its_lease_are_made_where_they_are_missing() {
 
 #[tokio::test]
 async fn a_deletion_is_finished_for_this_pod_alone() {
-    let (source, seen) = server(vec![("DELETE", "/api/v1/namespaces/ns/pods/p", StatusCode::CONFLICT, failure(409))]);
+    let (source, seen) =
+        server(vec![("DELETE", "/api/v1/namespaces/ns/pods/p", StatusCode::CONFLICT, failure(409))]);
     assert!(matches!(source.finish_deletion(&pod()).await, Err(ApiError::Conflict(_))));
     let (_, _, body) = seen.lock().unwrap()[0].clone();
     assert_eq!((&body["gracePeriodSeconds"], &body["preconditions"]["uid"]), (&json!(0), &json!("u")));

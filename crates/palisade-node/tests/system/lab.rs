@@ -148,7 +148,6 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     pub(crate) fn start_again(&mut self) {
         self.spawn();
     }
-
 }
 
 impl Drop for Containerd {
