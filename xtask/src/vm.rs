@@ -37,7 +37,7 @@ const PROGRAMS: [&str; 6] = [
 ];
 
 /// First init: runc cannot pivot_root on an initramfs, so everything moves to a tmpfs.
-const INIT: &str = r#"#!/usr/bin/busybox sh
+const INIT: &str = r"#!/usr/bin/busybox sh
 B=/usr/bin/busybox
 $B mkdir -p /proc /newroot
 $B mount -t proc proc /proc
@@ -46,7 +46,7 @@ $B cp -a /usr /etc /payload /modules /bin /sbin /lib /lib64 /second-init /newroo
 $B mkdir -p /newroot/proc /newroot/sys /newroot/dev /newroot/run /newroot/tmp /newroot/var/lib /newroot/root
 $B umount /proc
 exec $B switch_root /newroot /second-init
-"#;
+";
 
 const SECOND_INIT: &str = r#"#!/usr/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin HOME=/root

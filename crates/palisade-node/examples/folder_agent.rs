@@ -2,7 +2,7 @@
 //!
 //! `folder_agent FOLDER` reads `FOLDER/node.json` (`runtimeEndpoint`, `rootDir`, `emulate`), runs the pods it finds as
 //! `FOLDER/objects/*.json`, ConfigMaps and Secrets among them, and writes what became of each to `FOLDER/status/NAME.json`.
-//! Removing a pod's file deletes the pod.
+//! Removing a pod's file deletes the pod. With `kubeconfig` in the settings it serves that API server instead.
 #![allow(clippy::print_stderr, reason = "a test tool talks to whoever runs it")]
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 use palisade_model::compat::Compat;
 use palisade_node::{
     agent,
-    api::{PodSource, local::LocalSource},
+    api::{PodSource, kube::KubeSource, local::LocalSource},
     node::{Node, NodeConfig},
     pod::RunPod,
     run::put_object,
@@ -55,6 +55,9 @@ async fn serve(folder: &Path) -> io::Result<()> {
     if let Some(root) = text("rootDir") {
         config.root_dir = PathBuf::from(root);
     }
+    if let Some(file) = text("kubeconfig") {
+        return serve_api(file, config).await;
+    }
     let source = LocalSource::default();
     let shared: Arc<dyn PodSource> = Arc::new(source.clone());
     let node = Node::new(config, shared).map_err(io::Error::other)?;
@@ -70,6 +73,17 @@ async fn serve(folder: &Path) -> io::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+async fn serve_api(kubeconfig: &str, config: NodeConfig) -> io::Result<()> {
+    let file = kube::config::Kubeconfig::read_from(kubeconfig).map_err(io::Error::other)?;
+    let options = kube::config::KubeConfigOptions::default();
+    let client = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(io::Error::other)?;
+    let client = kube::Client::try_from(client).map_err(io::Error::other)?;
+    let source: Arc<dyn PodSource> = Arc::new(KubeSource::new(client, &config.node_name));
+    let node = Node::new(config, source).map_err(io::Error::other)?;
+    agent::run(node, std::future::pending()).await;
+    Ok(())
 }
 
 fn read_objects(folder: &Path, source: &LocalSource, known: &mut BTreeMap<PathBuf, RunPod>) {

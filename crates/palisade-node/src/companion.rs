@@ -182,14 +182,14 @@ async fn find_and_publish(
     hash: &str,
 ) -> Result<(), String> {
     let maps = source.config_maps(&pod.key.namespace).await.map_err(|error| error.to_string())?;
-    for map in maps {
-        for text in map.data.values().filter(|text| sha256_hex(text.as_bytes()) == hash) {
-            check_document(text).map_err(|error| error.to_string())?;
-            published.publish(text.as_bytes()).map_err(|error| error.to_string())?;
-            return Ok(());
-        }
-    }
-    Err(format!("no ConfigMap in namespace {:?} holds it", pod.key.namespace))
+    let text = maps
+        .iter()
+        .flat_map(|map| map.data.values())
+        .find(|text| sha256_hex(text.as_bytes()) == hash)
+        .ok_or_else(|| format!("no ConfigMap in namespace {:?} holds it", pod.key.namespace))?;
+    check_document(text).map_err(|error| error.to_string())?;
+    published.publish(text.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 async fn report_features(node: &Node) {

@@ -295,12 +295,11 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
         Some(ImageUser::Uid(uid)) => Some(*uid),
         _ => None,
     };
-    match context.run_as_user.value.or(image_uid) {
-        Some(wanted) => row("uid", wanted.to_string(), uid.to_string(), wanted == i64::from(uid), None),
-        None => {
-            let root_refused = context.run_as_non_root.value == Some(true) && uid == 0;
-            row("uid", "the image's".to_owned(), uid.to_string(), !root_refused, None);
-        }
+    if let Some(wanted) = context.run_as_user.value.or(image_uid) {
+        row("uid", wanted.to_string(), uid.to_string(), wanted == i64::from(uid), None);
+    } else {
+        let root_refused = context.run_as_non_root.value == Some(true) && uid == 0;
+        row("uid", "the image's".to_owned(), uid.to_string(), !root_refused, None);
     }
     let [_, gid, _, _] = kernel.gid;
     match context.run_as_group.value {
@@ -352,7 +351,7 @@ fn groups(
         (false, true, true) => Some("the policy is Strict"),
         _ => None,
     };
-    row("groups", shown(&wanted), shown(&found), !missing && !(strict && extra), note);
+    row("groups", shown(&wanted), shown(&found), !(missing || strict && extra), note);
 }
 
 fn capabilities(

@@ -218,7 +218,7 @@ impl PodSource for LocalSource {
         labels: BTreeMap<String, String>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         self.with(|state| {
-            state.node = Some(serde_json::json!({"metadata": {"name": node, "labels": labels}}))
+            state.node = Some(serde_json::json!({"metadata": {"name": node, "labels": labels}}));
         });
         async { Ok(()) }.boxed()
     }

@@ -58,8 +58,7 @@ impl ProfileFolder {
         let file = match openat2(&folder, path, flags, Mode::empty(), resolve) {
             Ok(file) => File::from(file),
             // EXDEV is the kernel's word for a path that leaves the folder.
-            Err(Errno::XDEV) => return Err(escapes()),
-            Err(Errno::LOOP) => return Err(escapes()),
+            Err(Errno::XDEV | Errno::LOOP) => return Err(escapes()),
             Err(error) => return Err(said("open", error)),
         };
         let metadata = file.metadata().map_err(|error| unreadable(error.to_string()))?;

@@ -80,10 +80,10 @@ fn app_armor_error(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Opti
             }
         }
         match resolve_app_armor(&view, &container, compat).profile {
-            Some(Ok(ProfileRef::Localhost(name))) if minor <= 23 => {
-                if app_armor.is_loaded(&name) == Some(false) {
-                    return Some(format!("profile {name:?} is not loaded"));
-                }
+            Some(Ok(ProfileRef::Localhost(name)))
+                if minor <= 23 && app_armor.is_loaded(&name) == Some(false) =>
+            {
+                return Some(format!("profile {name:?} is not loaded"));
             }
             Some(Err(_)) if minor >= 30 => {
                 let field = container

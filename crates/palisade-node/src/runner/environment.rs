@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    api::{ApiError, PodSource},
+    api::PodSource,
     pod::{Container, RunPod},
 };
 
@@ -41,7 +41,7 @@ pub async fn environment(
     let namespace = &pod.key.namespace;
     for from in &container.env_from {
         if let Some(reference) = &from.config_map_ref {
-            match source.config_map(namespace, &reference.name).await.map_err(api_text)? {
+            match source.config_map(namespace, &reference.name).await.map_err(|error| error.to_string())? {
                 Some(map) => {
                     for (key, value) in map.data {
                         set(&mut known, format!("{}{key}", from.prefix), value);
@@ -52,7 +52,7 @@ pub async fn environment(
             }
         }
         if let Some(reference) = &from.secret_ref {
-            match source.secret(namespace, &reference.name).await.map_err(api_text)? {
+            match source.secret(namespace, &reference.name).await.map_err(|error| error.to_string())? {
                 Some(secret) => {
                     for (key, value) in secret.data {
                         let text = String::from_utf8_lossy(&value).into_owned();
@@ -103,7 +103,7 @@ async fn value_from(
     }
     if from.get("configMapKeyRef").is_some() {
         let (name, key) = (text("/configMapKeyRef/name"), text("/configMapKeyRef/key"));
-        let found = source.config_map(namespace, name).await.map_err(api_text)?;
+        let found = source.config_map(namespace, name).await.map_err(|error| error.to_string())?;
         return match found.as_ref().map(|map| map.data.get(key)) {
             Some(Some(value)) => Ok(Some(value.clone())),
             _ if optional("configMapKeyRef") => Ok(None),
@@ -113,7 +113,7 @@ async fn value_from(
     }
     if from.get("secretKeyRef").is_some() {
         let (name, key) = (text("/secretKeyRef/name"), text("/secretKeyRef/key"));
-        let found = source.secret(namespace, name).await.map_err(api_text)?;
+        let found = source.secret(namespace, name).await.map_err(|error| error.to_string())?;
         return match found.as_ref().map(|secret| secret.data.get(key)) {
             Some(Some(value)) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
             _ if optional("secretKeyRef") => Ok(None),
@@ -122,10 +122,6 @@ async fn value_from(
         };
     }
     Ok(None)
-}
-
-fn api_text(error: ApiError) -> String {
-    error.to_string()
 }
 
 /// The value of a field path of the downward API.
@@ -187,13 +183,12 @@ pub fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
             out.push('$');
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            match known.get(name) {
-                Some(value) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
+            if let Some(value) = known.get(name) {
+                out.push_str(value);
+            } else {
+                out.push_str("$(");
+                out.push_str(name);
+                out.push(')');
             }
             rest = tail;
         } else {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::runner::observed::Sandbox;
 
-fn pod(policy: &str, spec: Value) -> RunPod {
+fn pod(policy: &str, spec: &Value) -> RunPod {
     let mut object = json!({"metadata": {"name": "p"}, "spec": {"restartPolicy": policy}});
     for (key, value) in spec.as_object().unwrap() {
         object["spec"][key] = value.clone();
@@ -14,7 +14,7 @@ fn pod(policy: &str, spec: Value) -> RunPod {
 }
 
 fn one(policy: &str) -> RunPod {
-    pod(policy, json!({"containers": [{"name": "c", "image": "i"}]}))
+    pod(policy, &json!({"containers": [{"name": "c", "image": "i"}]}))
 }
 
 fn now() -> Timestamp {
@@ -134,7 +134,7 @@ fn init_containers_go_one_by_one() {
     let spec = json!({"initContainers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],
         "containers": [{"name": "c", "image": "i"}]});
     let exited = |pod: &RunPod, name: &str, code| run(pod, name, ContainerState::Exited, code);
-    let pod_always = pod("Always", spec.clone());
+    let pod_always = pod("Always", &spec);
     let p = &pod_always;
     for (case, runs, expected) in [
         ("first", vec![], "start a#0"),
@@ -146,7 +146,7 @@ fn init_containers_go_one_by_one() {
     ] {
         assert_eq!(words(p, &observed(runs), &Memory::default()), expected, "{case}");
     }
-    let never = pod("Never", spec);
+    let never = pod("Never", &spec);
     assert_eq!(words(&never, &observed(vec![exited(&never, "a", 1)]), &Memory::default()), "finish");
     let mut other = observed(vec![exited(p, "b", 0), exited(p, "a", 0)]);
     for run in &mut other.containers {
@@ -159,7 +159,7 @@ fn init_containers_go_one_by_one() {
 fn sidecars_start_first_and_never_stop() {
     let pod = pod(
         "Never",
-        json!({"initContainers": [{"name": "side", "image": "i", "restartPolicy": "Always"}],
+        &json!({"initContainers": [{"name": "side", "image": "i", "restartPolicy": "Always"}],
         "containers": [{"name": "c", "image": "i"}]}),
     );
     let side = |state, code| run(&pod, "side", state, code);
@@ -185,7 +185,7 @@ fn sidecars_start_first_and_never_stop() {
 fn ephemeral_containers_start_once() {
     let pod = pod(
         "Always",
-        json!({"containers": [{"name": "c", "image": "i"}], "ephemeralContainers": [{"name": "e", "image": "i"}]}),
+        &json!({"containers": [{"name": "c", "image": "i"}], "ephemeralContainers": [{"name": "e", "image": "i"}]}),
     );
     let c = run(&pod, "c", ContainerState::Running, 0);
     assert_eq!(words(&pod, &observed(vec![c.clone()]), &Memory::default()), "start e#0");

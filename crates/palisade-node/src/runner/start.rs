@@ -151,7 +151,7 @@ struct Refused {
 }
 
 impl Refused {
-    fn config(message: impl ToString) -> Self {
+    fn config(message: &impl ToString) -> Self {
         Self { reason: "CreateContainerConfigError", message: message.to_string(), retry: Retry::Flat }
     }
 }
@@ -167,11 +167,11 @@ async fn prepare(
 ) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
-    let model = pod.model().map_err(Refused::config)?;
+    let model = pod.model().map_err(|error| Refused::config(&error))?;
     let view = PodView::of_pod(&model);
     let reference = view
         .container(&container.name)
-        .ok_or_else(|| Refused::config(format!("container {:?} is not in the pod", container.name)))?;
+        .ok_or_else(|| Refused::config(&format!("container {:?} is not in the pod", container.name)))?;
     let context = effective_context(&view, &reference, compat);
     let image_user = image_user(image);
 
@@ -181,8 +181,9 @@ async fn prepare(
         host_ip: &node.config.host_ip,
         pod_ips: place.pod_ips,
     };
-    let variables =
-        environment(pod, container, node.source.as_ref(), &around).await.map_err(Refused::config)?;
+    let variables = environment(pod, container, node.source.as_ref(), &around)
+        .await
+        .map_err(|error| Refused::config(&error))?;
     let violation = non_root_violation(
         context.run_as_non_root.value == Some(true),
         context.run_as_user.value,
@@ -192,10 +193,10 @@ async fn prepare(
         kubelet,
     );
     if let Some(text) = violation {
-        return Err(Refused::config(text));
+        return Err(Refused::config(&text));
     }
     let by_policy = profile_retry(kubelet, true);
-    let resolved = context.seccomp.profile.clone().map_err(Refused::config)?;
+    let resolved = context.seccomp.profile.clone().map_err(|error| Refused::config(&error))?;
     let folder = node.config.profile_folder();
     let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet)
         .await
@@ -223,17 +224,17 @@ async fn prepare(
         seccomp_path: delivery.as_ref().map(|delivery| delivery.path.as_str()),
         target,
     };
-    let security_context = container_context(&context, &around).map_err(Refused::config)?;
+    let security_context = container_context(&context, &around).map_err(|error| Refused::config(&error))?;
 
     let message_file = place.paths.termination_message(&container.name, restart_count);
     if let Some(parent) = message_file.parent() {
-        fs::create_dir_all(parent).map_err(Refused::config)?;
+        fs::create_dir_all(parent).map_err(|error| Refused::config(&error))?;
     }
     // Whoever the container runs as must be able to leave a message.
-    fs::write(&message_file, b"").map_err(Refused::config)?;
+    fs::write(&message_file, b"").map_err(|error| Refused::config(&error))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    fs::set_permissions(&message_file, mode).map_err(Refused::config)?;
-    fs::create_dir_all(place.paths.logs.join(&container.name)).map_err(Refused::config)?;
+    fs::set_permissions(&message_file, mode).map_err(|error| Refused::config(&error))?;
+    fs::create_dir_all(place.paths.logs.join(&container.name)).map_err(|error| Refused::config(&error))?;
 
     let hash = delivery.as_ref().and_then(|delivery| delivery.hash.as_deref());
     let config = container_config(ContainerParts {
@@ -250,7 +251,7 @@ async fn prepare(
         node_memory: node.memory(),
         manager: &node.config.manager,
     })
-    .map_err(Refused::config)?;
+    .map_err(|error| Refused::config(&error))?;
     Ok((config, delivery))
 }
 

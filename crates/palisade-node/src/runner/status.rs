@@ -354,7 +354,7 @@ fn conditions(
         Some(("ContainersNotInitialized", text))
     };
     let sandbox = facts.observed.ready_sandbox().is_some();
-    let rows: [(&str, bool, Option<(&str, String)>); 5] = [
+    let rows = [
         ("PodReadyToStartContainers", sandbox, None),
         ("Initialized", initialised.is_none(), initialised),
         ("Ready", containers_ready.is_none(), containers_ready.clone()),

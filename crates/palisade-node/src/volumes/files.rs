@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    api::{ApiError, PodSource},
+    api::PodSource,
     pod::RunPod,
     runner::environment::{Surroundings, field, resource_field},
 };
@@ -81,7 +81,7 @@ async fn of_config_map(
     source: &dyn PodSource,
 ) -> Result<Files, String> {
     let name = text(volume, "name");
-    match source.config_map(&pod.key.namespace, name).await.map_err(said)? {
+    match source.config_map(&pod.key.namespace, name).await.map_err(|error| error.to_string())? {
         Some(map) => {
             let data = map.data.into_iter().map(|(key, value)| (key, value.into_bytes()));
             project(&data.chain(map.binary_data).collect(), volume, mode, "config")
@@ -104,7 +104,7 @@ async fn of_secret(
     mode: u32,
     source: &dyn PodSource,
 ) -> Result<Files, String> {
-    match source.secret(&pod.key.namespace, name).await.map_err(said)? {
+    match source.secret(&pod.key.namespace, name).await.map_err(|error| error.to_string())? {
         Some(secret) => project(&secret.data, volume, mode, "secret"),
         None if is_optional(volume) => Ok(Files::new()),
         None => Err(format!("secret {name:?} not found")),
@@ -168,16 +168,14 @@ pub(super) async fn projected(
             let account = if account.is_empty() { "default" } else { account };
             let audience = token.get("audience").and_then(Value::as_str);
             let seconds = token.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
-            let text_of_token =
-                source.service_account_token(&pod.key, account, audience, seconds).await.map_err(said)?;
+            let text_of_token = source
+                .service_account_token(&pod.key, account, audience, seconds)
+                .await
+                .map_err(|error| error.to_string())?;
             files.insert(text(token, "path").to_owned(), (text_of_token.into_bytes(), mode));
         }
     }
     Ok(files)
-}
-
-fn said(error: ApiError) -> String {
-    error.to_string()
 }
 
 /// Writes the files of a volume all at once.

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::api::{ConfigMap, local::LocalSource};
 
-    fn pod(volumes: Value, group: Option<u32>) -> RunPod {
+    fn pod(volumes: &Value, group: Option<u32>) -> RunPod {
         RunPod::from_object(
             json!({"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {"volumes": volumes,
             "securityContext": {"fsGroup": group}, "containers": [{"name": "c", "image": "i"}]}}),
@@ -243,7 +243,7 @@ mod tests {
         let map = ConfigMap { data: BTreeMap::from([("k".into(), "v".into())]), ..ConfigMap::default() };
         source.put_config_map("default", "m", map);
         let pod = pod(
-            json!([{"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m"}},
+            &json!([{"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m"}},
                 {"name": "d", "downwardAPI": {"items": [{"path": "l/a", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]),
             None,
         );
@@ -277,7 +277,7 @@ mod tests {
             ),
         ] {
             let error =
-                set_up(&pod(json!([volume]), None), temp.path(), &source, &around()).await.unwrap_err();
+                set_up(&pod(&json!([volume]), None), temp.path(), &source, &around()).await.unwrap_err();
             assert_eq!(error.reason, reason, "{volume}");
         }
     }

@@ -44,7 +44,8 @@ fn server(answers: Vec<(&'static str, &'static str, StatusCode, Value)>) -> (Kub
 }
 
 fn failure(code: u16) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "No", "code": code})
+    let reason = if code == 404 { "NotFound" } else { "Other" };
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": reason, "code": code})
 }
 
 fn pod() -> PodKey {

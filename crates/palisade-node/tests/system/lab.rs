@@ -51,12 +51,10 @@ impl Containerd {
         }
         let cni = folder.join("cni");
         fs::create_dir_all(&cni).unwrap();
-        // A pod without hostNetwork gets a network of its own with nothing but a loopback in it.
-        fs::write(
-            cni.join("10-loopback.conflist"),
-            r#"{"cniVersion":"0.4.0","name":"lab","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.231.0.0/16"}}]}"#,
-        )
-        .unwrap();
+        // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else.
+        let network = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
+            "ipam": {"type": "host-local", "subnet": "10.231.0.0/16", "dataDir": folder.join("addresses")}}]});
+        fs::write(cni.join("10-lab.conflist"), network.to_string()).unwrap();
         let socket = folder.join("c.sock");
         let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
         let config = format!(
@@ -230,7 +228,7 @@ impl Lab {
         let config = NodeConfig {
             node_name: "lab".to_owned(),
             runtime_endpoint: containerd.socket.display().to_string(),
-            runtime_timeout: Duration::from_secs(60),
+            runtime_timeout: Duration::from_mins(1),
             root_dir: root.clone(),
             compat,
             ..NodeConfig::default()
@@ -271,7 +269,7 @@ impl Lab {
 
     /// Waits until the pod's status is as wanted.
     pub(crate) async fn until(&self, pod: &RunPod, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             let status = self.status(pod);
             if wanted(&status) {
@@ -320,7 +318,7 @@ impl Lab {
     }
 
     pub(crate) async fn until_gone(&self, pod: &RunPod) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while self.source.has_pod(&pod.key.uid) {
             assert!(Instant::now() < deadline, "{} is never gone", pod.key);
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -56,7 +56,7 @@ impl AgentProcess {
     }
 
     fn until(&self, pod: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             let told = self.told(pod);
             if wanted(&told) {
@@ -227,7 +227,7 @@ async fn a_hundred_pods_leave_nothing_behind() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(processes_of(lab.folder.path()), [""; 0]);
     assert_eq!(mounts_of(lab.folder.path()), [""; 0]);
-    assert_eq!(cgroups_of(&ids), [PathBuf::new(); 0]);
+    assert_eq!(cgroups_of(&ids), Vec::<PathBuf>::new());
     assert_eq!(lab.node.runtime.list_pod_sandboxes(&[]).await.unwrap().len(), 0);
     assert_eq!(fs::read_dir(lab.root.join("pods")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(lab.root.join("logs")).unwrap().count(), 0);
