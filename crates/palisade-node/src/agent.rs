@@ -46,7 +46,13 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     let (sender, mut looks) = mpsc::channel(1);
     let looking = tokio::spawn(keep_looking(node.clone(), sender));
     let beating = tokio::spawn(heartbeat(node.clone()));
-    let mut agent = Agent { node, workers: BTreeMap::new(), seen: Fingerprints::new(), listed: false };
+    let mut agent = Agent {
+        node,
+        workers: BTreeMap::new(),
+        seen: Fingerprints::new(),
+        listed: false,
+        leaving: BTreeMap::new(),
+    };
     let mut sweep = tokio::time::interval(Duration::from_secs(1));
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     tokio::pin!(shutdown);
@@ -71,6 +77,8 @@ struct Agent {
     seen: Fingerprints,
     /// Whether the API has said which pods there are: until then nothing is an orphan.
     listed: bool,
+    /// Orphans on their way out.
+    leaving: BTreeMap<String, tokio::task::JoinHandle<()>>,
 }
 
 impl Agent {
@@ -141,10 +149,15 @@ impl Agent {
             }
         }
         if self.listed {
+            self.leaving.retain(|_, task| !task.is_finished());
             for (uid, (key, _)) in &look {
                 // Twice in a row, so that a pod that is just being removed is left to its worker.
-                if !self.workers.contains_key(uid) && self.seen.contains_key(uid) {
-                    tokio::spawn(remove_orphan(self.node.clone(), key.clone()));
+                if !self.workers.contains_key(uid)
+                    && self.seen.contains_key(uid)
+                    && !self.leaving.contains_key(uid)
+                {
+                    let task = tokio::spawn(remove_orphan(self.node.clone(), key.clone()));
+                    self.leaving.insert(uid.clone(), task);
                 }
             }
             self.remove_old_folders(&look);

@@ -328,6 +328,13 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_line_makes_it_panic(line in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = parse(&line);
+        }
+    }
+
     #[test]
     fn says_when_there_is_no_log() {
         let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };

@@ -165,7 +165,11 @@ impl Runtime {
             let answer = grpc.unary(Request::new(request), PathAndQuery::from_static(path), codec).await?;
             Ok(answer.into_inner())
         };
-        tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| Err(RuntimeError::deadline(timeout)))
+        let begun = tokio::time::Instant::now();
+        let answer = tokio::time::timeout(timeout, answer).await;
+        let microseconds = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(call = path, microseconds, "asked the runtime");
+        answer.unwrap_or_else(|_| Err(RuntimeError::deadline(timeout)))
     }
 
     /// Name and version of the runtime.

@@ -105,11 +105,16 @@ impl Default for Instance {
 impl Observed {
     /// Asks the runtime about a pod, whoever runs it.
     pub async fn of_pod(runtime: &Runtime, uid: &str) -> Result<Self, RuntimeError> {
+        Self::look(runtime, uid, true).await
+    }
+
+    /// Asks the runtime about a pod; in the node's network it has no addresses to ask for.
+    pub async fn look(runtime: &Runtime, uid: &str, own_network: bool) -> Result<Self, RuntimeError> {
         let selector = [(labels::POD_UID, uid)];
         let mut found = Self::default();
         for sandbox in runtime.list_pod_sandboxes(&selector).await? {
             let ready = sandbox.state() == PodSandboxState::Ready;
-            let ips = if ready { addresses(runtime, &sandbox.id).await } else { Vec::new() };
+            let ips = if ready && own_network { addresses(runtime, &sandbox.id).await } else { Vec::new() };
             found.sandboxes.push(Sandbox {
                 attempt: sandbox.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
                 ready,
@@ -122,7 +127,9 @@ impl Observed {
         for container in runtime.list_containers(&selector).await? {
             match runtime.container_status(&container.id, false).await {
                 Ok(answer) => {
-                    found.containers.push(instance(container, answer.status.unwrap_or_default()));
+                    found
+                        .containers
+                        .push(instance(container.pod_sandbox_id, answer.status.unwrap_or_default()));
                 }
                 // It was removed in between.
                 Err(error) if error.is_not_found() => {}
@@ -131,6 +138,24 @@ impl Observed {
         }
         found.containers.sort_by_key(|one| std::cmp::Reverse((one.created_at, one.restart_count)));
         Ok(found)
+    }
+
+    /// Adds a sandbox that was just made.
+    pub async fn add_sandbox(&mut self, runtime: &Runtime, id: String, attempt: u32, own_network: bool) {
+        let ips = if own_network { addresses(runtime, &id).await } else { Vec::new() };
+        self.sandboxes.insert(0, Sandbox { id, attempt, ready: true, created_at: 0, ips });
+    }
+
+    /// Adds a container that was just made.
+    pub async fn add_container(
+        &mut self,
+        runtime: &Runtime,
+        sandbox: &str,
+        id: &str,
+    ) -> Result<(), RuntimeError> {
+        let answer = runtime.container_status(id, false).await?;
+        self.containers.insert(0, instance(sandbox.to_owned(), answer.status.unwrap_or_default()));
+        Ok(())
     }
 
     /// The sandbox in which containers can run.
@@ -160,11 +185,11 @@ async fn addresses(runtime: &Runtime, sandbox: &str) -> Vec<String> {
         .collect()
 }
 
-fn instance(container: proto::Container, status: proto::ContainerStatus) -> Instance {
+fn instance(sandbox: String, status: proto::ContainerStatus) -> Instance {
     let get = |map: &BTreeMap<String, String>, key: &str| map.get(key).cloned().unwrap_or_default();
-    let annotations = &container.annotations;
+    let annotations = &status.annotations;
     Instance {
-        name: get(&container.labels, labels::CONTAINER_NAME),
+        name: get(&status.labels, labels::CONTAINER_NAME),
         restart_count: get(annotations, labels::RESTART_COUNT).parse().unwrap_or_default(),
         hash: get(annotations, labels::CONTAINER_HASH),
         seccomp_profile_hash: annotations.get(labels::SECCOMP_PROFILE_HASH).cloned(),
@@ -178,7 +203,7 @@ fn instance(container: proto::Container, status: proto::ContainerStatus) -> Inst
         image: status.image.map(|image| image.image).unwrap_or_default(),
         image_ref: status.image_ref,
         log_path: status.log_path,
-        sandbox: container.pod_sandbox_id,
-        id: container.id,
+        sandbox,
+        id: status.id,
     }
 }

@@ -69,12 +69,15 @@ pub enum Step {
         /// Whether there was one before.
         replaces: bool,
     },
-    /// Stop a container whose definition changed, or that is in no usable state.
+    /// Remove a container that was created and never started: an agent was killed in between.
+    Remove {
+        /// The runtime's id.
+        id: String,
+    },
+    /// Stop a container whose definition changed.
     Stop {
         /// The runtime's id.
         id: String,
-        /// Why.
-        why: &'static str,
     },
     /// Create and start a container.
     Start {
@@ -261,7 +264,7 @@ impl Planner<'_> {
                 if run.hash == self.pod.container_hash(kind, &container.name) {
                     return Need::Nothing;
                 }
-                self.plan.steps.push(Step::Stop { id: run.id.clone(), why: "definition changed" });
+                self.plan.steps.push(Step::Stop { id: run.id.clone() });
                 Need::Start(run.restart_count.saturating_add(1))
             }
             ContainerState::Exited => {
@@ -280,7 +283,7 @@ impl Planner<'_> {
                 )
             }
             ContainerState::Created | ContainerState::Unknown => {
-                self.plan.steps.push(Step::Stop { id: run.id.clone(), why: "was never started" });
+                self.plan.steps.push(Step::Remove { id: run.id.clone() });
                 Need::Start(run.restart_count)
             }
         }

@@ -54,7 +54,8 @@ fn words(pod: &RunPod, observed: &Observed, memory: &Memory) -> String {
             Step::NewSandbox { attempt, replaces } => {
                 format!("sandbox {attempt}{}", if *replaces { " again" } else { "" })
             }
-            Step::Stop { id, .. } => format!("stop {id}"),
+            Step::Stop { id } => format!("stop {id}"),
+            Step::Remove { id } => format!("remove {id}"),
             Step::Start { name, restart_count, .. } => format!("start {name}#{restart_count}"),
             Step::Wait { name, wait } => format!("wait {name} {}", in_go(*wait)),
             Step::Finish => "finish".to_owned(),
@@ -200,7 +201,7 @@ fn a_changed_definition_is_a_restart() {
     old.hash = "other".to_owned();
     assert_eq!(words(&pod, &observed(vec![old]), &Memory::default()), "stop id-c, start c#1");
     let created = run(&pod, "c", ContainerState::Created, 0);
-    assert_eq!(words(&pod, &observed(vec![created]), &Memory::default()), "stop id-c, start c#0");
+    assert_eq!(words(&pod, &observed(vec![created]), &Memory::default()), "remove id-c, start c#0");
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub(super) struct Place<'a> {
 /// How a start ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Started,
+    /// Runs, under this id of the runtime.
+    Started(String),
     /// Never came to be.
     NotCreated(Failure),
     /// Is there, and could not be started; the runtime has a record of it.
@@ -120,7 +121,7 @@ pub(super) async fn start(
         });
     }
     say(EventType::Normal, "Started", &started_text(minor, &container.name));
-    Outcome::Started
+    Outcome::Started(id)
 }
 
 fn created_text(minor: u16, container: &str) -> String {

@@ -173,7 +173,8 @@ impl Life {
     async fn sync(&mut self, pod: &RunPod) -> Duration {
         let final_phase = matches!(pod.recorded_phase(), "Succeeded" | "Failed")
             || matches!(self.told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
-        let mut observed = match Observed::of_pod(&self.node.runtime, &pod.key.uid).await {
+        let own_network = !is_host_network(pod);
+        let mut observed = match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
             Ok(observed) => observed,
             Err(error) => return self.runtime_is_away(pod, &error).await,
         };
@@ -194,6 +195,11 @@ impl Life {
             }
             self.admitted = true;
         }
+        if let Some(limit) = pod.spec.active_deadline_seconds
+            && Timestamp::now().duration_since(self.start_time).as_secs() >= limit
+        {
+            return self.reject(pod, &observed, &deadline_exceeded()).await;
+        }
         let volumes = match self.volumes(pod, &observed).await {
             Ok(volumes) => volumes,
             Err(again) => {
@@ -212,10 +218,19 @@ impl Life {
                 break;
             }
             let finished = next.steps.contains(&Step::Finish);
-            let carried_out = self.carry_out(pod, &observed, &volumes, &next).await;
-            match Observed::of_pod(&self.node.runtime, &pod.key.uid).await {
-                Ok(fresh) => observed = fresh,
-                Err(error) => return self.runtime_is_away(pod, &error).await,
+            let carried_out = self.carry_out(pod, &mut observed, &volumes, &next).await;
+            // What was made is known; what was stopped has to be looked at.
+            let made_only = next.steps.iter().all(|step| {
+                matches!(
+                    step,
+                    Step::Start { .. } | Step::Wait { .. } | Step::NewSandbox { replaces: false, .. }
+                )
+            });
+            if !made_only || !carried_out {
+                match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
+                    Ok(fresh) => observed = fresh,
+                    Err(error) => return self.runtime_is_away(pod, &error).await,
+                }
             }
             if !carried_out {
                 retry = FLAT_RETRY;
@@ -233,7 +248,11 @@ impl Life {
             }
             fs::remove_file(self.paths.termination_message(&run.name, run.restart_count)).ok();
         }
-        let latest = next.again_at.map(|at| at.duration_since(Timestamp::now()));
+        let deadline = pod.spec.active_deadline_seconds.and_then(|limit| u64::try_from(limit).ok());
+        let deadline =
+            deadline.and_then(|limit| self.start_time.checked_add(Duration::from_secs(limit)).ok());
+        let again_at = [next.again_at, deadline].into_iter().flatten().min();
+        let latest = again_at.map(|at| at.duration_since(Timestamp::now()));
         let wait = latest.map_or(RESYNC, |wait| Duration::try_from(wait).unwrap_or_default());
         let wait = if self.memory.failures.is_empty() { wait } else { wait.min(FLAT_RETRY) };
         wait.clamp(Duration::from_millis(50), retry)
@@ -286,7 +305,10 @@ impl Life {
             host_ip: &self.node.config.host_ip,
             pod_ips: &ips,
         };
-        volumes::set_up(pod, &self.paths.folder, self.node.source.as_ref(), &around).await.map_err(|error| {
+        // What containers have written since is theirs.
+        let fresh = observed.containers.is_empty();
+        let folder = &self.paths.folder;
+        volumes::set_up(pod, folder, self.node.source.as_ref(), &around, fresh).await.map_err(|error| {
             self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
             FLAT_RETRY
         })
@@ -316,7 +338,7 @@ impl Life {
     async fn carry_out(
         &mut self,
         pod: &RunPod,
-        observed: &Observed,
+        observed: &mut Observed,
         volumes: &BTreeMap<String, HostVolume>,
         plan: &Plan,
     ) -> bool {
@@ -331,10 +353,20 @@ impl Life {
                         self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
                         self.stop_everything(observed, pod.grace_period()).await;
                     }
-                    changed = self.new_sandbox(pod, *attempt).await;
+                    match self.new_sandbox(pod, *attempt).await {
+                        Some(id) => {
+                            let own_network = !is_host_network(pod);
+                            observed.add_sandbox(&self.node.runtime, id, *attempt, own_network).await;
+                        }
+                        None => changed = false,
+                    }
                 }
-                Step::Stop { id, why } => {
-                    debug!(container = id, why, "stopping");
+                Step::Remove { id } => {
+                    if let Err(error) = self.node.runtime.remove_container(id).await {
+                        warn!(%error, "container that was never started not removed");
+                    }
+                }
+                Step::Stop { id } => {
                     if let Err(error) = self.node.runtime.stop_container(id, pod.grace_period()).await {
                         warn!(%error, "container not stopped");
                     }
@@ -350,21 +382,23 @@ impl Life {
     async fn start(
         &mut self,
         pod: &RunPod,
-        observed: &Observed,
+        observed: &mut Observed,
         volumes: &BTreeMap<String, HostVolume>,
         name: &str,
         kind: ContainerKind,
         restart_count: u32,
     ) -> bool {
-        let (Some((_, container)), Some(sandbox)) = (pod.container(name), observed.ready_sandbox()) else {
+        let (Some((_, container)), Some(sandbox)) = (pod.container(name), observed.ready_sandbox().cloned())
+        else {
             return false;
         };
         let Ok(config) = self.sandbox_config(pod, sandbox.attempt) else { return false };
         let now = Timestamp::now();
         let key = back_off_key(pod, kind, name);
         let last_exit = observed.latest(name).filter(|run| run.state == ContainerState::Exited);
-        if let Some(run) = last_exit {
-            self.memory.back_off.tried(&key, super::plan::time(run.finished_at), now);
+        let last_exit = last_exit.map(|run| super::plan::time(run.finished_at));
+        if let Some(at) = last_exit {
+            self.memory.back_off.tried(&key, at, now);
         }
         let ips = pod_ips(pod, observed, &self.node.config.host_ip);
         let place = Place {
@@ -376,10 +410,10 @@ impl Life {
             pod_ips: &ips,
         };
         match start(&self.node, pod, kind, container, restart_count, &place, &mut self.images).await {
-            Outcome::Started => {
+            Outcome::Started(id) => {
                 self.memory.failures.remove(name);
                 self.waiting.remove(name);
-                true
+                observed.add_container(&self.node.runtime, &sandbox.id, &id).await.is_ok()
             }
             Outcome::NotCreated(failure) => {
                 if failure.retry == Retry::ByRestartPolicy && last_exit.is_none() {
@@ -412,11 +446,12 @@ impl Life {
         Ok(sandbox_config(pod, attempt, &self.paths, security, sysctls, &self.node.config))
     }
 
-    async fn new_sandbox(&self, pod: &RunPod, attempt: u32) -> bool {
+    /// Makes a sandbox; its id.
+    async fn new_sandbox(&self, pod: &RunPod, attempt: u32) -> Option<String> {
         let failed = |text: String| {
             let text = format!("Failed to create pod sandbox: {text}");
             self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
-            false
+            None
         };
         let config = match self.sandbox_config(pod, attempt) {
             Ok(config) => config,
@@ -429,7 +464,7 @@ impl Life {
         }
         let handler = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
         match self.node.runtime.run_pod_sandbox(config, handler).await {
-            Ok(_) => true,
+            Ok(id) => Some(id),
             Err(error) => failed(error.to_string()),
         }
     }
@@ -619,6 +654,14 @@ impl Life {
                 false
             }
         }
+    }
+}
+
+fn deadline_exceeded() -> Rejection {
+    Rejection {
+        reason: "DeadlineExceeded".to_owned(),
+        message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        soft: false,
     }
 }
 

@@ -44,12 +44,14 @@ pub struct VolumeError {
     pub reason: String,
 }
 
-/// Makes the volumes of a pod, or brings them up to date. May be repeated.
+/// Makes the volumes of a pod, or brings them up to date. May be repeated; only while the pod is `fresh` does a volume
+/// that containers write to change hands.
 pub async fn set_up(
     pod: &RunPod,
     folder: &Path,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
+    fresh: bool,
 ) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
     let fs_group = pod.object.pointer("/spec/securityContext/fsGroup").and_then(Value::as_u64);
     let fs_group = fs_group.and_then(|group| u32::try_from(group).ok());
@@ -62,7 +64,10 @@ pub async fn set_up(
         }
         let made = set_up_one(pod, name, volume, folder, source, around).await.map_err(error)?;
         // The group owns what the node made; the node's own files keep their owners.
-        if let (Some(group), true) = (fs_group, made.path.starts_with(folder)) {
+        if let Some(group) = fs_group
+            && made.path.starts_with(folder)
+            && (fresh || made.read_only)
+        {
             own_by_group(&made.path, group, made.read_only).map_err(|why| error(why.to_string()))?;
         }
         volumes.insert(name.to_owned(), made);
@@ -249,7 +254,7 @@ mod tests {
         );
         let folder = temp.path().join("pod");
         for _ in 0..2 {
-            let made = set_up(&pod, &folder, &source, &around()).await.unwrap();
+            let made = set_up(&pod, &folder, &source, &around(), true).await.unwrap();
             assert_eq!(fs::metadata(&made["e"].path).unwrap().mode() & 0o777, 0o777);
             assert_eq!(fs::read_to_string(made["m"].path.join("k")).unwrap(), "v");
             assert_eq!(fs::read_to_string(made["d"].path.join("l/a")).unwrap(), "app=\"x\"");
@@ -276,8 +281,9 @@ mod tests {
                 "hostPath type check failed: /no/such is not a directory",
             ),
         ] {
-            let error =
-                set_up(&pod(&json!([volume]), None), temp.path(), &source, &around()).await.unwrap_err();
+            let error = set_up(&pod(&json!([volume]), None), temp.path(), &source, &around(), true)
+                .await
+                .unwrap_err();
             assert_eq!(error.reason, reason, "{volume}");
         }
     }

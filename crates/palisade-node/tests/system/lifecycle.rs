@@ -122,6 +122,19 @@ async fn grace_periods_are_kept_and_cut_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn deadlines_end_a_pod() {
+    let lab = Lab::new(designs());
+    let mut object = sleeper("late", json!({}), json!({}));
+    object["spec"]["activeDeadlineSeconds"] = json!(3);
+    let late = lab.apply(object);
+    lab.until_running(&late).await;
+    let status = lab.until_phase(&late, "Failed").await;
+    assert_eq!(status["reason"], "DeadlineExceeded");
+    let running = lab.node.runtime.list_pod_sandboxes(&[]).await.unwrap();
+    assert!(running.iter().all(|sandbox| sandbox.state == 1), "nothing runs any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn volumes_and_environment() {
     let lab = Lab::new(designs());
     let mut object = sleeper("mounted", json!({"fsGroup": 4000, "runAsUser": 1000}), json!({}));

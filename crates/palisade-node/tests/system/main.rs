@@ -10,6 +10,7 @@
 )]
 
 mod contexts;
+mod cost;
 mod failures;
 mod images;
 mod lab;

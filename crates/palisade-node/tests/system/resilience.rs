@@ -21,6 +21,18 @@ use serde_json::{Value, json};
 
 use crate::lab::{DENY_MKDIR, Lab, designs, sleeper};
 
+/// A program among this crate's examples. A run of all the crate's tests has built it; a run of one may not have.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    if !program.exists() {
+        let built =
+            Command::new(env!("CARGO")).args(["build", "-p", "palisade-node", "--example", name]).status();
+        assert!(built.unwrap().success());
+    }
+    program
+}
+
 /// The agent as a process of its own.
 pub(crate) struct AgentProcess {
     child: Child,
@@ -29,15 +41,7 @@ pub(crate) struct AgentProcess {
 
 impl AgentProcess {
     pub(crate) fn program() -> PathBuf {
-        let tests = std::env::current_exe().unwrap();
-        let program = tests.ancestors().nth(2).unwrap().join("examples/folder_agent");
-        if !program.exists() {
-            let built = Command::new(env!("CARGO"))
-                .args(["build", "-p", "palisade-node", "--example", "folder_agent"])
-                .status();
-            assert!(built.unwrap().success());
-        }
-        program
+        example("folder_agent")
     }
 
     fn start(folder: &Path) -> Self {
