@@ -1,6 +1,7 @@
 //! A node agent whose API is a folder, for tests that need the agent as a process of its own.
 //!
-//! `folder_agent FOLDER` reads `FOLDER/node.json` (`runtimeEndpoint`, `rootDir`, `emulate`), runs the pods it finds as
+//! `folder_agent FOLDER` reads `FOLDER/node.json` (`runtimeEndpoint`, `rootDir`, `emulate`, and `appArmorProfile`, a text to
+//! be loaded first), runs the pods it finds as
 //! `FOLDER/objects/*.json`, ConfigMaps and Secrets among them, and writes what became of each to `FOLDER/status/NAME.json`.
 //! Removing a pod's file deletes the pod. With `kubeconfig` in the settings it serves that API server instead.
 #![allow(clippy::print_stderr, reason = "a test tool talks to whoever runs it")]
@@ -18,6 +19,7 @@ use palisade_model::compat::Compat;
 use palisade_node::{
     agent,
     api::{PodSource, kube::KubeSource, local::LocalSource},
+    kernel::apparmor::load_profile,
     node::{Node, NodeConfig},
     pod::RunPod,
     run::put_object,
@@ -54,6 +56,9 @@ async fn serve(folder: &Path) -> io::Result<()> {
     }
     if let Some(root) = text("rootDir") {
         config.root_dir = PathBuf::from(root);
+    }
+    if let Some(profile) = text("appArmorProfile") {
+        load_profile(profile).await.map_err(io::Error::other)?;
     }
     if let Some(file) = text("kubeconfig") {
         return serve_api(file, config).await;

@@ -120,7 +120,12 @@ impl Recorder {
                 event.last = now;
             })
             .or_insert_with(|| EventRecord {
-                name: format!("{}.{}", pod.name, identity.get(..16).unwrap_or_default()),
+                // A pod's name may be as long as an object's; the event's must not be longer.
+                name: format!(
+                    "{}.{}",
+                    pod.name.chars().take(230).collect::<String>(),
+                    identity.get(..16).unwrap_or_default()
+                ),
                 pod: pod.clone(),
                 field_path: field_path.to_owned(),
                 kind,

@@ -3,6 +3,7 @@
 mod admission;
 pub mod backoff;
 pub mod config;
+mod ending;
 pub mod environment;
 mod images;
 pub mod observed;

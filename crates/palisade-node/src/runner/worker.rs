@@ -105,14 +105,14 @@ impl Drop for Worker {
     }
 }
 
-struct Life {
-    node: Node,
-    updates: watch::Receiver<Arc<RunPod>>,
+pub(super) struct Life {
+    pub(super) node: Node,
+    pub(super) updates: watch::Receiver<Arc<RunPod>>,
     wake: Arc<Notify>,
-    paths: PodPaths,
+    pub(super) paths: PodPaths,
     memory: Memory,
     images: Images,
-    waiting: BTreeMap<String, Reason>,
+    pub(super) waiting: BTreeMap<String, Reason>,
     messages: BTreeMap<String, String>,
     start_time: Timestamp,
     runtime_name: String,
@@ -470,7 +470,7 @@ impl Life {
     }
 
     /// What a container left as its last message, read once it exited.
-    fn read_messages(&mut self, pod: &RunPod, observed: &Observed) {
+    pub(super) fn read_messages(&mut self, pod: &RunPod, observed: &Observed) {
         for run in observed.containers.iter().filter(|run| run.state == ContainerState::Exited) {
             if self.messages.contains_key(&run.id) {
                 continue;
@@ -528,7 +528,7 @@ impl Life {
         }
     }
 
-    async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
+    pub(super) async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
         let failed = self.failed_for_good(pod);
         let (told, phase) = status(pod, &self.told, &self.facts(observed, &failed));
         self.write(pod, told).await;
@@ -542,117 +542,6 @@ impl Life {
         match self.node.source.write_status(&pod.key, told.clone()).await {
             Ok(()) => self.told = told,
             Err(error) => debug!(%error, "status not written"),
-        }
-    }
-
-    /// Nothing is left to run: sidecars stop, last started first, and the sandbox with them. What exited stays, for its
-    /// logs, until the pod is deleted.
-    async fn finish(&self, observed: &Observed) {
-        for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
-            if let Err(error) = self.node.runtime.stop_container(&run.id, Duration::from_secs(30)).await {
-                warn!(%error, container = run.name, "sidecar not stopped");
-            }
-        }
-        for sandbox in observed.sandboxes.iter().filter(|sandbox| sandbox.ready) {
-            if let Err(error) = self.node.runtime.stop_pod_sandbox(&sandbox.id).await {
-                warn!(%error, "sandbox not stopped");
-            }
-        }
-    }
-
-    /// Stops the containers of a pod, all at once, then its sandboxes; whether everything stopped.
-    async fn stop_everything(&self, observed: &Observed, grace: Duration) -> bool {
-        let runtime = &self.node.runtime;
-        let running = observed.containers.iter().filter(|run| run.state != ContainerState::Exited);
-        let stops = running.map(|run| async move { runtime.stop_container(&run.id, grace).await });
-        let mut all = true;
-        for result in futures::future::join_all(stops).await {
-            all &= result.inspect_err(|error| warn!(%error, "container not stopped")).is_ok();
-        }
-        for sandbox in &observed.sandboxes {
-            all &= runtime
-                .stop_pod_sandbox(&sandbox.id)
-                .await
-                .inspect_err(|error| warn!(%error, "sandbox not stopped"))
-                .is_ok();
-        }
-        all
-    }
-
-    /// Ends the pod: stop, tell, remove, and let the object go.
-    async fn end(&mut self, pod: &RunPod) {
-        loop {
-            let pod = self.updates.borrow_and_update().clone();
-            let mut shorter = self.updates.clone();
-            let ended = tokio::select! {
-                ended = self.try_end(&pod) => ended,
-                // The grace period can be made shorter while it runs.
-                _ = shorter.changed() => continue,
-            };
-            if ended {
-                break;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        self.node.recorder.forget(&pod.key.uid);
-    }
-
-    async fn try_end(&mut self, pod: &RunPod) -> bool {
-        let grace = pod.grace_period();
-        let runtime = self.node.runtime.clone();
-        let observed = match Observed::of_pod(&runtime, &pod.key.uid).await {
-            Ok(observed) => observed,
-            Err(error) => {
-                warn!(%error, "the runtime does not answer");
-                return false;
-            }
-        };
-        for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
-            let Some((kind, _)) = pod.container(&run.name) else { continue };
-            let text = format!("Stopping container {}", run.name);
-            self.node.recorder.say(
-                &pod.key,
-                &field_path(kind, &run.name),
-                EventType::Normal,
-                "Killing",
-                &text,
-            );
-        }
-        if !self.stop_everything(&observed, grace).await {
-            return false;
-        }
-        if let Ok(stopped) = Observed::of_pod(&runtime, &pod.key.uid).await {
-            self.waiting.clear();
-            self.read_messages(pod, &stopped);
-            self.tell(pod, &stopped).await;
-        }
-        for run in &observed.containers {
-            if let Err(error) = runtime.remove_container(&run.id).await
-                && !error.is_not_found()
-            {
-                warn!(%error, "container not removed");
-                return false;
-            }
-        }
-        for sandbox in &observed.sandboxes {
-            if let Err(error) = runtime.remove_pod_sandbox(&sandbox.id).await
-                && !error.is_not_found()
-            {
-                warn!(%error, "sandbox not removed");
-                return false;
-            }
-        }
-        if let Err(error) = volumes::tear_down(&self.paths.folder) {
-            warn!(%error, "volumes not removed");
-            return false;
-        }
-        fs::remove_dir_all(&self.paths.logs).ok();
-        match self.node.source.finish_deletion(&pod.key).await {
-            Ok(()) | Err(crate::api::ApiError::NotFound(_) | crate::api::ApiError::Conflict(_)) => true,
-            Err(error) => {
-                warn!(%error, "deletion not finished");
-                false
-            }
         }
     }
 }

@@ -128,16 +128,22 @@ async fn set_up_one(
     let path = below("empty-dir");
     let empty_dir = volume.get("emptyDir");
     let medium = empty_dir.and_then(|empty| empty.get("medium")).and_then(Value::as_str).unwrap_or_default();
-    match medium {
-        "" => fs::create_dir_all(&path).map_err(|error| error.to_string())?,
+    let made = match medium {
+        "" => {
+            let missing = !path.exists();
+            fs::create_dir_all(&path).map(|()| missing)
+        }
         "Memory" => {
             let limit =
                 empty_dir.and_then(|empty| empty.get("sizeLimit")).and_then(crate::runner::resources::milli);
-            in_memory(&path, limit.map(|milli| milli / 1000)).map_err(|error| error.to_string())?;
+            in_memory(&path, limit.map(|milli| milli / 1000))
         }
         other => return Err(format!("unknown storage medium {other:?}")),
+    };
+    // Once: what fsGroup made of it later stays.
+    if made.map_err(|error| error.to_string())? {
+        set_mode(&path, 0o777).map_err(|error| error.to_string())?;
     }
-    set_mode(&path, 0o777).map_err(|error| error.to_string())?;
     Ok(HostVolume { path, read_only: false })
 }
 
@@ -145,16 +151,16 @@ fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
-/// A tmpfs at `path`, if there is none yet.
-fn in_memory(path: &Path, size: Option<i64>) -> io::Result<()> {
+/// A tmpfs at `path`, if there is none yet; whether it was made.
+fn in_memory(path: &Path, size: Option<i64>) -> io::Result<bool> {
     fs::create_dir_all(path)?;
     if is_mount_point(path)? {
-        return Ok(());
+        return Ok(false);
     }
     let options = size.filter(|&size| size > 0).map(|size| format!("size={size}")).unwrap_or_default();
     let options = std::ffi::CString::new(options).map_err(io::Error::other)?;
     mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
-    Ok(())
+    Ok(true)
 }
 
 fn is_mount_point(path: &Path) -> io::Result<bool> {

@@ -28,13 +28,12 @@ grep ' /sys/fs/cgroup ' /proc/mounts
 containerd --config /payload/config.toml > /tmp/containerd.log 2>&1 &
 until ctr version > /dev/null 2>&1; do sleep 0.2; done
 for image in /payload/*.tar; do ctr -n k8s.io images import "$image" > /dev/null || exit 1; done
-apparmor_parser --replace --skip-cache < /payload/profile || exit 1
 cp -r /payload/api /tmp/api
 /payload/folder_agent /tmp/api > /tmp/agent.log 2>&1 &
 # Everybody is running, or waits for what will never come.
 tries=0
 until [ "$(grep -l -e '"running":{' -e '"reason":"CreateContainerError"' /tmp/api/status/*.json 2>/dev/null | wc -l)" = 7 ]; do
-  tries=$((tries+1)); [ $tries -gt 300 ] && break; sleep 0.2
+  tries=$((tries+1)); [ $tries -gt 1500 ] && break; sleep 0.2
 done
 sleep 3
 for file in /tmp/api/status/*.json; do echo; echo "TOLD $(basename $file .json) $(cat $file)"; done
@@ -67,10 +66,10 @@ fn payload(folder: &Path) {
     fs::copy(AgentProcess::program(), &agent).unwrap();
     // Symbols would only make the machine's memory file larger.
     Command::new("strip").arg(&agent).status().ok();
-    fs::write(payload.join("profile"), PROFILE).unwrap();
     fs::write(payload.join("config.toml"), CONFIG).unwrap();
     fs::write(payload.join("run"), RUN).unwrap();
-    fs::write(payload.join("api/node.json"), "{}").unwrap();
+    // The agent loads it, as it would for an administrator.
+    fs::write(payload.join("api/node.json"), json!({"appArmorProfile": PROFILE}).to_string()).unwrap();
     let app_armor = |profile: Value| json!({"appArmorProfile": profile});
     let seccomp = json!({"seccompProfile": {"type": "ConfigMap", "configMapProfile": "web/p"},
         "appArmorProfile": {"type": "Localhost", "localhostProfile": "palisade-lab"}});
