@@ -13,6 +13,7 @@ mod process;
 mod recordings;
 mod setup;
 mod tidy;
+mod vm;
 
 use std::{
     env,
@@ -29,7 +30,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
   tidy                             edges between crates, module docs, names
-  setup                            install what the tests need";
+  setup                            install what the tests need
+  vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
 #[derive(Debug)]
@@ -70,6 +72,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             }
             conformance::run_all(&folder)
         }
+        Some("vm") => match option("--payload") {
+            Some(payload) => vm::run_vm(Path::new(payload)),
+            None => Err(Failure(USAGE.to_owned())),
+        },
         _ => Err(Failure(USAGE.to_owned())),
     }
 }

@@ -11,6 +11,12 @@ use crate::{
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
+    ("containerd", "containerd", "real pods in the node's system tests"),
+    ("runc", "runc", "likewise"),
+    ("busybox", "busybox-static", "the images they run"),
+    ("/usr/lib/cni/ptp", "containernetworking-plugins", "pods with a network of their own"),
+    ("apparmor_parser", "apparmor", "AppArmor in a virtual machine"),
+    ("qemu-system-x86_64", "qemu-system-x86", "that machine"),
 ];
 
 /// A cargo tool, and the crate it comes in.

@@ -1,0 +1,352 @@
+//! Pods from any Kubernetes API server, the embedded one included.
+//!
+//! Objects are read and written as JSON ([`DynamicObject`]): a typed client would drop `configMapProfile` on the way in and
+//! `seccompProfileHash` on the way out. Every write names the pod's identity, so that a pod of the same name made anew is
+//! never touched.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::Engine as _;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+    },
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event},
+    },
+};
+use serde_json::{Map, Value, json};
+use tracing::warn;
+
+use super::{ApiError, ConfigMap, PodChange, PodKey, PodSource, Secret};
+use crate::events::EventRecord;
+
+/// The pods of one node on an API server.
+#[derive(Clone)]
+pub struct KubeSource {
+    client: Client,
+    node: Arc<str>,
+}
+
+impl std::fmt::Debug for KubeSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeSource").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+fn core(kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: String::new(),
+        version: "v1".to_owned(),
+        api_version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+fn lease_resource() -> ApiResource {
+    ApiResource {
+        group: "coordination.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "coordination.k8s.io/v1".to_owned(),
+        kind: "Lease".to_owned(),
+        plural: "leases".to_owned(),
+    }
+}
+
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+fn said(error: kube::Error) -> ApiError {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            404 => ApiError::NotFound(status.message.clone()),
+            409 => ApiError::Conflict(status.message.clone()),
+            _ => ApiError::Other(status.message.clone()),
+        },
+        other => ApiError::Other(other.to_string()),
+    }
+}
+
+fn object(value: Value) -> Result<DynamicObject, ApiError> {
+    serde_json::from_value(value).map_err(|error| ApiError::Other(error.to_string()))
+}
+
+fn plain(found: &DynamicObject) -> Value {
+    serde_json::to_value(found).unwrap_or(Value::Null)
+}
+
+impl KubeSource {
+    /// The pods bound to a node.
+    #[must_use]
+    pub fn new(client: Client, node: &str) -> Self {
+        Self { client, node: node.into() }
+    }
+
+    fn namespaced(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+
+    fn all(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), resource)
+    }
+
+    async fn try_write_event(&self, event: &EventRecord) -> Result<(), ApiError> {
+        let api = self.namespaced(&event.pod.namespace, &core("Event", "events"));
+        let whole = event.object(&self.node);
+        if event.count > 1 {
+            let count = json!({"count": event.count, "lastTimestamp": whole["lastTimestamp"]});
+            match api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count)).await.map_err(said) {
+                // It expired, or was never written.
+                Err(ApiError::NotFound(_)) => {}
+                result => return result.map(drop),
+            }
+        }
+        match api.create(&PostParams::default(), &object(whole.clone())?).await.map_err(said) {
+            // An agent before this one wrote it.
+            Err(ApiError::Conflict(_)) => {
+                let count = json!({"count": event.count, "lastTimestamp": whole["lastTimestamp"]});
+                api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count))
+                    .await
+                    .map_err(said)
+                    .map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+
+    async fn try_write_node(&self, mut node: Value) -> Result<(), ApiError> {
+        let api = self.all(&core("Node", "nodes"));
+        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match api.get_opt(&name).await.map_err(said)? {
+            None => {
+                api.create(&PostParams::default(), &object(node.clone())?).await.map_err(said)?;
+            }
+            Some(known) => {
+                keep_transition_times(&mut node, &plain(&known));
+                let metadata = json!({"metadata": {"labels": node.pointer("/metadata/labels"),
+                    "annotations": node.pointer("/metadata/annotations")}});
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(metadata)).await.map_err(said)?;
+            }
+        }
+        let status = json!({"status": node.get("status")});
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map_err(said)?;
+        Ok(())
+    }
+
+    async fn try_renew_lease(&self, node: &str, seconds: u32) -> Result<(), ApiError> {
+        let api = self.namespaced(LEASE_NAMESPACE, &lease_resource());
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let spec = json!({"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now});
+        let patch = json!({"spec": spec});
+        match api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(said) {
+            Err(ApiError::NotFound(_)) => {}
+            result => return result.map(drop),
+        }
+        let lease = || {
+            object(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": node, "namespace": LEASE_NAMESPACE}, "spec": spec}))
+        };
+        match api.create(&PostParams::default(), &lease()?).await.map_err(said) {
+            Err(ApiError::NotFound(_)) => {}
+            result => return result.map(drop),
+        }
+        // A server that is new has not even the namespace.
+        let namespaces = self.all(&core("Namespace", "namespaces"));
+        let namespace =
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}))?;
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .map_err(said)
+            .map(drop)
+            .or_else(conflict_is_fine)?;
+        api.create(&PostParams::default(), &lease()?).await.map_err(said).map(drop).or_else(conflict_is_fine)
+    }
+}
+
+fn conflict_is_fine(error: ApiError) -> Result<(), ApiError> {
+    if matches!(error, ApiError::Conflict(_)) { Ok(()) } else { Err(error) }
+}
+
+/// A condition that did not change keeps the time at which it last did.
+fn keep_transition_times(node: &mut Value, known: &Value) {
+    let before = known.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let now = node.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in now.into_iter().flatten() {
+        let same = before.iter().find(|known| {
+            known.get("type") == condition.get("type") && known.get("status") == condition.get("status")
+        });
+        if let (Some(same), Value::Object(fields)) =
+            (same.and_then(|same| same.get("lastTransitionTime")), condition)
+        {
+            fields.insert("lastTransitionTime".to_owned(), same.clone());
+        }
+    }
+}
+
+fn config_map(found: &Value) -> ConfigMap {
+    let data = found.get("data").and_then(Value::as_object).into_iter().flatten();
+    let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    ConfigMap { data, binary_data: decoded(found, "binaryData") }
+}
+
+fn decoded(found: &Value, field: &str) -> BTreeMap<String, Vec<u8>> {
+    let engine = base64::engine::general_purpose::STANDARD;
+    let entries = found.get(field).and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), engine.decode(value.as_str()?).ok()?))).collect()
+}
+
+impl PodSource for KubeSource {
+    fn pods(&self) -> BoxStream<'static, PodChange> {
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
+        let events = watcher::watcher(self.all(&core("Pod", "pods")), config).default_backoff();
+        let uid = |pod: &DynamicObject| pod.metadata.uid.clone().unwrap_or_default();
+        // Between the start of a list and its end, pods are gathered.
+        stream::unfold((events.boxed(), Vec::new()), move |(mut events, mut list)| async move {
+            loop {
+                let change = match events.next().await? {
+                    Ok(Event::Init) => {
+                        list.clear();
+                        continue;
+                    }
+                    Ok(Event::InitApply(pod)) => {
+                        list.push(plain(&pod));
+                        continue;
+                    }
+                    Ok(Event::InitDone) => PodChange::All(std::mem::take(&mut list)),
+                    Ok(Event::Apply(pod)) => PodChange::Applied(plain(&pod)),
+                    Ok(Event::Delete(pod)) => PodChange::Gone { uid: uid(&pod) },
+                    Err(error) => {
+                        warn!(%error, "the API server does not answer");
+                        continue;
+                    }
+                };
+                return Some((change, (events, list)));
+            }
+        })
+        .boxed()
+    }
+
+    fn config_map<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<ConfigMap>, ApiError>> {
+        async move {
+            let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
+            Ok(api.get_opt(name).await.map_err(said)?.map(|found| config_map(&plain(&found))))
+        }
+        .boxed()
+    }
+
+    fn config_maps<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Vec<ConfigMap>, ApiError>> {
+        async move {
+            let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
+            let list = api.list(&ListParams::default()).await.map_err(said)?;
+            Ok(list.items.iter().map(|found| config_map(&plain(found))).collect())
+        }
+        .boxed()
+    }
+
+    fn secret<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Secret>, ApiError>> {
+        async move {
+            let api = self.namespaced(namespace, &core("Secret", "secrets"));
+            let found = api.get_opt(name).await.map_err(said)?;
+            Ok(found.map(|found| Secret { data: decoded(&plain(&found), "data") }))
+        }
+        .boxed()
+    }
+
+    fn service_account_token<'a>(
+        &'a self,
+        pod: &'a PodKey,
+        account: &'a str,
+        audience: Option<&'a str>,
+        expiration_seconds: i64,
+    ) -> BoxFuture<'a, Result<String, ApiError>> {
+        async move {
+            let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid});
+            let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                "spec": {"audiences": audience.into_iter().collect::<Vec<_>>(),
+                    "expirationSeconds": expiration_seconds, "boundObjectRef": bound}});
+            let path = format!("/api/v1/namespaces/{}/serviceaccounts/{account}/token", pod.namespace);
+            let request = http::Request::post(path)
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(request.to_string().into_bytes())
+                .map_err(|error| ApiError::Other(error.to_string()))?;
+            let answer: Value = self.client.request(request).await.map_err(said)?;
+            let token = answer.pointer("/status/token").and_then(Value::as_str);
+            token.map(str::to_owned).ok_or_else(|| ApiError::Other("the answer holds no token".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn write_status<'a>(&'a self, pod: &'a PodKey, status: Value) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let mut fields = match status {
+                Value::Object(fields) => fields,
+                _ => Map::new(),
+            };
+            // What is no longer said must be taken back.
+            for field in ["reason", "message", "podIP", "podIPs"] {
+                fields.entry(field).or_insert(Value::Null);
+            }
+            let patch = json!({"metadata": {"uid": pod.uid}, "status": fields});
+            let api = self.namespaced(&pod.namespace, &core("Pod", "pods"));
+            let result = api.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            result.map(drop).map_err(said)
+        }
+        .boxed()
+    }
+
+    fn write_event(&self, event: EventRecord) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move { self.try_write_event(&event).await }.boxed()
+    }
+
+    fn finish_deletion<'a>(&'a self, pod: &'a PodKey) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let api = self.namespaced(&pod.namespace, &core("Pod", "pods"));
+            let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
+            let params = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..Default::default()
+            };
+            api.delete(&pod.name, &params).await.map(drop).map_err(said)
+        }
+        .boxed()
+    }
+
+    fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>> {
+        async move { self.try_write_node(node).await }.boxed()
+    }
+
+    fn label_node<'a>(
+        &'a self,
+        node: &'a str,
+        labels: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let api = self.all(&core("Node", "nodes"));
+            let patch = json!({"metadata": {"labels": labels}});
+            api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(said)
+        }
+        .boxed()
+    }
+
+    fn renew_lease<'a>(&'a self, node: &'a str, seconds: u32) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move { self.try_renew_lease(node, seconds).await }.boxed()
+    }
+}

@@ -1,0 +1,8 @@
+//! The kernel: what it offers, and what it enforces on a process.
+//!
+//! Everything is read from `/proc`, `/sys` and securityfs or done through rustix' safe calls; there is no unsafe code.
+
+pub mod apparmor;
+pub mod memfd;
+pub mod probe;
+pub mod process;

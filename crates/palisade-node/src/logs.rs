@@ -1,0 +1,347 @@
+//! Container logs: files the runtime writes, as `kubectl logs` reads them.
+//!
+//! Implements: the CRI log format (`<time> <stream> <P|F> <text>`) and the options of the pod's `log` subresource. Files
+//! are `<log-dir>/<namespace>_<name>_<uid>/<container>/<restart>.log`, the kubelet's layout.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::{
+    api::PodKey,
+    cri::proto::ContainerState,
+    node::NodeConfig,
+    runner::{config::PodPaths, observed::Observed},
+};
+
+/// What of a log is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct LogOptions {
+    /// Wait for more until the container stops.
+    pub follow: bool,
+    /// Of the run before the current one.
+    pub previous: bool,
+    /// The last lines only.
+    pub tail_lines: Option<usize>,
+    /// Nothing older.
+    pub since: Option<Timestamp>,
+    /// With the time of every line.
+    pub timestamps: bool,
+    /// No more than this.
+    pub limit_bytes: Option<u64>,
+}
+
+/// Why there is no log.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The container has not run, or not often enough.
+    #[error("{what} container {container:?} in pod {pod:?} not found")]
+    NotFound {
+        /// `previous terminated`, or nothing.
+        what: &'static str,
+        /// The container.
+        container: String,
+        /// The pod.
+        pod: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the log of container {container:?}")]
+    Unreadable {
+        /// The container.
+        container: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The lines of a container's log, in pieces.
+pub fn container_logs(
+    config: &NodeConfig,
+    runtime: Option<crate::cri::client::Runtime>,
+    pod: &PodKey,
+    container: &str,
+    options: LogOptions,
+) -> Result<BoxStream<'static, io::Result<Bytes>>, LogError> {
+    let not_found =
+        |what| LogError::NotFound { what, container: container.to_owned(), pod: pod.name.clone() };
+    if container.contains(['/', '\0']) || container == ".." {
+        return Err(not_found(""));
+    }
+    let folder = PodPaths::of(pod, &config.root_dir, &config.logs()).logs.join(container);
+    let mut runs = log_files(&folder);
+    let (_, path) = if options.previous {
+        runs.pop();
+        runs.pop().ok_or_else(|| not_found("previous terminated"))?
+    } else {
+        runs.pop().ok_or_else(|| not_found(""))?
+    };
+    let unreadable = |source| LogError::Unreadable { container: container.to_owned(), source };
+    let mut file = File::open(&path).map_err(unreadable)?;
+    if let Some(lines) = options.tail_lines {
+        let start = tail_start(&mut file, lines).map_err(unreadable)?;
+        file.seek(SeekFrom::Start(start)).map_err(unreadable)?;
+    }
+    let reader = Reader {
+        file: BufReader::new(file),
+        partial: Vec::new(),
+        left: options.limit_bytes.unwrap_or(u64::MAX),
+        follow: (options.follow && !options.previous).then(|| Follow {
+            runtime,
+            uid: pod.uid.clone(),
+            container: container.to_owned(),
+        }),
+        options,
+    };
+    Ok(futures::stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        match reader.next().await {
+            Ok(Some(piece)) => Some((Ok(piece), Some(reader))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+    .boxed())
+}
+
+fn log_files(folder: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name.strip_suffix(".log")?.parse().ok()?, entry.path()))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+struct Follow {
+    runtime: Option<crate::cri::client::Runtime>,
+    uid: String,
+    container: String,
+}
+
+struct Reader {
+    file: BufReader<File>,
+    partial: Vec<u8>,
+    left: u64,
+    follow: Option<Follow>,
+    options: LogOptions,
+}
+
+impl Reader {
+    async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        const PIECE: usize = 32 << 10;
+        let mut piece = Vec::new();
+        let mut last_chance = false;
+        loop {
+            let mut line = std::mem::take(&mut self.partial);
+            self.file.read_until(b'\n', &mut line)?;
+            if line.last() == Some(&b'\n') {
+                self.take(&line, &mut piece);
+                if self.left == 0 || piece.len() >= PIECE {
+                    break;
+                }
+                continue;
+            }
+            // The end, or half a line that is still being written.
+            self.partial = line;
+            if !piece.is_empty() {
+                break;
+            }
+            let Some(follow) = &self.follow else { break };
+            if last_chance {
+                break;
+            }
+            // Whatever it wrote before it stopped is read once more.
+            last_chance = !follow.still_running().await;
+            if !last_chance {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        Ok((!piece.is_empty()).then(|| Bytes::from(piece)))
+    }
+
+    fn take(&mut self, line: &[u8], piece: &mut Vec<u8>) {
+        let Some(entry) = parse(line) else { return };
+        if let (Some(since), Some(at)) = (self.options.since, entry.at)
+            && at < since
+        {
+            return;
+        }
+        let start = piece.len();
+        if self.options.timestamps {
+            piece.extend_from_slice(entry.time);
+            piece.push(b' ');
+        }
+        piece.extend_from_slice(entry.text);
+        if entry.whole {
+            piece.push(b'\n');
+        }
+        let added = (piece.len() - start) as u64;
+        if added > self.left {
+            let keep = usize::try_from(self.left).unwrap_or(usize::MAX);
+            piece.truncate(start.saturating_add(keep));
+        }
+        self.left = self.left.saturating_sub(added);
+        if self.left == 0 {
+            self.follow = None;
+        }
+    }
+}
+
+impl Follow {
+    async fn still_running(&self) -> bool {
+        let Some(runtime) = &self.runtime else { return false };
+        match Observed::of_pod(runtime, &self.uid).await {
+            Ok(observed) => observed
+                .latest(&self.container)
+                .is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Created)),
+            // A runtime that restarts does not end the log.
+            Err(error) => error.is_unreachable(),
+        }
+    }
+}
+
+struct Entry<'a> {
+    time: &'a [u8],
+    at: Option<Timestamp>,
+    whole: bool,
+    text: &'a [u8],
+}
+
+fn parse(line: &[u8]) -> Option<Entry<'_>> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut parts = line.splitn(4, |&byte| byte == b' ');
+    let time = parts.next()?;
+    let _stream = parts.next()?;
+    let tag = parts.next()?;
+    let text = parts.next().unwrap_or_default();
+    let at = std::str::from_utf8(time).ok().and_then(|text| text.parse().ok());
+    // Tags are separated by colons; the first says whether the line is whole.
+    Some(Entry { time, at, whole: tag.first() != Some(&b'P'), text })
+}
+
+/// Where the last `lines` lines begin.
+fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
+    const BLOCK: u64 = 4096;
+    let end = file.seek(SeekFrom::End(0))?;
+    let mut wanted = lines;
+    let mut at = end;
+    let mut block = vec![0; usize::try_from(BLOCK).unwrap_or_default()];
+    while at > 0 {
+        let size = at.min(BLOCK);
+        at -= size;
+        file.seek(SeekFrom::Start(at))?;
+        let Some(part) = block.get_mut(..usize::try_from(size).unwrap_or_default()) else { break };
+        file.read_exact(part)?;
+        for (offset, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let position = at + offset as u64;
+            // The newline that ends the file ends its last line, it does not begin another.
+            if position + 1 == end {
+                continue;
+            }
+            if wanted <= 1 {
+                return Ok(if lines == 0 { end } else { position + 1 });
+            }
+            wanted -= 1;
+        }
+    }
+    Ok(if lines == 0 { end } else { 0 })
+}
+
+/// The first bytes of a file.
+pub(crate) fn head(path: &Path, most: usize) -> Vec<u8> {
+    let mut content = Vec::new();
+    if let Ok(file) = File::open(path) {
+        file.take(most as u64).read_to_end(&mut content).ok();
+    }
+    content
+}
+
+/// The last lines of a log without times, for a last message.
+pub(crate) fn tail_text(path: &Path, lines: usize, most: usize) -> String {
+    let Ok(mut file) = File::open(path) else { return String::new() };
+    let Ok(start) = tail_start(&mut file, lines) else { return String::new() };
+    if file.seek(SeekFrom::Start(start)).is_err() {
+        return String::new();
+    }
+    let mut text = Vec::new();
+    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        if let Some(entry) = parse(&line) {
+            text.extend_from_slice(entry.text);
+            text.push(b'\n');
+        }
+    }
+    let from = text.len().saturating_sub(most);
+    String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::TryStreamExt as _;
+
+    use super::*;
+
+    async fn read(content: &str, options: LogOptions) -> String {
+        let temp = tempfile::tempdir().unwrap();
+        let config = NodeConfig { root_dir: temp.path().to_owned(), ..NodeConfig::default() };
+        let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let folder = temp.path().join("logs/n_p_u/c");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("9.log"), "2026-01-01T00:00:00Z stdout F old\n").unwrap();
+        fs::write(folder.join("10.log"), content).unwrap();
+        let stream = container_logs(&config, None, &pod, "c", options).unwrap();
+        let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
+        String::from_utf8(pieces.concat()).unwrap()
+    }
+
+    const TEXT: &str = "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:01Z stderr P tw\n\
+                        2026-01-01T00:00:01Z stderr F o\n2026-01-01T00:00:02Z stdout F \nhalf a li";
+
+    #[tokio::test]
+    async fn reads_as_kubectl_does() {
+        let options = LogOptions::default;
+        for (case, options, expected) in [
+            ("all", options(), "one\ntwo\n\n"),
+            ("previous", LogOptions { previous: true, ..options() }, "old\n"),
+            ("tail", LogOptions { tail_lines: Some(2), ..options() }, "\n"),
+            ("tail of nothing", LogOptions { tail_lines: Some(0), ..options() }, ""),
+            ("tail of more than there is", LogOptions { tail_lines: Some(99), ..options() }, "one\ntwo\n\n"),
+            ("bytes", LogOptions { limit_bytes: Some(5), ..options() }, "one\nt"),
+            ("since", LogOptions { since: "2026-01-01T00:00:01Z".parse().ok(), ..options() }, "two\n\n"),
+            (
+                "times",
+                LogOptions { timestamps: true, limit_bytes: Some(25), ..options() },
+                "2026-01-01T00:00:00Z one\n",
+            ),
+        ] {
+            assert_eq!(read(TEXT, options).await, expected, "{case}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_makes_it_panic(line in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = parse(&line);
+        }
+    }
+
+    #[test]
+    fn says_when_there_is_no_log() {
+        let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let config = NodeConfig { root_dir: "/nonexistent".into(), ..NodeConfig::default() };
+        let previous = LogOptions { previous: true, ..LogOptions::default() };
+        let error = container_logs(&config, None, &pod, "c", previous).err().unwrap();
+        assert_eq!(error.to_string(), "previous terminated container \"c\" in pod \"p\" not found");
+        assert!(container_logs(&config, None, &pod, "../../x", LogOptions::default()).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! What every part of the agent shares: the node's settings, its runtime, and the API it reports to.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use palisade_model::compat::Compat;
+
+use crate::{
+    api::PodSource,
+    cri::client::{DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, EndpointError, Runtime},
+    events::Recorder,
+    kernel::{apparmor::AppArmor, probe::NodeFeatures},
+    profiles::localhost::ProfileFolder,
+};
+
+/// The node's settings. [`NodeConfig::default`] is a node for `palisade run`.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// The node's name.
+    pub node_name: String,
+    /// The node's address.
+    pub host_ip: String,
+    /// The runtime's socket.
+    pub runtime_endpoint: String,
+    /// How long a call to the runtime may take.
+    pub runtime_timeout: Duration,
+    /// The agent's folder: pods, their volumes, and `seccomp/`.
+    pub root_dir: PathBuf,
+    /// The folder of container logs; below the agent's folder unless set.
+    pub log_dir: Option<PathBuf>,
+    /// The deprecated flag: another folder for seccomp profiles.
+    pub seccomp_profile_root: Option<PathBuf>,
+    /// Whose rules apply.
+    pub compat: Compat,
+    /// Whose pods these are: two agents on one runtime leave each other's alone.
+    pub manager: String,
+    /// How often the runtime is asked what changed.
+    pub relist: Duration,
+    /// The kernel's view of processes.
+    pub proc: PathBuf,
+    /// The kernel's view of itself.
+    pub sys: PathBuf,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            node_name: host_name(),
+            host_ip: "127.0.0.1".to_owned(),
+            runtime_endpoint: DEFAULT_ENDPOINT.to_owned(),
+            runtime_timeout: DEFAULT_TIMEOUT,
+            root_dir: PathBuf::from("/var/lib/palisade"),
+            log_dir: None,
+            seccomp_profile_root: None,
+            compat: Compat::designs(),
+            manager: "palisade-node".to_owned(),
+            relist: Duration::from_secs(1),
+            proc: PathBuf::from("/proc"),
+            sys: PathBuf::from("/sys"),
+        }
+    }
+}
+
+/// The host's name, as kubelets use it for their node.
+#[must_use]
+pub fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().trim().to_ascii_lowercase();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+impl NodeConfig {
+    /// The folder of container logs.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.log_dir.clone().unwrap_or_else(|| self.root_dir.join("logs"))
+    }
+
+    /// The folder of the node's seccomp profiles.
+    #[must_use]
+    pub fn profile_folder(&self) -> ProfileFolder {
+        ProfileFolder::new(self.seccomp_profile_root.clone().unwrap_or_else(|| self.root_dir.join("seccomp")))
+    }
+
+    /// What an administrator should hear about the settings.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.seccomp_profile_root
+            .iter()
+            .map(|_| {
+                "Flag --seccomp-profile-root has been deprecated, will be removed in 1.23, in favor of using the \
+                 `<root-dir>/seccomp` directory"
+                    .to_owned()
+            })
+            .collect()
+    }
+}
+
+/// A node at work.
+#[derive(Clone)]
+pub struct Node {
+    /// Its settings.
+    pub config: Arc<NodeConfig>,
+    /// Its runtime.
+    pub runtime: Runtime,
+    /// The API.
+    pub source: Arc<dyn PodSource>,
+    /// What it says about pods.
+    pub recorder: Recorder,
+    /// AppArmor on the host.
+    pub app_armor: AppArmor,
+    features: Arc<RwLock<NodeFeatures>>,
+    memory: i64,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A node; nothing is started or connected yet. Must be called inside a tokio runtime.
+    pub fn new(config: NodeConfig, source: Arc<dyn PodSource>) -> Result<Self, EndpointError> {
+        let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)?;
+        let features = NodeFeatures::of_kernel(&config.proc, &config.sys);
+        Ok(Self {
+            runtime,
+            recorder: Recorder::new(Arc::clone(&source)),
+            source,
+            app_armor: AppArmor::below(&config.sys),
+            features: Arc::new(RwLock::new(features)),
+            memory: total_memory(&config.proc),
+            config: Arc::new(config),
+        })
+    }
+
+    /// What the node supports, as last asked.
+    #[must_use]
+    pub fn features(&self) -> NodeFeatures {
+        self.features.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks kernel and runtime again; whether the runtime answered.
+    pub async fn refresh_features(&self) -> bool {
+        let mut fresh = NodeFeatures::of_kernel(&self.config.proc, &self.config.sys);
+        let answered = fresh.ask_runtime(&self.runtime).await.is_ok();
+        if !answered {
+            // What it said before still holds; that it is away is said by the node's condition.
+            let known = self.features();
+            fresh = NodeFeatures {
+                kernel: fresh.kernel,
+                seccomp_actions: fresh.seccomp_actions,
+                app_armor: fresh.app_armor,
+                selinux: fresh.selinux,
+                ..known
+            };
+        }
+        *self.features.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        answered
+    }
+
+    /// Memory of the node, in bytes.
+    #[must_use]
+    pub const fn memory(&self) -> i64 {
+        self.memory
+    }
+}
+
+fn total_memory(proc: &std::path::Path) -> i64 {
+    let text = std::fs::read_to_string(proc.join("meminfo")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+    kilobytes.unwrap_or_default().saturating_mul(1024)
+}

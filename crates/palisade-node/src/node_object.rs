@@ -1,0 +1,141 @@
+//! The node object: what this node is and what it supports, for the scheduler, for people and for policies.
+//!
+//! Implements: `core/v1` Node as far as a kubelet fills it, and labels of our own for seccomp and AppArmor, so that a pod
+//! can ask for a node that can confine it (`nodeSelector`).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{cri::proto::RuntimeCondition, kernel::probe::NodeFeatures, node::Node, runner::status::seconds};
+
+/// Prefix of the labels that say what the node supports.
+pub const LABEL_PREFIX: &str = "node.palisade.dev/";
+
+/// The labels that say what a node supports.
+#[must_use]
+pub fn labels(features: &NodeFeatures, config_map_profiles: bool) -> BTreeMap<String, String> {
+    let runtime_confines = features.app_armor && features.runtime_disables_app_armor != Some(true);
+    let mut labels = BTreeMap::new();
+    let mut say = |name: &str, value: String| labels.insert(format!("{LABEL_PREFIX}{name}"), value);
+    say("seccomp", features.seccomp().to_string());
+    say("seccomp-configmaps", (config_map_profiles && features.seccomp()).to_string());
+    say("apparmor", runtime_confines.to_string());
+    say("selinux", features.selinux.to_string());
+    for action in &features.seccomp_actions {
+        // The kernel's words for actions are label-safe: lower case and underscores.
+        say(&format!("seccomp-action.{action}"), "true".to_owned());
+    }
+    labels
+}
+
+/// The node object.
+#[must_use]
+pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition], now: Timestamp) -> Value {
+    let features = node.features();
+    let config = &node.config;
+    let designs = matches!(config.compat.kubelet, palisade_model::compat::Kubelet::Designs);
+    let mut all = labels(&features, designs && config.compat.gates.seccomp_config_maps);
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    for (key, value) in [
+        ("kubernetes.io/hostname", config.node_name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+    ] {
+        all.insert(key.to_owned(), value.to_owned());
+    }
+    let holds = |kind: &str| conditions.iter().find(|condition| condition.r#type == kind);
+    let runtime_ready = answered && holds("RuntimeReady").is_none_or(|condition| condition.status);
+    let network_ready = holds("NetworkReady").is_none_or(|condition| condition.status);
+    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
+        json!({"type": kind, "status": if status { "True" } else { "False" }, "reason": reason, "message": message,
+            "lastHeartbeatTime": seconds(now), "lastTransitionTime": seconds(now)})
+    };
+    let ready = if runtime_ready {
+        condition("Ready", true, "KubeletReady", "the agent is posting ready status")
+    } else {
+        condition("Ready", false, "KubeletNotReady", "container runtime is down")
+    };
+    let network = if network_ready {
+        condition("NetworkUnavailable", false, "RuntimeNetworkReady", "the runtime's network is ready")
+    } else {
+        condition(
+            "NetworkUnavailable",
+            true,
+            "NoNetwork",
+            "the runtime has no network: pods need hostNetwork",
+        )
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let capacity =
+        json!({"cpu": cpus.to_string(), "memory": format!("{}Ki", node.memory() / 1024), "pods": "110"});
+    let version = match config.compat.kubelet {
+        palisade_model::compat::Kubelet::Designs => format!("v1.{}.0", palisade_model::compat::NEWEST_MINOR),
+        palisade_model::compat::Kubelet::Kubernetes(version) if version.patch == u16::MAX => {
+            format!("v1.{}.0", version.minor)
+        }
+        palisade_model::compat::Kubelet::Kubernetes(version) => version.to_string(),
+    };
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": config.node_name, "labels": all, "annotations": {
+            "node.palisade.dev/features": serde_json::to_string(&features).unwrap_or_default()}},
+        "status": {"capacity": capacity, "allocatable": capacity,
+            "conditions": [ready, network,
+                condition("MemoryPressure", false, "KubeletHasSufficientMemory", "enough memory available"),
+                condition("DiskPressure", false, "KubeletHasNoDiskPressure", "enough disk available"),
+                condition("PIDPressure", false, "KubeletHasSufficientPID", "enough process ids available")],
+            "addresses": [{"type": "InternalIP", "address": config.host_ip},
+                {"type": "Hostname", "address": config.node_name}],
+            "nodeInfo": {"kernelVersion": features.kernel, "osImage": os_image(), "operatingSystem": "linux",
+                "architecture": arch, "kubeletVersion": version, "kubeProxyVersion": "",
+                "containerRuntimeVersion": format!("{}://{}", features.runtime_name, features.runtime_version),
+                "machineID": "", "systemUUID": "", "bootID": ""}}})
+}
+
+/// The object without what changes at every heartbeat.
+#[must_use]
+pub fn without_times(node: &Value) -> Value {
+    let mut node = node.clone();
+    for condition in
+        node.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        if let Value::Object(fields) = condition {
+            fields.remove("lastHeartbeatTime");
+            fields.remove("lastTransitionTime");
+        }
+    }
+    node
+}
+
+fn os_image() -> String {
+    let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.map_or_else(|| "Linux".to_owned(), |name| name.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::labels;
+    use crate::kernel::probe::NodeFeatures;
+
+    #[test]
+    fn labels_say_what_can_be_enforced() {
+        let mut features =
+            NodeFeatures { seccomp_actions: vec!["log".into()], app_armor: true, ..Default::default() };
+        let found = |features: &NodeFeatures, key: &str| {
+            labels(features, true)[&format!("node.palisade.dev/{key}")].clone()
+        };
+        assert_eq!(found(&features, "seccomp"), "true");
+        assert_eq!(found(&features, "seccomp-action.log"), "true");
+        assert_eq!(found(&features, "apparmor"), "true");
+        features.runtime_disables_app_armor = Some(true);
+        assert_eq!(found(&features, "apparmor"), "false", "a runtime that does not apply it is no support");
+        features.seccomp_actions.clear();
+        assert_eq!(found(&features, "seccomp-configmaps"), "false");
+    }
+}

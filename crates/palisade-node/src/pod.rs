@@ -1,0 +1,479 @@
+//! The part of a pod that says what to run and how: commands, images, mounts, restarts.
+//!
+//! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::model`] gives its view. Field
+//! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
+
+use std::collections::BTreeMap;
+
+use palisade_model::pod_view::ContainerKind;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::{api::PodKey, profiles::sha256_hex};
+
+/// Why an object is not a pod that can be run.
+#[derive(Debug, Error)]
+pub enum PodError {
+    /// It does not read as a pod.
+    #[error("not a pod: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// It has no name.
+    #[error("the pod has no metadata.name")]
+    NameMissing,
+    /// A name that would lead out of the folder the node gives to it.
+    #[error("{0:?} is not a name")]
+    BadName(String),
+    /// It has nothing to run.
+    #[error("the pod has no containers")]
+    Empty,
+}
+
+/// A pod to be run.
+#[derive(Debug, Clone)]
+pub struct RunPod {
+    /// Which one.
+    pub key: PodKey,
+    /// Labels, annotations, deletion.
+    pub metadata: Metadata,
+    /// What to run.
+    pub spec: Spec,
+    /// The whole object.
+    pub object: Value,
+    text: String,
+}
+
+/// `metadata` of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct Metadata {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    pub uid: String,
+    #[serde(deserialize_with = "nullable")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "nullable")]
+    pub annotations: BTreeMap<String, String>,
+    pub deletion_timestamp: Option<String>,
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
+/// `spec` of a pod, without its security.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    pub init_containers: Vec<Container>,
+    #[serde(deserialize_with = "nullable")]
+    pub containers: Vec<Container>,
+    #[serde(deserialize_with = "nullable")]
+    pub ephemeral_containers: Vec<Container>,
+    #[serde(deserialize_with = "nullable")]
+    pub volumes: Vec<Value>,
+    #[serde(deserialize_with = "nullable")]
+    pub restart_policy: RestartPolicy,
+    pub termination_grace_period_seconds: Option<i64>,
+    pub active_deadline_seconds: Option<i64>,
+    #[serde(deserialize_with = "nullable")]
+    pub node_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub service_account_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub hostname: String,
+    #[serde(deserialize_with = "nullable")]
+    pub dns_policy: String,
+    pub dns_config: Option<DnsConfig>,
+    pub runtime_class_name: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub host_aliases: Vec<HostAlias>,
+}
+
+/// `spec.dnsConfig`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct DnsConfig {
+    #[serde(deserialize_with = "nullable")]
+    pub nameservers: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub searches: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub options: Vec<DnsOption>,
+}
+
+/// An entry of `spec.dnsConfig.options`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct DnsOption {
+    pub name: String,
+    pub value: Option<String>,
+}
+
+/// An entry of `spec.hostAliases`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct HostAlias {
+    pub ip: String,
+    #[serde(deserialize_with = "nullable")]
+    pub hostnames: Vec<String>,
+}
+
+/// When a container that stopped is started again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "the names are the API's own")]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// A container of any list.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct Container {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub image: String,
+    #[serde(deserialize_with = "nullable")]
+    pub image_pull_policy: String,
+    #[serde(deserialize_with = "nullable")]
+    pub command: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub args: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub working_dir: String,
+    #[serde(deserialize_with = "nullable")]
+    pub env: Vec<EnvVar>,
+    #[serde(deserialize_with = "nullable")]
+    pub env_from: Vec<EnvFrom>,
+    #[serde(deserialize_with = "nullable")]
+    pub volume_mounts: Vec<VolumeMount>,
+    #[serde(deserialize_with = "nullable")]
+    pub resources: Resources,
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<Port>,
+    pub restart_policy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub target_container_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub termination_message_path: String,
+    #[serde(deserialize_with = "nullable")]
+    pub termination_message_policy: String,
+    #[serde(deserialize_with = "nullable")]
+    pub stdin: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub stdin_once: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub tty: bool,
+}
+
+/// An entry of `env`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct EnvVar {
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub value: String,
+    pub value_from: Option<Value>,
+}
+
+/// An entry of `envFrom`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct EnvFrom {
+    #[serde(deserialize_with = "nullable")]
+    pub prefix: String,
+    pub config_map_ref: Option<ObjectRef>,
+    pub secret_ref: Option<ObjectRef>,
+}
+
+/// The name of another object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct ObjectRef {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub optional: bool,
+}
+
+/// An entry of `volumeMounts`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct VolumeMount {
+    pub name: String,
+    pub mount_path: String,
+    #[serde(deserialize_with = "nullable")]
+    pub read_only: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub sub_path: String,
+    #[serde(deserialize_with = "nullable")]
+    pub mount_propagation: String,
+}
+
+/// An entry of `ports`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct Port {
+    #[serde(deserialize_with = "nullable")]
+    pub container_port: i32,
+    #[serde(deserialize_with = "nullable")]
+    pub host_port: i32,
+    #[serde(deserialize_with = "nullable")]
+    pub protocol: String,
+    #[serde(rename = "hostIP", deserialize_with = "nullable")]
+    pub host_ip: String,
+}
+
+/// `resources` of a container; quantities are strings, or numbers that mean the same.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct Resources {
+    #[serde(deserialize_with = "nullable")]
+    pub limits: BTreeMap<String, Value>,
+    #[serde(deserialize_with = "nullable")]
+    pub requests: BTreeMap<String, Value>,
+}
+
+fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default, deserialize_with = "nullable")]
+    metadata: Metadata,
+    #[serde(default, deserialize_with = "nullable")]
+    spec: Spec,
+}
+
+impl RunPod {
+    /// Reads a pod. One without an identity gets one from its name, so that running it twice is the same pod.
+    pub fn from_object(mut object: Value) -> Result<Self, PodError> {
+        let Object { mut metadata, spec } = Object::deserialize(&object)?;
+        if metadata.name.is_empty() {
+            return Err(PodError::NameMissing);
+        }
+        if spec.containers.is_empty() {
+            return Err(PodError::Empty);
+        }
+        if metadata.namespace.is_empty() {
+            "default".clone_into(&mut metadata.namespace);
+        }
+        if metadata.uid.is_empty() {
+            let digest = sha256_hex(format!("{}/{}", metadata.namespace, metadata.name).as_bytes());
+            let part = |range: std::ops::Range<usize>| digest.get(range).unwrap_or_default();
+            metadata.uid =
+                format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32));
+        }
+        // Names become folders on the node; an API server has seen to this already, a file on disk has not.
+        let names = [&metadata.name, &metadata.namespace, &metadata.uid];
+        let lists = [&spec.init_containers, &spec.containers, &spec.ephemeral_containers];
+        let of_containers = lists.into_iter().flatten().map(|container| &container.name);
+        if let Some(bad) = names.into_iter().chain(of_containers).find(|name| !is_plain_name(name)) {
+            return Err(PodError::BadName(bad.clone()));
+        }
+        if let Some(Value::Object(fields)) = object.get_mut("metadata") {
+            fields.insert("namespace".to_owned(), metadata.namespace.clone().into());
+            fields.insert("uid".to_owned(), metadata.uid.clone().into());
+        }
+        let key = PodKey {
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+        };
+        let mut pod = Self { key, metadata, spec, object, text: String::new() };
+        pod.text = pod.object.to_string();
+        // The model's reading must succeed as well; everything after this relies on it.
+        pod.model()?;
+        Ok(pod)
+    }
+
+    /// The security reading of the pod.
+    pub fn model(&self) -> Result<palisade_model::pod::Pod<'_>, serde_json::Error> {
+        serde_json::from_str(&self.text)
+    }
+
+    /// Every container with its list: init, then app, then ephemeral ones.
+    pub fn containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
+        let kind = |kind: ContainerKind, list: &'_ [Container]| -> Vec<(ContainerKind, usize)> {
+            (0..list.len()).map(|index| (kind, index)).collect()
+        };
+        let spec = &self.spec;
+        kind(ContainerKind::Init, &spec.init_containers)
+            .into_iter()
+            .chain(kind(ContainerKind::App, &spec.containers))
+            .chain(kind(ContainerKind::Ephemeral, &spec.ephemeral_containers))
+            .filter_map(|(kind, index)| self.list(kind).get(index).map(|container| (kind, container)))
+    }
+
+    /// One of the lists.
+    #[must_use]
+    pub fn list(&self, kind: ContainerKind) -> &[Container] {
+        match kind {
+            ContainerKind::Init => &self.spec.init_containers,
+            ContainerKind::App => &self.spec.containers,
+            ContainerKind::Ephemeral => &self.spec.ephemeral_containers,
+        }
+    }
+
+    /// The container of that name.
+    #[must_use]
+    pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
+        self.containers().find(|(_, container)| container.name == name)
+    }
+
+    /// Whether somebody asked for the pod to be stopped.
+    #[must_use]
+    pub const fn is_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// How long its processes may take to stop.
+    #[must_use]
+    pub fn grace_period(&self) -> std::time::Duration {
+        let seconds = self
+            .metadata
+            .deletion_grace_period_seconds
+            .or(self.spec.termination_grace_period_seconds)
+            .unwrap_or(30);
+        std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    }
+
+    /// `status.phase` as the API has it; an agent that restarts does not start finished pods again.
+    #[must_use]
+    pub fn recorded_phase(&self) -> &str {
+        self.object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Distinguishes versions of a container that need a restart to take effect.
+    #[must_use]
+    pub fn container_hash(&self, kind: ContainerKind, name: &str) -> String {
+        let list = self.object.pointer(&format!("/spec/{}", kind.field())).and_then(Value::as_array);
+        let container = list.and_then(|list| {
+            list.iter().find(|container| container.get("name").and_then(Value::as_str) == Some(name))
+        });
+        let text = container.map(ToString::to_string).unwrap_or_default();
+        sha256_hex(text.as_bytes()).get(..8).unwrap_or_default().to_owned()
+    }
+}
+
+/// Whether a name is one path element, and one that leads nowhere else.
+fn is_plain_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    (1..=253).contains(&name.len()) && name.bytes().all(allowed) && !name.contains("..") && name != "."
+}
+
+impl Container {
+    /// Whether this init container is to run beside the others for the whole life of the pod.
+    #[must_use]
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// The image with a tag, as the kubelet asks for it.
+    #[must_use]
+    pub fn tagged_image(&self) -> String {
+        let name = self.image.rsplit('/').next().unwrap_or(&self.image);
+        if name.contains(':') || name.contains('@') {
+            self.image.clone()
+        } else {
+            format!("{}:latest", self.image)
+        }
+    }
+
+    /// The pull policy, with the API server's default.
+    #[must_use]
+    pub fn pull_policy(&self) -> &str {
+        match self.image_pull_policy.as_str() {
+            "" if self.tagged_image().ends_with(":latest") => "Always",
+            "" => "IfNotPresent",
+            policy => policy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(object: Value) -> Result<RunPod, PodError> {
+        RunPod::from_object(object)
+    }
+
+    #[test]
+    fn reads_what_is_there_and_defaults_the_rest() {
+        let read = pod(json!({"metadata": {"name": "p", "labels": null}, "spec": {"restartPolicy": null,
+            "initContainers": null, "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap();
+        assert_eq!(read.key.namespace, "default");
+        assert_eq!(read.key.uid.len(), 36);
+        assert_eq!(read.spec.restart_policy, RestartPolicy::Always);
+        assert_eq!(read.grace_period().as_secs(), 30);
+        assert_eq!(read.object.pointer("/metadata/uid").unwrap(), &json!(read.key.uid));
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_run() {
+        for (object, expected) in [
+            (json!({"spec": {"containers": [{"name": "c"}]}}), "the pod has no metadata.name"),
+            (json!({"metadata": {"name": "p"}, "spec": {}}), "the pod has no containers"),
+            (json!({"metadata": {"name": "p"}, "spec": {"containers": 1}}), "not a pod: "),
+            (json!([]), "the pod has no metadata.name"),
+            (json!("x"), "not a pod: "),
+            (
+                json!({"metadata": {"name": "../p"}, "spec": {"containers": [{"name": "c"}]}}),
+                "\"../p\" is not a name",
+            ),
+            (
+                json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a/b"}]}}),
+                "\"a/b\" is not a name",
+            ),
+            (
+                json!({"metadata": {"name": "p", "uid": ".."}, "spec": {"containers": [{"name": "c"}]}}),
+                "\"..\" is not a name",
+            ),
+        ] {
+            let error = pod(object.clone()).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{object}: {error}");
+        }
+    }
+
+    #[test]
+    fn images_get_a_tag_and_a_policy() {
+        for (image, policy, tagged, expected) in [
+            ("a", "", "a:latest", "Always"),
+            ("r:5000/a", "", "r:5000/a:latest", "Always"),
+            ("a:1", "", "a:1", "IfNotPresent"),
+            ("a@sha256:0", "", "a@sha256:0", "IfNotPresent"),
+            ("a:latest", "Never", "a:latest", "Never"),
+        ] {
+            let container =
+                Container { image: image.into(), image_pull_policy: policy.into(), ..Container::default() };
+            assert_eq!(container.tagged_image(), tagged, "{image}");
+            assert_eq!(container.pull_policy(), expected, "{image}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Seccomp profiles on their way to the runtime.
+//!
+//! Implements: "LocalhostProfile" and "Seccomp root path configuration" of the seccomp design, and the ConfigMap profile
+//! design: existence, key, JSON, hash, and delivery without a file on disk. What a profile means is the runtime's to say.
+
+pub mod document;
+pub mod localhost;
+
+use palisade_model::{compat::Kubelet, profile::ProfileRef};
+use thiserror::Error;
+
+pub use document::{DocumentError, MAX_PROFILE_BYTES, check_document, sha256_hex};
+
+use crate::{
+    api::{ApiError, PodSource},
+    kernel::memfd::SealedFile,
+};
+
+/// Why a container gets no profile and so is not created.
+#[derive(Debug, Error)]
+pub enum ProfileError {
+    /// The API server could not be asked.
+    #[error("cannot read ConfigMap {namespace}/{name} for seccomp profile {key}: {source}")]
+    Api {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+        /// What went wrong.
+        source: ApiError,
+    },
+    /// There is no such ConfigMap in the pod's namespace.
+    #[error(
+        "configmap {name:?} not found in namespace {namespace:?}: it holds seccomp profile configmap/{name}/{key}"
+    )]
+    ConfigMapMissing {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The ConfigMap has no such key.
+    #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
+    KeyMissing {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The key is there, but not as text.
+    #[error(
+        "key {key} of ConfigMap {namespace}/{name} is in binaryData: a seccomp profile is text and belongs in data"
+    )]
+    KeyBinary {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The document is not one a runtime should be bothered with.
+    #[error("seccomp profile {profile} {source}")]
+    Document {
+        /// The reference.
+        profile: String,
+        /// What is wrong.
+        source: DocumentError,
+    },
+    /// The path leaves the seccomp folder.
+    #[error("seccomp profile {path:?} leaves the profile directory")]
+    Escapes {
+        /// The path as given.
+        path: String,
+    },
+    /// The file cannot be used; the text is the runtime's, so that both ways of failing read the same.
+    #[error("cannot load seccomp profile {path:?}: {reason}")]
+    Unreadable {
+        /// The whole path.
+        path: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// No memory file could be made.
+    #[error("cannot keep seccomp profile {profile} in memory: {source}")]
+    Memory {
+        /// The reference.
+        profile: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ProfileError {
+    /// Whether the fault is in what the pod refers to, rather than in asking for it.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Api { .. } | Self::Memory { .. })
+    }
+}
+
+/// A profile the runtime can open until this value is dropped.
+#[derive(Debug)]
+pub struct Delivery {
+    /// What the runtime is told.
+    pub path: String,
+    /// What people call it.
+    pub shown: String,
+    /// SHA-256 of what is applied, where the node itself read it.
+    pub hash: Option<String>,
+    sealed: Option<SealedFile>,
+}
+
+impl Delivery {
+    /// A runtime's message in which the profile has the name its user knows.
+    #[must_use]
+    pub fn in_user_words(&self, message: &str) -> String {
+        if self.sealed.is_some() { message.replace(&self.path, &self.shown) } else { message.to_owned() }
+    }
+
+    /// The memory file, if the profile is in one.
+    #[must_use]
+    pub const fn sealed(&self) -> Option<&SealedFile> {
+        self.sealed.as_ref()
+    }
+}
+
+/// Fetches the profile a container refers to, checks it, and makes it available to the runtime. Types that name no
+/// document need none.
+///
+/// The designs hand over a sealed copy of what was checked, so that nothing can be put in its place between the check
+/// and the runtime's reading; a release hands over the path, unlooked at, as the kubelet does.
+pub async fn deliver(
+    profile: &ProfileRef<'_>,
+    namespace: &str,
+    folder: &localhost::ProfileFolder,
+    source: &dyn PodSource,
+    kubelet: Kubelet,
+) -> Result<Option<Delivery>, ProfileError> {
+    match profile {
+        ProfileRef::Unconfined | ProfileRef::RuntimeDefault => Ok(None),
+        ProfileRef::Localhost(path) => {
+            let shown = folder.joined(path);
+            if kubelet != Kubelet::Designs {
+                return Ok(Some(Delivery { path: shown.clone(), shown, hash: None, sealed: None }));
+            }
+            let content = folder.read(path)?;
+            sealed(shown.clone(), &content, &shown).map(Some)
+        }
+        ProfileRef::ConfigMap { name, key } => {
+            let content = config_map_profile(namespace, name, key, source).await?;
+            let shown = format!("configmap/{name}/{key}");
+            check_document(&content)
+                .map_err(|source| ProfileError::Document { profile: shown.clone(), source })?;
+            sealed(shown.clone(), content.as_bytes(), &shown).map(Some)
+        }
+    }
+}
+
+/// The text of a profile in a ConfigMap of the pod's namespace.
+pub async fn config_map_profile(
+    namespace: &str,
+    name: &str,
+    key: &str,
+    source: &dyn PodSource,
+) -> Result<String, ProfileError> {
+    let (ns, map, at) = (namespace.to_owned(), name.to_owned(), key.to_owned());
+    let found = source.config_map(namespace, name).await;
+    let found = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => return Err(ProfileError::ConfigMapMissing { namespace: ns, name: map, key: at }),
+        Err(source) => return Err(ProfileError::Api { namespace: ns, name: map, key: at, source }),
+    };
+    match found.data.get(key) {
+        Some(text) => Ok(text.clone()),
+        None if found.binary_data.contains_key(key) => {
+            Err(ProfileError::KeyBinary { namespace: ns, name: map, key: at })
+        }
+        None => Err(ProfileError::KeyMissing { namespace: ns, name: map, key: at }),
+    }
+}
+
+fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
+    let file = SealedFile::new("seccomp-profile", content)
+        .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
+    Ok(Delivery { path: file.path(), shown, hash: Some(sha256_hex(content)), sealed: Some(file) })
+}

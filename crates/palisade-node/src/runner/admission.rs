@@ -1,0 +1,219 @@
+//! Whether a pod may run on this node at all.
+//!
+//! Implements: the kubelet's AppArmor admission (AppArmor design, failure table, row 6: Blocked; v1.31 and later: Failed),
+//! its checks of `spec.os` and `supplementalGroupsPolicy`. This is not policy: it asks what the node can do, never what is
+//! allowed.
+
+use palisade_model::{
+    compat::{Compat, Kubelet},
+    node::resolve_app_armor,
+    pod::Pod,
+    pod_view::PodView,
+    profile::{ProfileRef, apparmor, kind},
+    security_context::ProfileField,
+};
+
+use super::status::Rejection;
+use crate::kernel::{apparmor::AppArmor, probe::NodeFeatures};
+
+/// Why the pod cannot run here; `None` if it can.
+#[must_use]
+pub(super) fn rejection(
+    pod: &Pod<'_>,
+    compat: &Compat,
+    features: &NodeFeatures,
+    app_armor: &AppArmor,
+) -> Option<Rejection> {
+    let minor = compat.kubelet.minor();
+    if minor >= 25 && pod.spec.os.as_ref().is_some_and(|os| !os.name.is_empty() && os.name != "linux") {
+        return Some(hard("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
+    }
+    let strict = pod
+        .spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.supplemental_groups_policy.as_deref())
+        .is_some_and(|policy| policy == "Strict");
+    if minor >= 33 && strict && !features.supplemental_groups_policy {
+        return Some(hard(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ));
+    }
+    let error = app_armor_error(pod, compat, app_armor)?;
+    let message = format!("Cannot enforce AppArmor: {error}");
+    // The design blocks such a pod until the host can; releases gave that up with v1.31.
+    let soft = compat.kubelet == Kubelet::Designs || minor <= 30;
+    Some(if soft {
+        Rejection { reason: "AppArmor".to_owned(), message, soft }
+    } else {
+        hard("AppArmor", &message)
+    })
+}
+
+fn hard(reason: &str, message: &str) -> Rejection {
+    Rejection { reason: reason.to_owned(), message: format!("Pod was rejected: {message}"), soft: false }
+}
+
+fn app_armor_error(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<String> {
+    let view = PodView::of_pod(pod);
+    if !needs_app_armor(&view, compat) {
+        return None;
+    }
+    let minor = compat.kubelet.minor();
+    let gated = compat.kubelet == Kubelet::Designs || minor <= 30;
+    if gated && !compat.gates.app_armor {
+        return Some("AppArmor disabled by feature-gate".to_owned());
+    }
+    if !app_armor.is_enabled() {
+        return Some("AppArmor is not enabled on the host".to_owned());
+    }
+    for container in view.containers() {
+        let annotation = view.metadata().annotations.get(&apparmor::annotation(container.name()));
+        if minor <= 29 {
+            let Some(value) = annotation else { continue };
+            if !apparmor::is_valid_annotation(value) {
+                return Some(format!("invalid AppArmor profile name: {value:?}"));
+            }
+            if value == "localhost/" && minor >= 24 {
+                return Some(format!("invalid empty AppArmor profile name: {value:?}"));
+            }
+        }
+        match resolve_app_armor(&view, &container, compat).profile {
+            Some(Ok(ProfileRef::Localhost(name)))
+                if minor <= 23 && app_armor.is_loaded(&name) == Some(false) =>
+            {
+                return Some(format!("profile {name:?} is not loaded"));
+            }
+            Some(Err(_)) if minor >= 30 => {
+                let field = container
+                    .security_context()
+                    .and_then(|context| context.app_armor_profile.as_ref())
+                    .or_else(|| {
+                        view.security_context().and_then(|context| context.app_armor_profile.as_ref())
+                    });
+                if let Some(field) = field.filter(|field| field.kind.as_str() == kind::LOCALHOST) {
+                    return Some(empty_name(field));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn empty_name(field: &ProfileField<'_>) -> String {
+    let name = if field.localhost_profile.is_some() { "*" } else { "nil" };
+    format!(
+        "invalid empty AppArmor profile name: \"&AppArmorProfile{{Type:Localhost,LocalhostProfile:{name},}}\""
+    )
+}
+
+/// Whether the pod asks for AppArmor: a field other than `Unconfined`, or the first annotation met.
+fn needs_app_armor(view: &PodView<'_, '_>, compat: &Compat) -> bool {
+    let asks = |field: &ProfileField<'_>| field.kind.as_str() != kind::UNCONFINED;
+    if compat.kubelet.minor() >= 30 {
+        let of_pod = view.security_context().and_then(|context| context.app_armor_profile.as_ref());
+        let of_containers = view
+            .containers()
+            .filter_map(|container| container.security_context()?.app_armor_profile.as_ref());
+        if of_pod.into_iter().chain(of_containers).any(asks) {
+            return true;
+        }
+    }
+    view.metadata()
+        .annotations
+        .with_prefix(apparmor::ANNOTATION_PREFIX)
+        .next()
+        .is_some_and(|(_, _, value)| value != "unconfined")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use palisade_model::compat::Compat;
+
+    use super::*;
+
+    fn said(pod: &str, compat: &Compat, app_armor: &AppArmor) -> Option<(String, bool)> {
+        let pod: Pod<'_> = serde_json::from_str(pod).unwrap();
+        rejection(&pod, compat, &NodeFeatures::default(), app_armor).map(|found| (found.message, found.soft))
+    }
+
+    #[test]
+    fn a_host_without_app_armor_blocks_or_fails_by_release() {
+        let temp = tempfile::tempdir().unwrap();
+        let host = AppArmor::below(temp.path());
+        let field = |kind: &str| {
+            format!(
+                r#"{{"spec":{{"containers":[{{"name":"c","securityContext":{{"appArmorProfile":{{"type":"{kind}","localhostProfile":"x"}}}}}}]}}}}"#
+            )
+        };
+        let blocked = Some(("Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(), true));
+        let failed = Some((
+            "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned(),
+            false,
+        ));
+        for (case, pod, compat, expected) in [
+            ("designs", field("RuntimeDefault"), Compat::designs(), &blocked),
+            ("v1.30", field("Localhost"), Compat::kubernetes(30), &blocked),
+            ("v1.31", field("Localhost"), Compat::kubernetes(31), &failed),
+            ("v1.37", field("RuntimeDefault"), Compat::kubernetes(37), &failed),
+            ("unconfined needs nothing", field("Unconfined"), Compat::kubernetes(31), &None),
+            ("v1.29 has no fields", field("RuntimeDefault"), Compat::kubernetes(29), &None),
+            (
+                "annotation",
+                r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/c":"runtime/default"}},"spec":{"containers":[{"name":"c"}]}}"#.to_owned(),
+                Compat::kubernetes(29),
+                &blocked,
+            ),
+        ] {
+            assert_eq!(&said(&pod, &compat, &host), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_host_with_app_armor_looks_closer() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::create_dir_all(temp.path().join("kernel/security/apparmor")).unwrap();
+        fs::create_dir_all(temp.path().join("module/apparmor/parameters")).unwrap();
+        fs::write(temp.path().join("module/apparmor/parameters/enabled"), "Y\n").unwrap();
+        fs::write(temp.path().join("kernel/security/apparmor/profiles"), "known (enforce)\n").unwrap();
+        let host = AppArmor::below(temp.path());
+        let annotated = |value: &str| {
+            format!(
+                r#"{{"metadata":{{"annotations":{{"container.apparmor.security.beta.kubernetes.io/c":"{value}"}}}},"spec":{{"containers":[{{"name":"c"}}]}}}}"#
+            )
+        };
+        let prefix = "Cannot enforce AppArmor: ";
+        for (value, minor, expected) in [
+            ("localhost/known", 23, None),
+            ("localhost/absent", 23, Some("profile \"absent\" is not loaded")),
+            ("localhost/absent", 24, None),
+            ("localhost/", 24, Some("invalid empty AppArmor profile name: \"localhost/\"")),
+            ("nonsense", 24, Some("invalid AppArmor profile name: \"nonsense\"")),
+        ] {
+            let found =
+                said(&annotated(value), &Compat::kubernetes(minor), &host).map(|(message, _)| message);
+            assert_eq!(found, expected.map(|text| format!("{prefix}{text}")), "{value} on v1.{minor}");
+        }
+        let mut gated = Compat::designs();
+        gated.gates.app_armor = false;
+        let found = said(&annotated("runtime/default"), &gated, &host).unwrap();
+        assert_eq!(found.0, "Cannot enforce AppArmor: AppArmor disabled by feature-gate");
+    }
+
+    #[test]
+    fn other_reasons_to_refuse() {
+        let host = AppArmor::below("/nonexistent");
+        let windows = r#"{"spec":{"os":{"name":"windows"},"containers":[{"name":"c"}]}}"#;
+        assert_eq!(
+            said(windows, &Compat::designs(), &host).unwrap().0,
+            "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"
+        );
+        let strict = r#"{"spec":{"securityContext":{"supplementalGroupsPolicy":"Strict"},"containers":[{"name":"c"}]}}"#;
+        assert!(said(strict, &Compat::designs(), &host).is_some());
+        assert!(said(strict, &Compat::kubernetes(32), &host).is_none());
+    }
+}

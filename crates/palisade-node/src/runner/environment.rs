@@ -1,0 +1,296 @@
+//! The environment of a container.
+//!
+//! Implements: `env`, `envFrom`, `valueFrom` and `$(NAME)` references of the Kubernetes API
+//! (`pkg/kubelet/kubelet_pods.go`, `third_party/forked/golang/expansion`).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    api::PodSource,
+    pod::{Container, RunPod},
+};
+
+/// What field references can ask for besides the pod itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The node's name.
+    pub node_name: &'a str,
+    /// The node's address.
+    pub host_ip: &'a str,
+    /// The pod's addresses.
+    pub pod_ips: &'a [String],
+}
+
+/// The variables of a container, in order; the error is what the container waits for.
+pub async fn environment(
+    pod: &RunPod,
+    container: &Container,
+    source: &dyn PodSource,
+    around: &Surroundings<'_>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut order: Vec<String> = Vec::new();
+    let mut set = |known: &mut BTreeMap<String, String>, name: String, value: String| {
+        if !known.contains_key(&name) {
+            order.push(name.clone());
+        }
+        known.insert(name, value);
+    };
+    let namespace = &pod.key.namespace;
+    for from in &container.env_from {
+        if let Some(reference) = &from.config_map_ref {
+            match source.config_map(namespace, &reference.name).await.map_err(|error| error.to_string())? {
+                Some(map) => {
+                    for (key, value) in map.data {
+                        set(&mut known, format!("{}{key}", from.prefix), value);
+                    }
+                }
+                None if reference.optional => {}
+                None => return Err(format!("configmap {:?} not found", reference.name)),
+            }
+        }
+        if let Some(reference) = &from.secret_ref {
+            match source.secret(namespace, &reference.name).await.map_err(|error| error.to_string())? {
+                Some(secret) => {
+                    for (key, value) in secret.data {
+                        let text = String::from_utf8_lossy(&value).into_owned();
+                        set(&mut known, format!("{}{key}", from.prefix), text);
+                    }
+                }
+                None if reference.optional => {}
+                None => return Err(format!("secret {:?} not found", reference.name)),
+            }
+        }
+    }
+    for variable in &container.env {
+        let value = match &variable.value_from {
+            None => Some(expand(&variable.value, &known)),
+            Some(from) => value_from(pod, container, from, source, around).await?,
+        };
+        if let Some(value) = value {
+            set(&mut known, variable.name.clone(), value);
+        }
+    }
+    Ok(order
+        .into_iter()
+        .filter_map(|name| known.get(&name).map(|value| (name.clone(), value.clone())))
+        .collect())
+}
+
+async fn value_from(
+    pod: &RunPod,
+    container: &Container,
+    from: &Value,
+    source: &dyn PodSource,
+    around: &Surroundings<'_>,
+) -> Result<Option<String>, String> {
+    let text = |path: &str| from.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let optional =
+        |kind: &str| from.pointer(&format!("/{kind}/optional")).and_then(Value::as_bool) == Some(true);
+    let namespace = &pod.key.namespace;
+    if from.get("fieldRef").is_some() {
+        let path = text("/fieldRef/fieldPath");
+        return field(pod, path, around).map(Some).ok_or_else(|| format!("unsupported fieldPath: {path}"));
+    }
+    if from.get("resourceFieldRef").is_some() {
+        let resource = text("/resourceFieldRef/resource");
+        let name = text("/resourceFieldRef/containerName");
+        let of = if name.is_empty() { Some(container) } else { pod.container(name).map(|(_, found)| found) };
+        let value = of.and_then(|of| resource_field(of, resource, text("/resourceFieldRef/divisor")));
+        return value.map(Some).ok_or_else(|| format!("unsupported container resource : {resource}"));
+    }
+    if from.get("configMapKeyRef").is_some() {
+        let (name, key) = (text("/configMapKeyRef/name"), text("/configMapKeyRef/key"));
+        let found = source.config_map(namespace, name).await.map_err(|error| error.to_string())?;
+        return match found.as_ref().map(|map| map.data.get(key)) {
+            Some(Some(value)) => Ok(Some(value.clone())),
+            _ if optional("configMapKeyRef") => Ok(None),
+            None => Err(format!("configmap {name:?} not found")),
+            Some(None) => Err(format!("couldn't find key {key} in ConfigMap {namespace}/{name}")),
+        };
+    }
+    if from.get("secretKeyRef").is_some() {
+        let (name, key) = (text("/secretKeyRef/name"), text("/secretKeyRef/key"));
+        let found = source.secret(namespace, name).await.map_err(|error| error.to_string())?;
+        return match found.as_ref().map(|secret| secret.data.get(key)) {
+            Some(Some(value)) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
+            _ if optional("secretKeyRef") => Ok(None),
+            None => Err(format!("secret {name:?} not found")),
+            Some(None) => Err(format!("couldn't find key {key} in Secret {namespace}/{name}")),
+        };
+    }
+    Ok(None)
+}
+
+/// The value of a field path of the downward API.
+#[must_use]
+pub fn field(pod: &RunPod, path: &str, around: &Surroundings<'_>) -> Option<String> {
+    let subscript = |prefix: &str| path.strip_prefix(prefix)?.strip_suffix("']");
+    if let Some(key) = subscript("metadata.labels['") {
+        return Some(pod.metadata.labels.get(key).cloned().unwrap_or_default());
+    }
+    if let Some(key) = subscript("metadata.annotations['") {
+        return Some(pod.metadata.annotations.get(key).cloned().unwrap_or_default());
+    }
+    let lines = |map: &BTreeMap<String, String>| {
+        map.iter().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>().join("\n")
+    };
+    Some(match path {
+        "metadata.name" => pod.key.name.clone(),
+        "metadata.namespace" => pod.key.namespace.clone(),
+        "metadata.uid" => pod.key.uid.clone(),
+        "metadata.labels" => lines(&pod.metadata.labels),
+        "metadata.annotations" => lines(&pod.metadata.annotations),
+        "spec.nodeName" => around.node_name.to_owned(),
+        "spec.serviceAccountName" => pod.spec.service_account_name.clone(),
+        "status.hostIP" | "status.hostIPs" => around.host_ip.to_owned(),
+        "status.podIP" => around.pod_ips.first().cloned().unwrap_or_default(),
+        "status.podIPs" => around.pod_ips.join(","),
+        _ => return None,
+    })
+}
+
+/// A limit or request, in units of the divisor, rounded up.
+#[must_use]
+pub fn resource_field(container: &Container, resource: &str, divisor: &str) -> Option<String> {
+    let (list, name) = resource.split_once('.')?;
+    let map = match list {
+        "limits" => &container.resources.limits,
+        "requests" => &container.resources.requests,
+        _ => return None,
+    };
+    let milli = |value: &Value| super::resources::milli(value);
+    let amount = map.get(name).and_then(milli).unwrap_or_default();
+    let unit = match divisor {
+        "" | "0" => 1000,
+        text => milli(&Value::String(text.to_owned())).filter(|&unit| unit > 0)?,
+    };
+    Some((amount.saturating_add(unit - 1) / unit).to_string())
+}
+
+/// Replaces `$(NAME)` by what is known and `$$` by `$`; what is not known stays as it is.
+#[must_use]
+pub fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        let after = after.get(1..).unwrap_or_default();
+        if let Some(tail) = after.strip_prefix('$') {
+            out.push('$');
+            rest = tail;
+        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+            if let Some(value) = known.get(name) {
+                out.push_str(value);
+            } else {
+                out.push_str("$(");
+                out.push_str(name);
+                out.push(')');
+            }
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{ConfigMap, Secret, local::LocalSource};
+
+    #[test]
+    fn references_are_replaced_where_known() {
+        let known = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+        for (text, expected) in [
+            ("$(A)", "1"),
+            ("x$(A)y$(A)", "x1y1"),
+            ("$$(A)", "$(A)"),
+            ("$(B)", "$(B)"),
+            ("$", "$"),
+            ("$(A", "$(A"),
+            ("$A", "$A"),
+            ("ä$(A)ö", "ä1ö"),
+        ] {
+            assert_eq!(expand(text, &known), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_source_of_a_value() {
+        let source = LocalSource::default();
+        let map = ConfigMap { data: BTreeMap::from([("k".into(), "v".into())]), ..ConfigMap::default() };
+        source.put_config_map("default", "m", map);
+        source.put_secret("default", "s", Secret { data: BTreeMap::from([("p".into(), b"q".to_vec())]) });
+        let with = |env: Value, from: Value| {
+            RunPod::from_object(
+                json!({"metadata": {"name": "web", "labels": {"a": "b"}}, "spec": {"containers":
+                [{"name": "c", "image": "i", "env": env, "envFrom": from,
+                  "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}]}}),
+            )
+            .unwrap()
+        };
+        let around = Surroundings { node_name: "n", host_ip: "1.2.3.4", pod_ips: &["5.6.7.8".to_owned()] };
+        for (case, env, from, expected) in [
+            (
+                "plain and reference",
+                json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}]),
+                json!([]),
+                Ok("A=1 B=12"),
+            ),
+            ("from a map", json!([]), json!([{"prefix": "X_", "configMapRef": {"name": "m"}}]), Ok("X_k=v")),
+            (
+                "missing map",
+                json!([]),
+                json!([{"configMapRef": {"name": "no"}}]),
+                Err("configmap \"no\" not found"),
+            ),
+            ("optional map", json!([]), json!([{"configMapRef": {"name": "no", "optional": true}}]), Ok("")),
+            (
+                "secret key",
+                json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}}]),
+                json!([]),
+                Ok("A=q"),
+            ),
+            (
+                "missing key",
+                json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "no"}}}]),
+                json!([]),
+                Err("couldn't find key no in ConfigMap default/m"),
+            ),
+            (
+                "field",
+                json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]),
+                json!([]),
+                Ok("A=b B=5.6.7.8"),
+            ),
+            (
+                "unknown field",
+                json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]),
+                json!([]),
+                Err("unsupported fieldPath: spec.x"),
+            ),
+            (
+                "resources",
+                json!([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}, {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}}]),
+                json!([]),
+                Ok("A=2 B=1024"),
+            ),
+        ] {
+            let pod = with(env, from);
+            let found = environment(&pod, &pod.spec.containers[0], &source, &around).await;
+            let found = found.map(|list| {
+                list.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+            });
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{case}");
+        }
+    }
+}

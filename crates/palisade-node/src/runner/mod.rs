@@ -1,0 +1,14 @@
+//! Running pods: from what the runtime has, through a plan, to what is told.
+
+mod admission;
+pub mod backoff;
+pub mod config;
+mod ending;
+pub mod environment;
+mod images;
+pub mod observed;
+pub mod plan;
+pub mod resources;
+mod start;
+pub mod status;
+pub mod worker;

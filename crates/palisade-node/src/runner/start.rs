@@ -1,0 +1,286 @@
+//! Starting one container: image, profile, environment, creation, start; and what is said when a step fails.
+//!
+//! Implements: the kubelet's `startContainer` with its waiting reasons and events, and the failure tables of the seccomp
+//! and AppArmor designs (rows 3 and 4, and row 3).
+
+use std::{collections::BTreeMap, fs};
+
+use jiff::Timestamp;
+use palisade_model::{
+    compat::Kubelet,
+    effective::{EffectiveContext, effective_context},
+    node::{ImageUser, non_root_violation},
+    pod_view::{ContainerKind, PodView},
+    profile::ProfileRef,
+};
+
+use super::{
+    config::{ContainerParts, PodPaths, container_config},
+    environment::{Surroundings, environment},
+    images,
+    observed::Observed,
+    plan::{Failure, Reason, Retry},
+};
+use crate::{
+    cri::{
+        proto::{Image, PodSandboxConfig},
+        translate::{Circumstances, container_context},
+    },
+    events::EventType,
+    node::Node,
+    pod::{Container, RunPod},
+    profiles::deliver,
+    volumes::HostVolume,
+};
+
+/// Where a container is to be started.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) sandbox: &'a str,
+    pub(super) sandbox_config: &'a PodSandboxConfig,
+    pub(super) volumes: &'a BTreeMap<String, HostVolume>,
+    pub(super) paths: &'a PodPaths,
+    pub(super) observed: &'a Observed,
+    pub(super) pod_ips: &'a [String],
+}
+
+/// How a start ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Runs, under this id of the runtime.
+    Started(String),
+    /// Never came to be.
+    NotCreated(Failure),
+    /// Is there, and could not be started; the runtime has a record of it.
+    NotStarted(Reason),
+}
+
+/// The field path of a container in events.
+pub(super) fn field_path(kind: ContainerKind, name: &str) -> String {
+    format!("spec.{}{{{name}}}", kind.field())
+}
+
+pub(super) async fn start(
+    node: &Node,
+    pod: &RunPod,
+    kind: ContainerKind,
+    container: &Container,
+    restart_count: u32,
+    place: &Place<'_>,
+    images: &mut images::Images,
+) -> Outcome {
+    let path = field_path(kind, &container.name);
+    let say = |kind: EventType, reason: &str, message: &str| {
+        node.recorder.say(&pod.key, &path, kind, reason, message);
+    };
+    let not_created = |reason: &str, message: String, retry: Retry| {
+        Outcome::NotCreated(Failure {
+            reason: Reason { reason: reason.to_owned(), message },
+            at: Timestamp::now(),
+            retry,
+        })
+    };
+    let image = match images.ensure(node, pod, &path, container, place.sandbox_config).await {
+        Ok(image) => image,
+        Err(reason) => return not_created(&reason.reason, reason.message, Retry::Flat),
+    };
+    let prepared = prepare(node, pod, kind, container, restart_count, place, &image).await;
+    let (config, delivery) = match prepared {
+        Ok(prepared) => prepared,
+        Err(refused) => {
+            say(EventType::Warning, "Failed", &format!("Error: {}", refused.message));
+            return not_created(refused.reason, refused.message, refused.retry);
+        }
+    };
+
+    let in_user_words = |message: &str| match &delivery {
+        Some(delivery) => delivery.in_user_words(message),
+        None => message.to_owned(),
+    };
+    let created = node.runtime.create_container(place.sandbox, config, place.sandbox_config.clone()).await;
+    let id = match created {
+        Ok(id) => id,
+        Err(error) => {
+            let message = in_user_words(&error.message);
+            say(EventType::Warning, "Failed", &format!("Error: {message}"));
+            let profile_is_to_blame = message.contains("seccomp") || message.contains("apparmor");
+            let retry = profile_retry(node.config.compat.kubelet, profile_is_to_blame);
+            return not_created("CreateContainerError", message, retry);
+        }
+    };
+    // The runtime has read the profile; nobody needs the memory file any more.
+    drop(delivery);
+    let minor = node.config.compat.kubelet.minor();
+    say(EventType::Normal, "Created", &created_text(minor, &container.name));
+    if let Err(error) = node.runtime.start_container(&id).await {
+        // Events name the container, for the id means nothing to anybody.
+        say(EventType::Warning, "Failed", &format!("Error: {}", error.message.replace(&id, &container.name)));
+        return Outcome::NotStarted(Reason {
+            reason: "RunContainerError".to_owned(),
+            message: error.message,
+        });
+    }
+    say(EventType::Normal, "Started", &started_text(minor, &container.name));
+    Outcome::Started(id)
+}
+
+fn created_text(minor: u16, container: &str) -> String {
+    match minor {
+        ..=31 => format!("Created container {container}"),
+        32..=34 => format!("Created container: {container}"),
+        _ => "Container created".to_owned(),
+    }
+}
+
+fn started_text(minor: u16, container: &str) -> String {
+    if minor <= 34 { format!("Started container {container}") } else { "Container started".to_owned() }
+}
+
+/// The designs retry by restart policy what fails for its profile; kubelets retry everything, flatly.
+const fn profile_retry(kubelet: Kubelet, profile_is_to_blame: bool) -> Retry {
+    if profile_is_to_blame && matches!(kubelet, Kubelet::Designs) {
+        Retry::ByRestartPolicy
+    } else {
+        Retry::Flat
+    }
+}
+
+struct Refused {
+    reason: &'static str,
+    message: String,
+    retry: Retry,
+}
+
+impl Refused {
+    fn config(message: &impl ToString) -> Self {
+        Self { reason: "CreateContainerConfigError", message: message.to_string(), retry: Retry::Flat }
+    }
+}
+
+async fn prepare(
+    node: &Node,
+    pod: &RunPod,
+    kind: ContainerKind,
+    container: &Container,
+    restart_count: u32,
+    place: &Place<'_>,
+    image: &Image,
+) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
+    let compat = &node.config.compat;
+    let kubelet = compat.kubelet;
+    let model = pod.model().map_err(|error| Refused::config(&error))?;
+    let view = PodView::of_pod(&model);
+    let reference = view
+        .container(&container.name)
+        .ok_or_else(|| Refused::config(&format!("container {:?} is not in the pod", container.name)))?;
+    let context = effective_context(&view, &reference, compat);
+    let image_user = image_user(image);
+
+    // In the kubelet's order: environment, user, profiles.
+    let around = Surroundings {
+        node_name: &node.config.node_name,
+        host_ip: &node.config.host_ip,
+        pod_ips: place.pod_ips,
+    };
+    let variables = environment(pod, container, node.source.as_ref(), &around)
+        .await
+        .map_err(|error| Refused::config(&error))?;
+    let violation = non_root_violation(
+        context.run_as_non_root.value == Some(true),
+        context.run_as_user.value,
+        &image_user,
+        &pod.key.to_string(),
+        &container.name,
+        kubelet,
+    );
+    if let Some(text) = violation {
+        return Err(Refused::config(&text));
+    }
+    let by_policy = profile_retry(kubelet, true);
+    let resolved = context.seccomp.profile.clone().map_err(|error| Refused::config(&error))?;
+    let folder = node.config.profile_folder();
+    let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet)
+        .await
+        .map_err(|error| Refused {
+            // A file that cannot be loaded is what the runtime would refuse; anything else, what the node does.
+            reason: match resolved {
+                ProfileRef::Localhost(_) => "CreateContainerError",
+                _ => "CreateContainerConfigError",
+            },
+            retry: if error.is_lasting() { by_policy } else { Retry::Flat },
+            message: error.to_string(),
+        })?;
+    app_armor_is_loaded(node, &context)?;
+
+    let target = place
+        .observed
+        .latest(&container.target_container_name)
+        .filter(|_| kind == ContainerKind::Ephemeral && !container.target_container_name.is_empty())
+        .map(|run| run.id.as_str());
+    let features = node.features();
+    let around = Circumstances {
+        compat,
+        features: &features,
+        image_user: &image_user,
+        seccomp_path: delivery.as_ref().map(|delivery| delivery.path.as_str()),
+        target,
+    };
+    let security_context = container_context(&context, &around).map_err(|error| Refused::config(&error))?;
+
+    let message_file = place.paths.termination_message(&container.name, restart_count);
+    if let Some(parent) = message_file.parent() {
+        fs::create_dir_all(parent).map_err(|error| Refused::config(&error))?;
+    }
+    // Whoever the container runs as must be able to leave a message.
+    fs::write(&message_file, b"").map_err(|error| Refused::config(&error))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    fs::set_permissions(&message_file, mode).map_err(|error| Refused::config(&error))?;
+    fs::create_dir_all(place.paths.logs.join(&container.name)).map_err(|error| Refused::config(&error))?;
+
+    let hash = delivery.as_ref().and_then(|delivery| delivery.hash.as_deref());
+    let config = container_config(ContainerParts {
+        pod,
+        container,
+        kind,
+        restart_count,
+        image_ref: &image.id,
+        environment: variables,
+        volumes: place.volumes,
+        security_context,
+        seccomp_profile_hash: hash,
+        paths: place.paths,
+        node_memory: node.memory(),
+        manager: &node.config.manager,
+    })
+    .map_err(|error| Refused::config(&error))?;
+    Ok((config, delivery))
+}
+
+/// Row 3 of the AppArmor design: said before the runtime has to, in the runtime's words.
+fn app_armor_is_loaded(node: &Node, context: &EffectiveContext<'_>) -> Result<(), Refused> {
+    let kubelet = node.config.compat.kubelet;
+    if kubelet != Kubelet::Designs {
+        return Ok(());
+    }
+    match &context.app_armor.profile {
+        Some(Ok(ProfileRef::Localhost(name))) if node.app_armor.is_loaded(name) == Some(false) => {
+            Err(Refused {
+                reason: "CreateContainerError",
+                message: format!(
+                    "failed to get container spec opts: failed to generate apparmor spec opts: apparmor profile not found {name}"
+                ),
+                retry: profile_retry(kubelet, true),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn image_user(image: &Image) -> ImageUser {
+    match (&image.uid, image.username.as_str()) {
+        (Some(uid), _) => ImageUser::Uid(uid.value),
+        // An image that names nobody runs as root.
+        (None, "") => ImageUser::Uid(0),
+        (None, name) => ImageUser::Name(name.to_owned()),
+    }
+}

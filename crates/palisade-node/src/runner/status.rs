@@ -1,0 +1,399 @@
+//! What is told about a pod: phase, conditions and the state of every container. Pure.
+//!
+//! Implements: the kubelet's `convertToAPIContainerStatuses`, `getPhase` and the status conditions
+//! (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`); `securityContext.seccompProfileHash` of the
+//! ConfigMap profile design; the Blocked state of the AppArmor design.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use palisade_model::pod_view::ContainerKind;
+use serde_json::{Map, Value, json};
+
+use super::{
+    observed::{Instance, Observed},
+    plan::{Reason, restarts, time},
+};
+use crate::{
+    cri::proto::ContainerState,
+    pod::{Container, RestartPolicy, RunPod},
+};
+
+/// Why a pod is not run at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// CamelCase word for machines.
+    pub reason: String,
+    /// Sentence for people.
+    pub message: String,
+    /// Whether it may be run later: the pod is blocked rather than failed.
+    pub soft: bool,
+}
+
+/// What a status is made of besides the pod itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// What the runtime has.
+    pub observed: &'a Observed,
+    /// Why containers wait.
+    pub waiting: &'a BTreeMap<String, Reason>,
+    /// Containers that failed without ever having been created, for good.
+    pub failed: &'a BTreeMap<String, (Reason, Timestamp)>,
+    /// Last messages of containers, by the runtime's id.
+    pub messages: &'a BTreeMap<String, String>,
+    /// The node's address.
+    pub host_ip: &'a str,
+    /// When the agent first saw the pod.
+    pub start_time: Timestamp,
+    /// The runtime's name, the first part of container ids.
+    pub runtime_name: &'a str,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The phases of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the API's own")]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl Phase {
+    /// The API's word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    /// Whether nothing will change any more.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// The status of a pod that is not run.
+#[must_use]
+pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &Facts<'_>) -> Value {
+    if !rejection.soft {
+        return json!({"phase": "Failed", "reason": rejection.reason, "message": rejection.message,
+            "startTime": seconds(facts.start_time)});
+    }
+    let (mut status, _) = status(pod, previous, facts);
+    if let Value::Object(fields) = &mut status {
+        fields.insert("phase".to_owned(), "Pending".into());
+        fields.insert("reason".to_owned(), rejection.reason.clone().into());
+        fields.insert("message".to_owned(), rejection.message.clone().into());
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            for container in fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(Value::Object(waiting)) = container.pointer_mut("/state/waiting") {
+                    waiting.insert("reason".to_owned(), "Blocked".into());
+                }
+            }
+        }
+    }
+    status
+}
+
+/// The status of a pod, and its phase.
+#[must_use]
+pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phase) {
+    let of_list = |kind: ContainerKind| -> Vec<State<'_>> {
+        pod.list(kind).iter().map(|container| container_state(pod, kind, container, facts)).collect()
+    };
+    let init = of_list(ContainerKind::Init);
+    let app = of_list(ContainerKind::App);
+    let ephemeral = of_list(ContainerKind::Ephemeral);
+    let phase = phase(pod, &init, &app);
+
+    let mut fields = Map::new();
+    fields.insert("phase".to_owned(), phase.as_str().into());
+    fields.insert("conditions".to_owned(), conditions(&init, &app, phase, previous, facts));
+    fields.insert("hostIP".to_owned(), facts.host_ip.into());
+    fields.insert("hostIPs".to_owned(), json!([{"ip": facts.host_ip}]));
+    fields.insert("startTime".to_owned(), seconds(facts.start_time).into());
+    let own: Vec<&str> =
+        facts.observed.ready_sandbox().into_iter().flat_map(|s| &s.ips).map(String::as_str).collect();
+    let host_network = pod.object.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    let ips: Vec<&str> =
+        if host_network && !facts.observed.sandboxes.is_empty() { vec![facts.host_ip] } else { own };
+    if let Some(first) = ips.first() {
+        fields.insert("podIP".to_owned(), (*first).into());
+        fields.insert("podIPs".to_owned(), ips.iter().map(|ip| json!({"ip": ip})).collect());
+    }
+    for (name, list) in [
+        ("initContainerStatuses", &init),
+        ("containerStatuses", &app),
+        ("ephemeralContainerStatuses", &ephemeral),
+    ] {
+        if !list.is_empty() {
+            fields.insert(name.to_owned(), list.iter().map(|state| state.object(facts)).collect());
+        }
+    }
+    (Value::Object(fields), phase)
+}
+
+#[derive(Debug)]
+enum Now<'a> {
+    Waiting(Reason),
+    Running(&'a Instance),
+    Terminated(&'a Instance),
+    /// Failed without ever having been created.
+    Failed(&'a Reason, Timestamp),
+}
+
+#[derive(Debug)]
+struct State<'a> {
+    container: &'a Container,
+    kind: ContainerKind,
+    now: Now<'a>,
+    last: Option<&'a Instance>,
+    newest: Option<&'a Instance>,
+}
+
+fn container_state<'a>(
+    pod: &'a RunPod,
+    kind: ContainerKind,
+    container: &'a Container,
+    facts: &'a Facts<'a>,
+) -> State<'a> {
+    let mut runs = facts.observed.runs(&container.name);
+    let newest = runs.next();
+    let mut last = runs.next().filter(|run| run.state == ContainerState::Exited);
+    let default_reason = if kind == ContainerKind::App && !pod.spec.init_containers.is_empty() {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
+    let default_reason = if kind == ContainerKind::Init { "PodInitializing" } else { default_reason };
+    let creating = || Now::Waiting(Reason { reason: default_reason.to_owned(), message: String::new() });
+    let mut now = match newest {
+        None => creating(),
+        Some(run) => match run.state {
+            ContainerState::Running => Now::Running(run),
+            ContainerState::Exited => Now::Terminated(run),
+            ContainerState::Created | ContainerState::Unknown => creating(),
+        },
+    };
+    if let Some((reason, at)) = facts.failed.get(&container.name) {
+        return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest };
+    }
+    // A container that will be started again is waiting for that, and says why.
+    let policy = match (kind, container.is_sidecar()) {
+        (ContainerKind::Init, true) => RestartPolicy::Always,
+        (ContainerKind::Init, false) if pod.spec.restart_policy == RestartPolicy::Always => {
+            RestartPolicy::OnFailure
+        }
+        (ContainerKind::Ephemeral, _) => RestartPolicy::Never,
+        _ => pod.spec.restart_policy,
+    };
+    let will_start = match &now {
+        Now::Running(_) => false,
+        Now::Terminated(run) => restarts(policy, run.exit_code),
+        Now::Waiting(_) | Now::Failed(..) => true,
+    };
+    if will_start && let Some(reason) = facts.waiting.get(&container.name) {
+        if let Now::Terminated(run) = now {
+            last = Some(run);
+        }
+        now = Now::Waiting(reason.clone());
+    }
+    State { container, kind, now, last, newest }
+}
+
+impl State<'_> {
+    const fn is_running(&self) -> bool {
+        matches!(self.now, Now::Running(_))
+    }
+
+    const fn exit_code(&self) -> Option<i32> {
+        match self.now {
+            Now::Terminated(run) => Some(run.exit_code),
+            Now::Failed(..) => Some(128),
+            Now::Waiting(_) | Now::Running(_) => None,
+        }
+    }
+
+    fn object(&self, facts: &Facts<'_>) -> Value {
+        let id = |run: &Instance| format!("{}://{}", facts.runtime_name, run.id);
+        let terminated = |run: &Instance| {
+            let mut fields = json!({"exitCode": run.exit_code, "reason": run.reason,
+                "startedAt": cri_time(run.started_at), "finishedAt": cri_time(run.finished_at), "containerID": id(run)});
+            let message = match (facts.messages.get(&run.id), run.message.as_str()) {
+                (Some(left), "") => left.clone(),
+                (Some(left), said) => format!("{said}: {left}"),
+                (None, said) => said.to_owned(),
+            };
+            if let (false, Value::Object(fields)) = (message.is_empty(), &mut fields) {
+                fields.insert("message".to_owned(), message.into());
+            }
+            json!({"terminated": fields})
+        };
+        let state = match &self.now {
+            Now::Waiting(reason) if reason.message.is_empty() => {
+                json!({"waiting": {"reason": reason.reason}})
+            }
+            Now::Waiting(reason) => json!({"waiting": {"reason": reason.reason, "message": reason.message}}),
+            Now::Running(run) => json!({"running": {"startedAt": cri_time(run.started_at)}}),
+            Now::Terminated(run) => terminated(run),
+            Now::Failed(reason, at) => json!({"terminated": {"exitCode": 128, "reason": reason.reason,
+                "message": reason.message, "startedAt": seconds(*at), "finishedAt": seconds(*at)}}),
+        };
+        let last = self.last.map_or_else(|| json!({}), terminated);
+        let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
+            "ready": self.is_ready(), "started": self.is_running(), "image": self.container.image, "imageID": "",
+            "restartCount": self.newest.map_or(0, |run| run.restart_count)});
+        if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
+            fields.insert("containerID".to_owned(), id(run).into());
+            fields.insert("imageID".to_owned(), run.image_ref.clone().into());
+            if !run.image.is_empty() {
+                fields.insert("image".to_owned(), run.image.clone().into());
+            }
+            if let Some(hash) = &run.seccomp_profile_hash {
+                fields.insert("securityContext".to_owned(), json!({"seccompProfileHash": hash}));
+            }
+        }
+        fields
+    }
+
+    /// An init container is ready when it is done; any other when it runs.
+    fn is_ready(&self) -> bool {
+        match self.now {
+            Now::Running(_) => self.kind != ContainerKind::Init || self.container.is_sidecar(),
+            Now::Terminated(run) => run.exit_code == 0 && self.kind == ContainerKind::Init,
+            Now::Waiting(_) | Now::Failed(..) => false,
+        }
+    }
+}
+
+fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
+    let policy = pod.spec.restart_policy;
+    let (mut pending_init, mut failed_init) = (0, 0);
+    for state in init {
+        if state.container.is_sidecar() {
+            if !state.is_running() && state.newest.is_none() {
+                pending_init += 1;
+            }
+            continue;
+        }
+        match (&state.now, state.exit_code()) {
+            (_, Some(0)) => {}
+            (_, Some(_)) => failed_init += 1,
+            (Now::Waiting(_), None) if state.last.is_some_and(|run| run.exit_code != 0) => failed_init += 1,
+            (Now::Waiting(_), None) if state.last.is_some() => {}
+            _ => pending_init += 1,
+        }
+    }
+    let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
+    for state in app {
+        match (&state.now, state.exit_code()) {
+            (Now::Running(_), _) => running += 1,
+            (_, Some(code)) => {
+                stopped += 1;
+                succeeded += usize::from(code == 0);
+            }
+            (_, None) if state.last.is_some() => stopped += 1,
+            (_, None) => waiting += 1,
+        }
+    }
+    if failed_init > 0 && policy == RestartPolicy::Never {
+        return Phase::Failed;
+    }
+    if pending_init > 0 && running == 0 && stopped == 0 {
+        return Phase::Pending;
+    }
+    if waiting > 0 {
+        return Phase::Pending;
+    }
+    if running > 0 || stopped == 0 {
+        return if running > 0 { Phase::Running } else { Phase::Pending };
+    }
+    match policy {
+        RestartPolicy::Always => Phase::Running,
+        _ if stopped == succeeded => Phase::Succeeded,
+        RestartPolicy::Never => Phase::Failed,
+        RestartPolicy::OnFailure => Phase::Running,
+    }
+}
+
+fn conditions(
+    init: &[State<'_>],
+    app: &[State<'_>],
+    phase: Phase,
+    previous: &Value,
+    facts: &Facts<'_>,
+) -> Value {
+    let unready: Vec<&str> =
+        app.iter().filter(|state| !state.is_running()).map(|state| state.container.name.as_str()).collect();
+    let uninitialised: Vec<&str> =
+        init.iter()
+            .filter(|state| {
+                if state.container.is_sidecar() { !state.is_running() } else { state.exit_code() != Some(0) }
+            })
+            .map(|state| state.container.name.as_str())
+            .collect();
+    let started = app.iter().any(|state| state.newest.is_some());
+    let containers_ready = match phase {
+        Phase::Succeeded => Some(("PodCompleted", String::new())),
+        Phase::Failed => Some(("PodFailed", String::new())),
+        _ if unready.is_empty() => None,
+        _ => Some(("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))),
+    };
+    let initialised = if uninitialised.is_empty() || started || phase == Phase::Succeeded {
+        None
+    } else {
+        let text = format!("containers with incomplete status: [{}]", uninitialised.join(" "));
+        Some(("ContainersNotInitialized", text))
+    };
+    let sandbox = facts.observed.ready_sandbox().is_some();
+    let rows = [
+        ("PodReadyToStartContainers", sandbox, None),
+        ("Initialized", initialised.is_none(), initialised),
+        ("Ready", containers_ready.is_none(), containers_ready.clone()),
+        ("ContainersReady", containers_ready.is_none(), containers_ready),
+        ("PodScheduled", true, None),
+    ];
+    rows.into_iter()
+        .map(|(kind, holds, reason)| {
+            let word = if holds { "True" } else { "False" };
+            let before = previous.get("conditions").and_then(Value::as_array).and_then(|list| {
+                list.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(kind))
+            });
+            let since = before
+                .filter(|condition| condition.get("status").and_then(Value::as_str) == Some(word))
+                .and_then(|condition| condition.get("lastTransitionTime").cloned())
+                .unwrap_or_else(|| seconds(facts.now).into());
+            let mut condition =
+                json!({"type": kind, "status": word, "lastProbeTime": null, "lastTransitionTime": since});
+            if let (Some((reason, message)), Value::Object(fields)) = (reason, &mut condition) {
+                fields.insert("reason".to_owned(), reason.into());
+                if !message.is_empty() {
+                    fields.insert("message".to_owned(), message.into());
+                }
+            }
+            condition
+        })
+        .collect()
+}
+
+/// A time as the API writes it.
+#[must_use]
+pub fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn cri_time(nanoseconds: i64) -> String {
+    seconds(time(nanoseconds))
+}
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

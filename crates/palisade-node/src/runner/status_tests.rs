@@ -1,0 +1,184 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::runner::observed::Sandbox;
+
+fn pod(policy: &str) -> RunPod {
+    RunPod::from_object(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"restartPolicy": policy,
+        "hostNetwork": true, "containers": [{"name": "c", "image": "i:1"}]}}))
+    .unwrap()
+}
+
+fn run(state: ContainerState, exit_code: i32, reason: &str) -> Instance {
+    Instance {
+        id: "id".to_owned(),
+        name: "c".to_owned(),
+        state,
+        exit_code,
+        reason: reason.to_owned(),
+        image: "i:1".to_owned(),
+        image_ref: "sha256:x".to_owned(),
+        ..Instance::default()
+    }
+}
+
+struct Case {
+    observed: Observed,
+    waiting: BTreeMap<String, Reason>,
+    failed: BTreeMap<String, (Reason, Timestamp)>,
+}
+
+impl Case {
+    fn new(runs: Vec<Instance>) -> Self {
+        let sandbox = Sandbox { id: "s".into(), ready: true, ..Sandbox::default() };
+        let observed = Observed { sandboxes: vec![sandbox], containers: runs };
+        Self { observed, waiting: BTreeMap::new(), failed: BTreeMap::new() }
+    }
+
+    fn waits(mut self, reason: &str) -> Self {
+        self.waiting.insert("c".into(), Reason { reason: reason.into(), message: "m".into() });
+        self
+    }
+
+    fn facts<'a>(&'a self, messages: &'a BTreeMap<String, String>) -> Facts<'a> {
+        Facts {
+            observed: &self.observed,
+            waiting: &self.waiting,
+            failed: &self.failed,
+            messages,
+            host_ip: "10.0.0.1",
+            start_time: Timestamp::UNIX_EPOCH,
+            runtime_name: "containerd",
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn status(&self, pod: &RunPod) -> Value {
+        let messages = BTreeMap::new();
+        status(pod, &Value::Null, &self.facts(&messages)).0
+    }
+}
+
+#[test]
+fn phase_and_state_follow_the_containers() {
+    use ContainerState::{Exited, Running};
+    let crash = || run(Exited, 3, "Error");
+    for (case, policy, facts, phase, state) in [
+        (
+            "nothing yet",
+            "Always",
+            Case::new(vec![]),
+            "Pending",
+            json!({"waiting": {"reason": "ContainerCreating"}}),
+        ),
+        (
+            "runs",
+            "Always",
+            Case::new(vec![run(Running, 0, "")]),
+            "Running",
+            json!({"running": {"startedAt": "1970-01-01T00:00:00Z"}}),
+        ),
+        (
+            "cannot be created",
+            "Always",
+            Case::new(vec![]).waits("CreateContainerError"),
+            "Pending",
+            json!({"waiting": {"reason": "CreateContainerError", "message": "m"}}),
+        ),
+        (
+            "in a loop",
+            "Always",
+            Case::new(vec![crash()]).waits("CrashLoopBackOff"),
+            "Running",
+            json!({"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}),
+        ),
+        ("failed", "Never", Case::new(vec![crash()]).waits("CrashLoopBackOff"), "Failed", Value::Null),
+        ("done", "OnFailure", Case::new(vec![run(Exited, 0, "Completed")]), "Succeeded", Value::Null),
+        ("will be tried again", "OnFailure", Case::new(vec![crash()]), "Running", Value::Null),
+    ] {
+        let found = facts.status(&pod(policy));
+        assert_eq!(found["phase"], phase, "{case}");
+        if !state.is_null() {
+            assert_eq!(found["containerStatuses"][0]["state"], state, "{case}");
+        }
+    }
+}
+
+#[test]
+fn what_ran_before_is_remembered() {
+    let facts = Case::new(vec![run(ContainerState::Exited, 3, "Error")]).waits("CrashLoopBackOff");
+    let found = facts.status(&pod("Always"));
+    assert_eq!(
+        found["containerStatuses"][0]["lastState"],
+        json!({"terminated": {"exitCode": 3, "reason": "Error", "containerID": "containerd://id",
+            "startedAt": "1970-01-01T00:00:00Z", "finishedAt": "1970-01-01T00:00:00Z"}})
+    );
+}
+
+#[test]
+fn the_hash_of_the_profile_is_told() {
+    let mut running = run(ContainerState::Running, 0, "");
+    running.seccomp_profile_hash = Some("abc".to_owned());
+    let found = Case::new(vec![running]).status(&pod("Always"));
+    assert_eq!(found["containerStatuses"][0]["securityContext"], json!({"seccompProfileHash": "abc"}));
+}
+
+#[test]
+fn a_profile_that_cannot_be_used_fails_a_pod_that_never_restarts() {
+    let mut facts = Case::new(vec![]);
+    let reason = Reason { reason: "CreateContainerError".into(), message: "m".into() };
+    facts.failed.insert("c".into(), (reason, Timestamp::UNIX_EPOCH));
+    let found = facts.status(&pod("Never"));
+    assert_eq!(found["phase"], "Failed");
+    let terminated = &found["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(
+        (&terminated["reason"], &terminated["exitCode"]),
+        (&json!("CreateContainerError"), &json!(128))
+    );
+}
+
+#[test]
+fn a_rejected_pod_is_blocked_or_failed() {
+    let facts = Case::new(vec![]);
+    let messages = BTreeMap::new();
+    let reject = |soft| Rejection { reason: "AppArmor".into(), message: "Cannot".into(), soft };
+    let blocked = rejected(&pod("Always"), &reject(true), &Value::Null, &facts.facts(&messages));
+    assert_eq!((&blocked["phase"], &blocked["reason"]), (&json!("Pending"), &json!("AppArmor")));
+    assert_eq!(blocked["containerStatuses"][0]["state"]["waiting"]["reason"], "Blocked");
+    let failed = rejected(&pod("Always"), &reject(false), &Value::Null, &facts.facts(&messages));
+    assert_eq!((&failed["phase"], &failed["message"]), (&json!("Failed"), &json!("Cannot")));
+    assert!(failed.get("containerStatuses").is_none());
+}
+
+#[test]
+fn conditions_keep_their_time_until_they_change() {
+    let facts = Case::new(vec![run(ContainerState::Running, 0, "")]);
+    let messages = BTreeMap::new();
+    let before = json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "then"},
+        {"type": "Initialized", "status": "False", "lastTransitionTime": "then"}]});
+    let (found, _) = status(&pod("Always"), &before, &facts.facts(&messages));
+    let time = |kind: &str| {
+        let all = found["conditions"].as_array().unwrap();
+        all.iter().find(|condition| condition["type"] == kind).unwrap()["lastTransitionTime"].clone()
+    };
+    assert_eq!(time("Ready"), "then");
+    assert_eq!(time("Initialized"), "1970-01-01T00:00:00Z");
+    assert_eq!(found["podIP"], "10.0.0.1");
+}
+
+#[test]
+fn init_containers_hold_the_pod_back() {
+    let pod = RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never",
+        "initContainers": [{"name": "a", "image": "i"}], "containers": [{"name": "c", "image": "i"}]}}))
+    .unwrap();
+    let init = |state, code| Instance { name: "a".to_owned(), ..run(state, code, "") };
+    for (case, runs, phase, waits) in [
+        ("runs", vec![init(ContainerState::Running, 0)], "Pending", "PodInitializing"),
+        ("done", vec![init(ContainerState::Exited, 0)], "Pending", "PodInitializing"),
+        ("failed", vec![init(ContainerState::Exited, 1)], "Failed", "PodInitializing"),
+    ] {
+        let found = Case::new(runs).status(&pod);
+        assert_eq!(found["phase"], phase, "{case}");
+        assert_eq!(found["containerStatuses"][0]["state"]["waiting"]["reason"], waits, "{case}");
+    }
+}

@@ -1,0 +1,562 @@
+//! One pod's life: a task that looks, decides and acts until the pod is gone.
+//!
+//! Implements: the kubelet's pod worker (`pkg/kubelet/pod_workers.go`, `syncPod`). What to do is decided by
+//! [`super::plan`], what to tell by [`super::status`]; here it is carried out. A pod's worker waits for nothing that
+//! concerns other pods.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use palisade_model::{
+    effective::effective_contexts,
+    pod_view::{ContainerKind, PodView},
+};
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tracing::{Instrument as _, debug, warn};
+
+use super::{
+    admission::rejection,
+    config::{PodPaths, is_host_network, sandbox_config},
+    environment::Surroundings,
+    images::Images,
+    observed::{Instance, Observed},
+    plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
+    start::{Outcome, Place, field_path, start},
+    status::{Facts, Phase, Rejection, rejected, status},
+};
+use crate::{
+    cri::{
+        client::RuntimeError,
+        proto::{ContainerState, PodSandboxConfig},
+        translate::{PodSettings, sandbox_context},
+    },
+    events::EventType,
+    node::Node,
+    pod::{RestartPolicy, RunPod},
+    volumes::{self, HostVolume},
+};
+
+/// How often a pod is looked at although nothing seems to have changed.
+const RESYNC: Duration = Duration::from_mins(1);
+
+/// A pod's worker, as its owner holds it.
+#[derive(Debug)]
+pub struct Worker {
+    updates: watch::Sender<Arc<RunPod>>,
+    wake: Arc<Notify>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Worker {
+    /// Starts a worker for a pod.
+    #[must_use]
+    pub fn spawn(node: Node, pod: RunPod) -> Self {
+        let span = tracing::info_span!("pod", namespace = %pod.key.namespace, pod = %pod.key.name);
+        let (updates, receiver) = watch::channel(Arc::new(pod));
+        let wake = Arc::new(Notify::new());
+        let life = Life::new(node, receiver, Arc::clone(&wake));
+        let task = tokio::spawn(life.run().instrument(span));
+        Self { updates, wake, task }
+    }
+
+    /// Tells the worker about a new version of its pod.
+    pub fn update(&self, pod: RunPod) {
+        self.updates.send_replace(Arc::new(pod));
+    }
+
+    /// The version of the pod the worker works on.
+    #[must_use]
+    pub fn pod(&self) -> Arc<RunPod> {
+        self.updates.borrow().clone()
+    }
+
+    /// Tells the worker that the runtime has news.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// What wakes the worker, for whoever watches the runtime.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Whether the pod is gone.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Ends the pod although nobody deleted it: its object is gone.
+    pub fn end(&self) {
+        let mut pod = self.pod().as_ref().clone();
+        if !pod.is_deleted() {
+            pod.metadata.deletion_timestamp = Some(Timestamp::now().to_string());
+            self.update(pod);
+        }
+    }
+}
+
+/// An agent that ends leaves the containers as they are, to be adopted by the next one.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(super) struct Life {
+    pub(super) node: Node,
+    pub(super) updates: watch::Receiver<Arc<RunPod>>,
+    wake: Arc<Notify>,
+    pub(super) paths: PodPaths,
+    memory: Memory,
+    images: Images,
+    pub(super) waiting: BTreeMap<String, Reason>,
+    messages: BTreeMap<String, String>,
+    start_time: Timestamp,
+    runtime_name: String,
+    told: Value,
+    admitted: bool,
+}
+
+impl Life {
+    fn new(node: Node, updates: watch::Receiver<Arc<RunPod>>, wake: Arc<Notify>) -> Self {
+        let pod = updates.borrow().clone();
+        let recorded = pod.object.pointer("/status/startTime").and_then(Value::as_str);
+        let start_time = recorded.and_then(|text| text.parse().ok()).unwrap_or_else(Timestamp::now);
+        Self {
+            paths: PodPaths::of(&pod.key, &node.config.root_dir, &node.config.logs()),
+            told: pod.object.get("status").cloned().unwrap_or(Value::Null),
+            node,
+            updates,
+            wake,
+            memory: Memory::default(),
+            images: Images::default(),
+            waiting: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            start_time,
+            runtime_name: String::new(),
+            admitted: false,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let pod = self.updates.borrow_and_update().clone();
+            if pod.is_deleted() {
+                self.end(&pod).await;
+                return;
+            }
+            let mut stop = self.updates.clone();
+            let stopped = async move {
+                // A pull may take minutes; who deletes the pod meanwhile need not wait for it.
+                while stop.changed().await.is_ok() {
+                    if stop.borrow().is_deleted() {
+                        return;
+                    }
+                }
+            };
+            let again = tokio::select! {
+                again = self.sync(&pod) => again,
+                () = stopped => continue,
+            };
+            tokio::select! {
+                _ = self.updates.changed() => {}
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(again) => {}
+            }
+        }
+    }
+
+    /// One look and what follows from it; how long to wait for the next at most.
+    async fn sync(&mut self, pod: &RunPod) -> Duration {
+        let final_phase = matches!(pod.recorded_phase(), "Succeeded" | "Failed")
+            || matches!(self.told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+        let own_network = !is_host_network(pod);
+        let mut observed = match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
+            Ok(observed) => observed,
+            Err(error) => return self.runtime_is_away(pod, &error).await,
+        };
+        if self.runtime_name.is_empty() {
+            // Asked at the start of the agent, unless the runtime was away then.
+            if self.node.features().runtime_name.is_empty() {
+                self.node.refresh_features().await;
+            }
+            self.runtime_name = self.node.features().runtime_name;
+        }
+        if final_phase {
+            self.finish(&observed).await;
+            return RESYNC;
+        }
+        if !self.admitted {
+            if let Some(rejection) = self.rejection(pod) {
+                return self.reject(pod, &observed, &rejection).await;
+            }
+            self.admitted = true;
+        }
+        if let Some(limit) = pod.spec.active_deadline_seconds
+            && Timestamp::now().duration_since(self.start_time).as_secs() >= limit
+        {
+            return self.reject(pod, &observed, &deadline_exceeded()).await;
+        }
+        let volumes = match self.volumes(pod, &observed).await {
+            Ok(volumes) => volumes,
+            Err(again) => {
+                self.tell(pod, &observed).await;
+                return again;
+            }
+        };
+        let mut next = Plan::default();
+        let mut retry = RESYNC;
+        // A new sandbox, an init container that is done at once: each look may allow the next step.
+        for _ in 0..8 {
+            next = plan(pod, &observed, &self.memory, Timestamp::now());
+            self.note_waits(pod, &next);
+            let acts = next.steps.iter().any(|step| !matches!(step, Step::Wait { .. }));
+            if !acts {
+                break;
+            }
+            let finished = next.steps.contains(&Step::Finish);
+            let carried_out = self.carry_out(pod, &mut observed, &volumes, &next).await;
+            // What was made is known; what was stopped has to be looked at.
+            let made_only = next.steps.iter().all(|step| {
+                matches!(
+                    step,
+                    Step::Start { .. } | Step::Wait { .. } | Step::NewSandbox { replaces: false, .. }
+                )
+            });
+            if !made_only || !carried_out {
+                match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
+                    Ok(fresh) => observed = fresh,
+                    Err(error) => return self.runtime_is_away(pod, &error).await,
+                }
+            }
+            if !carried_out {
+                retry = FLAT_RETRY;
+            }
+            if finished || !carried_out {
+                break;
+            }
+            self.tell(pod, &observed).await;
+        }
+        self.read_messages(pod, &observed);
+        self.tell(pod, &observed).await;
+        for run in superfluous(pod, &observed) {
+            if let Err(error) = self.node.runtime.remove_container(&run.id).await {
+                debug!(%error, container = run.name, "old run not removed");
+            }
+            fs::remove_file(self.paths.termination_message(&run.name, run.restart_count)).ok();
+        }
+        let deadline = pod.spec.active_deadline_seconds.and_then(|limit| u64::try_from(limit).ok());
+        let deadline =
+            deadline.and_then(|limit| self.start_time.checked_add(Duration::from_secs(limit)).ok());
+        let again_at = [next.again_at, deadline].into_iter().flatten().min();
+        let latest = again_at.map(|at| at.duration_since(Timestamp::now()));
+        let wait = latest.map_or(RESYNC, |wait| Duration::try_from(wait).unwrap_or_default());
+        let wait = if self.memory.failures.is_empty() { wait } else { wait.min(FLAT_RETRY) };
+        wait.clamp(Duration::from_millis(50), retry)
+    }
+
+    fn rejection(&self, pod: &RunPod) -> Option<Rejection> {
+        let model = pod.model().ok()?;
+        rejection(&model, &self.node.config.compat, &self.node.features(), &self.node.app_armor)
+    }
+
+    async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
+        if !rejection.soft {
+            let text = rejection.message.strip_prefix("Pod was rejected: ").unwrap_or(&rejection.message);
+            self.node.recorder.say(&pod.key, "", EventType::Warning, &rejection.reason, text);
+        }
+        if !observed.sandboxes.is_empty() {
+            self.stop_everything(observed, pod.grace_period()).await;
+        }
+        let failed = BTreeMap::new();
+        let facts = self.facts(observed, &failed);
+        let told = rejected(pod, rejection, &self.told, &facts);
+        self.write(pod, told).await;
+        FLAT_RETRY
+    }
+
+    async fn runtime_is_away(&mut self, pod: &RunPod, error: &RuntimeError) -> Duration {
+        warn!(%error, "the runtime does not answer");
+        let message = format!("error determining status: {error}");
+        self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedSync", &message);
+        // What is known of running containers stands; only who waits learns why.
+        if self.told.get("containerStatuses").is_none() {
+            for (_, container) in pod.containers() {
+                let reason = Reason { reason: "ContainerCreating".to_owned(), message: message.clone() };
+                self.waiting.entry(container.name.clone()).or_insert(reason);
+            }
+            self.tell(pod, &Observed::default()).await;
+            self.waiting.clear();
+        }
+        FLAT_RETRY / 2
+    }
+
+    async fn volumes(
+        &mut self,
+        pod: &RunPod,
+        observed: &Observed,
+    ) -> Result<BTreeMap<String, HostVolume>, Duration> {
+        let ips = pod_ips(pod, observed, &self.node.config.host_ip);
+        let around = Surroundings {
+            node_name: &self.node.config.node_name,
+            host_ip: &self.node.config.host_ip,
+            pod_ips: &ips,
+        };
+        // What containers have written since is theirs.
+        let fresh = observed.containers.is_empty();
+        let folder = &self.paths.folder;
+        volumes::set_up(pod, folder, self.node.source.as_ref(), &around, fresh).await.map_err(|error| {
+            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
+            FLAT_RETRY
+        })
+    }
+
+    /// Who waits, and for how long, is said again at every look.
+    fn note_waits(&mut self, pod: &RunPod, plan: &Plan) {
+        for step in &plan.steps {
+            let Step::Wait { name, wait } = step else { continue };
+            let Some((kind, _)) = pod.container(name) else { continue };
+            let minor = self.node.config.compat.kubelet.minor();
+            let text = if minor <= 25 {
+                "Back-off restarting failed container".to_owned()
+            } else {
+                format!("Back-off restarting failed container {name} in pod {}", pod.key)
+            };
+            self.node.recorder.say(&pod.key, &field_path(kind, name), EventType::Warning, "BackOff", &text);
+            // What never came to be keeps saying why; what ran and failed is in a loop.
+            if !self.memory.failures.contains_key(name) {
+                let message = waiting_message(*wait, name, &pod.key);
+                self.waiting.insert(name.clone(), Reason { reason: "CrashLoopBackOff".to_owned(), message });
+            }
+        }
+    }
+
+    /// Carries a plan out; whether another look is worth it at once.
+    async fn carry_out(
+        &mut self,
+        pod: &RunPod,
+        observed: &mut Observed,
+        volumes: &BTreeMap<String, HostVolume>,
+        plan: &Plan,
+    ) -> bool {
+        let mut changed = true;
+        for step in &plan.steps {
+            match step {
+                Step::Wait { .. } => {}
+                Step::Finish => self.finish(observed).await,
+                Step::NewSandbox { attempt, replaces } => {
+                    if *replaces {
+                        let text = "Pod sandbox changed, it will be killed and re-created.";
+                        self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
+                        self.stop_everything(observed, pod.grace_period()).await;
+                    }
+                    match self.new_sandbox(pod, *attempt).await {
+                        Some(id) => {
+                            let own_network = !is_host_network(pod);
+                            observed.add_sandbox(&self.node.runtime, id, *attempt, own_network).await;
+                        }
+                        None => changed = false,
+                    }
+                }
+                Step::Remove { id } => {
+                    if let Err(error) = self.node.runtime.remove_container(id).await {
+                        warn!(%error, "container that was never started not removed");
+                    }
+                }
+                Step::Stop { id } => {
+                    if let Err(error) = self.node.runtime.stop_container(id, pod.grace_period()).await {
+                        warn!(%error, "container not stopped");
+                    }
+                }
+                Step::Start { name, kind, restart_count } => {
+                    changed &= self.start(pod, observed, volumes, name, *kind, *restart_count).await;
+                }
+            }
+        }
+        changed
+    }
+
+    async fn start(
+        &mut self,
+        pod: &RunPod,
+        observed: &mut Observed,
+        volumes: &BTreeMap<String, HostVolume>,
+        name: &str,
+        kind: ContainerKind,
+        restart_count: u32,
+    ) -> bool {
+        let (Some((_, container)), Some(sandbox)) = (pod.container(name), observed.ready_sandbox().cloned())
+        else {
+            return false;
+        };
+        let Ok(config) = self.sandbox_config(pod, sandbox.attempt) else { return false };
+        let now = Timestamp::now();
+        let key = back_off_key(pod, kind, name);
+        let last_exit = observed.latest(name).filter(|run| run.state == ContainerState::Exited);
+        let last_exit = last_exit.map(|run| super::plan::time(run.finished_at));
+        if let Some(at) = last_exit {
+            self.memory.back_off.tried(&key, at, now);
+        }
+        let ips = pod_ips(pod, observed, &self.node.config.host_ip);
+        let place = Place {
+            sandbox: &sandbox.id,
+            sandbox_config: &config,
+            volumes,
+            paths: &self.paths,
+            observed,
+            pod_ips: &ips,
+        };
+        match start(&self.node, pod, kind, container, restart_count, &place, &mut self.images).await {
+            Outcome::Started(id) => {
+                self.memory.failures.remove(name);
+                self.waiting.remove(name);
+                observed.add_container(&self.node.runtime, &sandbox.id, &id).await.is_ok()
+            }
+            Outcome::NotCreated(failure) => {
+                if failure.retry == Retry::ByRestartPolicy && last_exit.is_none() {
+                    self.memory.back_off.tried(&key, failure.at, failure.at);
+                }
+                self.waiting.insert(name.to_owned(), failure.reason.clone());
+                self.memory.failures.insert(name.to_owned(), failure);
+                false
+            }
+            Outcome::NotStarted(reason) => {
+                self.memory.failures.remove(name);
+                self.waiting.insert(name.to_owned(), reason);
+                false
+            }
+        }
+    }
+
+    fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, String> {
+        let model = pod.model().map_err(|error| error.to_string())?;
+        let compat = &self.node.config.compat;
+        let contexts = effective_contexts(&PodView::of_pod(&model), compat);
+        if contexts.first().is_some_and(|context| !context.host_users.value) {
+            return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
+        }
+        let security = sandbox_context(&contexts, &PodSettings::of(&model), compat.kubelet)
+            .map_err(|error| error.to_string())?;
+        let sysctls = contexts.first().map(|context| context.sysctls.value).unwrap_or_default();
+        let sysctls =
+            sysctls.iter().map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.to_string())).collect();
+        Ok(sandbox_config(pod, attempt, &self.paths, security, sysctls, &self.node.config))
+    }
+
+    /// Makes a sandbox; its id.
+    async fn new_sandbox(&self, pod: &RunPod, attempt: u32) -> Option<String> {
+        let failed = |text: String| {
+            let text = format!("Failed to create pod sandbox: {text}");
+            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
+            None
+        };
+        let config = match self.sandbox_config(pod, attempt) {
+            Ok(config) => config,
+            Err(error) => return failed(error),
+        };
+        for folder in [&self.paths.folder, &self.paths.logs] {
+            if let Err(error) = fs::create_dir_all(folder) {
+                return failed(format!("make pod data directories: {error}"));
+            }
+        }
+        let handler = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
+        match self.node.runtime.run_pod_sandbox(config, handler).await {
+            Ok(id) => Some(id),
+            Err(error) => failed(error.to_string()),
+        }
+    }
+
+    /// What a container left as its last message, read once it exited.
+    pub(super) fn read_messages(&mut self, pod: &RunPod, observed: &Observed) {
+        for run in observed.containers.iter().filter(|run| run.state == ContainerState::Exited) {
+            if self.messages.contains_key(&run.id) {
+                continue;
+            }
+            if let Some(text) = self.last_message(pod, run) {
+                self.messages.insert(run.id.clone(), text);
+            }
+        }
+        self.messages.retain(|id, _| observed.containers.iter().any(|run| run.id == *id));
+    }
+
+    fn last_message(&self, pod: &RunPod, run: &Instance) -> Option<String> {
+        const LONGEST: usize = 4096;
+        let file = self.paths.termination_message(&run.name, run.restart_count);
+        // The container could write to it; a link put in its place must not be followed to the node's files.
+        let metadata = fs::symlink_metadata(&file).ok()?;
+        let left = if metadata.is_file() { crate::logs::head(&file, LONGEST) } else { Vec::new() };
+        let mut text = String::from_utf8_lossy(&left).into_owned();
+        let (_, container) = pod.container(&run.name)?;
+        if text.is_empty()
+            && run.exit_code != 0
+            && container.termination_message_policy == "FallbackToLogsOnError"
+        {
+            text = crate::logs::tail_text(std::path::Path::new(&run.log_path), 80, 2048);
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn failed_for_good(&self, pod: &RunPod) -> BTreeMap<String, (Reason, Timestamp)> {
+        if pod.spec.restart_policy != RestartPolicy::Never {
+            return BTreeMap::new();
+        }
+        self.memory
+            .failures
+            .iter()
+            .filter(|(_, failure)| failure.retry == Retry::ByRestartPolicy)
+            .map(|(name, failure)| (name.clone(), (failure.reason.clone(), failure.at)))
+            .collect()
+    }
+
+    fn facts<'a>(
+        &'a self,
+        observed: &'a Observed,
+        failed: &'a BTreeMap<String, (Reason, Timestamp)>,
+    ) -> Facts<'a> {
+        Facts {
+            observed,
+            waiting: &self.waiting,
+            failed,
+            messages: &self.messages,
+            host_ip: &self.node.config.host_ip,
+            start_time: self.start_time,
+            runtime_name: &self.runtime_name,
+            now: Timestamp::now(),
+        }
+    }
+
+    pub(super) async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
+        let failed = self.failed_for_good(pod);
+        let (told, phase) = status(pod, &self.told, &self.facts(observed, &failed));
+        self.write(pod, told).await;
+        phase
+    }
+
+    async fn write(&mut self, pod: &RunPod, told: Value) {
+        if told == self.told {
+            return;
+        }
+        match self.node.source.write_status(&pod.key, told.clone()).await {
+            Ok(()) => self.told = told,
+            Err(error) => debug!(%error, "status not written"),
+        }
+    }
+}
+
+fn deadline_exceeded() -> Rejection {
+    Rejection {
+        reason: "DeadlineExceeded".to_owned(),
+        message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        soft: false,
+    }
+}
+
+fn pod_ips(pod: &RunPod, observed: &Observed, host_ip: &str) -> Vec<String> {
+    if is_host_network(pod) {
+        return vec![host_ip.to_owned()];
+    }
+    observed.ready_sandbox().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+}

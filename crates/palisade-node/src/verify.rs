@@ -1,0 +1,414 @@
+//! Declared security against what the kernel enforces.
+//!
+//! For every running container: the effective context of its pod on one side, `/proc/PID` on the other. A runtime that
+//! silently ignores a profile (row 1 of the failure tables) is found out here. Stricter than declared is no mismatch: a
+//! process may always give up more.
+
+use std::collections::BTreeSet;
+
+use palisade_model::{
+    effective::{EffectiveContext, effective_context},
+    node::ImageUser,
+    pod_view::PodView,
+    profile::ProfileRef,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    api::{PodKey, PodSource},
+    cri::{
+        client::{Runtime, RuntimeError},
+        proto::ContainerState,
+    },
+    kernel::process::{ProcessSecurity, capability_bit, capability_names},
+    node::NodeConfig,
+    pod::RunPod,
+    profiles::{config_map_profile, sha256_hex},
+    runner::observed::{Instance, Observed},
+};
+
+/// One thing compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// What is compared.
+    pub check: &'static str,
+    /// What the pod asks for.
+    pub declared: String,
+    /// What the kernel says.
+    pub kernel: String,
+    /// Whether the kernel enforces what was asked for.
+    pub ok: bool,
+    /// Why they differ, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What was found about one container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerReport {
+    /// The container.
+    pub container: String,
+    /// Its process on the node; none if it does not run.
+    pub pid: Option<u32>,
+    /// Why nothing could be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// What was compared.
+    pub rows: Vec<Row>,
+    /// SHA-256 of the seccomp profile it was created with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_profile_hash: Option<String>,
+    /// What the ConfigMap or file now holds is another profile, or there is none any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_profile: Option<String>,
+}
+
+/// What was found about one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its containers, in the order of the pod.
+    pub containers: Vec<ContainerReport>,
+}
+
+impl PodReport {
+    /// Whether something is not enforced that was asked for.
+    #[must_use]
+    pub fn has_mismatch(&self) -> bool {
+        self.containers.iter().flat_map(|container| &container.rows).any(|row| !row.ok)
+    }
+
+    /// Lines for people: pod, container, check, declared, kernel, verdict.
+    #[must_use]
+    pub fn lines(&self) -> Vec<[String; 6]> {
+        let pod = format!("{}/{}", self.namespace, self.name);
+        let mut lines = Vec::new();
+        for container in &self.containers {
+            let mut line = |check: &str, declared: &str, kernel: &str, verdict: String| {
+                let name = container.container.clone();
+                lines.push([
+                    pod.clone(),
+                    name,
+                    check.to_owned(),
+                    declared.to_owned(),
+                    kernel.to_owned(),
+                    verdict,
+                ]);
+            };
+            for row in &container.rows {
+                let verdict = match (&row.note, row.ok) {
+                    (Some(note), true) => format!("ok ({note})"),
+                    (None, true) => "ok".to_owned(),
+                    (Some(note), false) => format!("MISMATCH ({note})"),
+                    (None, false) => "MISMATCH".to_owned(),
+                };
+                line(row.check, &row.declared, &row.kernel, verdict);
+            }
+            if let Some(stale) = &container.stale_profile {
+                let hash = container.seccomp_profile_hash.as_deref().unwrap_or("-");
+                line("seccompProfileHash", stale, hash, "older profile: restart to apply".to_owned());
+            }
+            if let Some(why) = &container.skipped {
+                line("-", "-", "-", why.clone());
+            }
+        }
+        lines
+    }
+}
+
+/// Compares every running container of a pod.
+pub async fn verify_pod(
+    config: &NodeConfig,
+    runtime: &Runtime,
+    source: Option<&dyn PodSource>,
+    pod: &RunPod,
+) -> Result<PodReport, RuntimeError> {
+    let observed = Observed::of_pod(runtime, &pod.key.uid).await?;
+    let host = ProcessSecurity::read(&config.proc, std::process::id()).unwrap_or_default();
+    let mut containers = Vec::new();
+    let model = pod.model().unwrap_or_default();
+    let view = PodView::of_pod(&model);
+    for reference in view.containers() {
+        let skipped = |why: String, run: Option<&Instance>| ContainerReport {
+            container: reference.name().to_owned(),
+            pid: None,
+            skipped: Some(why),
+            rows: Vec::new(),
+            seccomp_profile_hash: run.and_then(|run| run.seccomp_profile_hash.clone()),
+            stale_profile: None,
+        };
+        let Some(run) = observed.latest(reference.name()) else {
+            containers.push(skipped("not created".to_owned(), None));
+            continue;
+        };
+        if run.state != ContainerState::Running {
+            containers.push(skipped("not running".to_owned(), Some(run)));
+            continue;
+        }
+        let Some(pid) = container_pid(runtime, &run.id).await? else {
+            containers.push(skipped("the runtime does not tell its process".to_owned(), Some(run)));
+            continue;
+        };
+        let process = match ProcessSecurity::read(&config.proc, pid) {
+            Ok(process) => process,
+            Err(error) => {
+                containers.push(skipped(format!("process {pid} cannot be read: {error}"), Some(run)));
+                continue;
+            }
+        };
+        let image = image_user(runtime, &run.image_ref, &run.image).await;
+        let context = effective_context(&view, &reference, &config.compat);
+        let facts = KernelFacts { process: &process, host: &host, image_user: image.as_ref() };
+        containers.push(ContainerReport {
+            container: reference.name().to_owned(),
+            pid: Some(pid),
+            skipped: None,
+            rows: compare(&context, &facts),
+            seccomp_profile_hash: run.seccomp_profile_hash.clone(),
+            stale_profile: stale_profile(config, source, &pod.key, &context, run).await,
+        });
+    }
+    Ok(PodReport { namespace: pod.key.namespace.clone(), name: pod.key.name.clone(), containers })
+}
+
+/// The process of a container on the node: both containerd and CRI-O tell it in the verbose answer.
+pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, RuntimeError> {
+    let answer = runtime.container_status(id, true).await?;
+    let info: Option<Value> = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
+    let pid = info.as_ref().and_then(|info| info.get("pid")).and_then(Value::as_u64);
+    Ok(pid.and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0))
+}
+
+async fn image_user(runtime: &Runtime, image_ref: &str, image: &str) -> Option<ImageUser> {
+    for name in [image_ref, image] {
+        if let Ok(Some(found)) = runtime.image_status(name).await {
+            return Some(match (found.uid, found.username.as_str()) {
+                (Some(uid), _) => ImageUser::Uid(uid.value),
+                (None, "") => ImageUser::Uid(0),
+                (None, name) => ImageUser::Name(name.to_owned()),
+            });
+        }
+    }
+    None
+}
+
+/// What the profile's source holds now, if that is not what the container runs.
+async fn stale_profile(
+    config: &NodeConfig,
+    source: Option<&dyn PodSource>,
+    pod: &PodKey,
+    context: &EffectiveContext<'_>,
+    run: &Instance,
+) -> Option<String> {
+    let applied = run.seccomp_profile_hash.as_deref()?;
+    let now = match context.seccomp.profile.as_ref().ok()? {
+        ProfileRef::ConfigMap { name, key } => {
+            match config_map_profile(&pod.namespace, name, key, source?).await {
+                Ok(text) => sha256_hex(text.as_bytes()),
+                Err(error) if error.is_lasting() => return Some(format!("gone: {error}")),
+                Err(_) => return None,
+            }
+        }
+        ProfileRef::Localhost(path) => match config.profile_folder().read(path) {
+            Ok(text) => sha256_hex(&text),
+            Err(error) => return Some(format!("gone: {error}")),
+        },
+        ProfileRef::Unconfined | ProfileRef::RuntimeDefault => return None,
+    };
+    (now != applied).then_some(now)
+}
+
+/// What the kernel says, and what it takes to read it.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelFacts<'a> {
+    /// The container's first process.
+    pub process: &'a ProcessSecurity,
+    /// A process of the node itself.
+    pub host: &'a ProcessSecurity,
+    /// The user of the image, if it is known.
+    pub image_user: Option<&'a ImageUser>,
+}
+
+/// What containerd and Docker give a container that asks for nothing.
+pub const DEFAULT_CAPABILITIES: u64 = 0xa804_25fb;
+
+/// Compares one container. Pure.
+#[must_use]
+pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<Row> {
+    let kernel = facts.process;
+    let mut rows = Vec::with_capacity(13);
+    let mut row = |check: &'static str, declared: String, kernel: String, ok: bool, note: Option<&str>| {
+        rows.push(Row { check, declared, kernel, ok, note: note.map(str::to_owned) });
+    };
+    let privileged = context.privileged.value;
+
+    let filters = kernel.seccomp_filters.map_or_else(String::new, |count| format!(", {count} filters"));
+    let mode = match kernel.seccomp_mode {
+        0 => "none",
+        1 => "strict",
+        _ => "filter",
+    };
+    let (declared, confined) = match &context.seccomp.profile {
+        Ok(profile) => (profile.to_string(), !matches!(profile, ProfileRef::Unconfined)),
+        Err(error) => (error.to_string(), true),
+    };
+    let enforced = kernel.seccomp_mode == 2 && kernel.seccomp_filters != Some(0);
+    let note = match (confined, enforced) {
+        (true, false) if privileged => Some("runtimes apply no seccomp profile to privileged containers"),
+        (true, false) => Some("the runtime ignored the profile"),
+        (false, true) => Some("stricter than declared"),
+        _ => None,
+    };
+    row("seccomp", declared, format!("{mode}{filters}"), enforced || !confined, note);
+
+    let label = kernel.app_armor.as_deref().unwrap_or("none");
+    let profile = kernel.app_armor_profile();
+    let confined_by = profile.filter(|&profile| profile != "unconfined");
+    match &context.app_armor.profile {
+        None => row("appArmor", "not set".to_owned(), label.to_owned(), true, None),
+        Some(Err(error)) => row("appArmor", error.to_string(), label.to_owned(), false, None),
+        Some(Ok(wanted)) => {
+            let ok = match wanted {
+                ProfileRef::Unconfined => true,
+                ProfileRef::RuntimeDefault => confined_by.is_some(),
+                ProfileRef::Localhost(name) => confined_by == Some(name.as_str()),
+                ProfileRef::ConfigMap { .. } => false,
+            };
+            let note = match (ok, confined_by) {
+                (false, None) => Some("the runtime ignored the profile"),
+                (true, Some(_)) if matches!(wanted, ProfileRef::Unconfined) => Some("stricter than declared"),
+                _ => None,
+            };
+            row("appArmor", wanted.to_string(), label.to_owned(), ok, note);
+        }
+    }
+
+    let [_, uid, _, _] = kernel.uid;
+    let image_uid = match facts.image_user {
+        Some(ImageUser::Uid(uid)) => Some(*uid),
+        _ => None,
+    };
+    if let Some(wanted) = context.run_as_user.value.or(image_uid) {
+        row("uid", wanted.to_string(), uid.to_string(), wanted == i64::from(uid), None);
+    } else {
+        let root_refused = context.run_as_non_root.value == Some(true) && uid == 0;
+        row("uid", "the image's".to_owned(), uid.to_string(), !root_refused, None);
+    }
+    let [_, gid, _, _] = kernel.gid;
+    match context.run_as_group.value {
+        Some(wanted) => row("gid", wanted.to_string(), gid.to_string(), wanted == i64::from(gid), None),
+        None => row("gid", "the image's".to_owned(), gid.to_string(), true, None),
+    }
+    groups(context, kernel, gid, &mut row);
+    capabilities(context, facts, &mut row);
+
+    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    let wanted = context.no_new_privs.value;
+    let note = (kernel.no_new_privs && !wanted).then_some("stricter than declared");
+    row("noNewPrivs", yes(wanted), yes(kernel.no_new_privs), kernel.no_new_privs || !wanted, note);
+    for (check, kind, shares) in [
+        ("hostNetwork", "net", context.host_network.value),
+        ("hostPID", "pid", context.host_pid.value),
+        ("hostIPC", "ipc", context.host_ipc.value),
+    ] {
+        if let (Some(own), Some(host)) = (kernel.namespaces.get(kind), facts.host.namespaces.get(kind)) {
+            let same = own == host;
+            row(check, yes(shares), yes(same), same == shares, None);
+        }
+    }
+    if let Some(read_only) = kernel.root_read_only {
+        let wanted = context.read_only_root_filesystem.value;
+        let note = (read_only && !wanted).then_some("stricter than declared");
+        row("readOnlyRootFilesystem", yes(wanted), yes(read_only), read_only || !wanted, note);
+    }
+    rows
+}
+
+fn groups(
+    context: &EffectiveContext<'_>,
+    kernel: &ProcessSecurity,
+    gid: u32,
+    row: &mut impl FnMut(&'static str, String, String, bool, Option<&str>),
+) {
+    let found: BTreeSet<i64> = kernel.groups.iter().copied().map(i64::from).collect();
+    let wanted: BTreeSet<i64> = context.groups.value.iter().copied().collect();
+    let shown = |groups: &BTreeSet<i64>| match groups.len() {
+        0 => "-".to_owned(),
+        _ => groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    };
+    let strict = context.supplemental_groups_policy.value == Some("Strict");
+    let missing = wanted.iter().any(|group| !found.contains(group) && *group != i64::from(gid));
+    let extra = found.iter().any(|group| !wanted.contains(group) && *group != i64::from(gid));
+    let note = match (missing, extra, strict) {
+        (false, true, false) => Some("the image adds groups of its own"),
+        (false, true, true) => Some("the policy is Strict"),
+        _ => None,
+    };
+    row("groups", shown(&wanted), shown(&found), !(missing || strict && extra), note);
+}
+
+fn capabilities(
+    context: &EffectiveContext<'_>,
+    facts: &KernelFacts<'_>,
+    row: &mut impl FnMut(&'static str, String, String, bool, Option<&str>),
+) {
+    let kernel = facts.process;
+    let allowed = if context.privileged.value {
+        // A runtime cannot give what the node does not have.
+        facts.host.cap_bounding
+    } else {
+        declared_capabilities(context)
+    };
+    let shown = |set: u64| match set {
+        0 => "none".to_owned(),
+        set if set == DEFAULT_CAPABILITIES => "default".to_owned(),
+        set => capability_names(set).join(","),
+    };
+    let added: u64 = context
+        .capabilities
+        .value
+        .add
+        .iter()
+        .filter_map(|name| capability_bit(name))
+        .fold(0, |set, bit| set | bit);
+    let added = added & facts.host.cap_bounding;
+    let bounding_ok = kernel.cap_bounding & !allowed == 0 && kernel.cap_bounding & added == added;
+    row("capBounding", shown(allowed), shown(kernel.cap_bounding), bounding_ok, None);
+    let root = kernel.uid[1] == 0;
+    let effective = if root { allowed } else { 0 };
+    let exceeds = kernel.cap_effective & !allowed != 0;
+    let note = (exceeds).then_some("more than the bounding set declares");
+    row("capEffective", shown(effective), shown(kernel.cap_effective), !exceeds, note);
+}
+
+/// The set a container may have at most: the runtime's default, with what it adds and without what it drops.
+fn declared_capabilities(context: &EffectiveContext<'_>) -> u64 {
+    const ALL: u64 = (1 << crate::kernel::process::CAPABILITIES.len()) - 1;
+    let is_all = |name: &str| name.eq_ignore_ascii_case("ALL");
+    let capabilities = &context.capabilities.value;
+    let mut set = DEFAULT_CAPABILITIES;
+    if capabilities.add.iter().any(|name| is_all(name)) {
+        set = ALL;
+    }
+    if capabilities.drop.iter().any(|name| is_all(name)) {
+        set = 0;
+    }
+    for bit in capabilities.add.iter().filter_map(|name| capability_bit(name)) {
+        set |= bit;
+    }
+    for bit in capabilities.drop.iter().filter_map(|name| capability_bit(name)) {
+        set &= !bit;
+    }
+    set
+}
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;

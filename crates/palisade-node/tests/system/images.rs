@@ -1,0 +1,80 @@
+//! Images made of a static busybox, as OCI archives for `ctr images import`.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use palisade_node::profiles::sha256_hex;
+use serde_json::{Value, json};
+
+const APPLETS: [&str; 23] = [
+    "sh", "sleep", "id", "mkdir", "cat", "echo", "ls", "true", "false", "touch", "chmod", "chown", "kill",
+    "ps", "grep", "test", "env", "mount", "hostname", "stat", "trap", "nc", "unshare",
+];
+
+pub(crate) fn busybox() -> PathBuf {
+    ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(PathBuf::from).find(|path| path.exists()).expect(
+        "busybox is missing: apt-get install --no-install-recommends containerd runc busybox-static containernetworking-plugins",
+    )
+}
+
+/// Writes an archive with one image: busybox, a few users, and the user and command given.
+pub(crate) fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathBuf {
+    let work = folder.join(format!("image-{}", name.replace(['/', ':'], "_")));
+    let root = work.join("root");
+    for part in ["bin", "etc", "tmp", "dev", "proc", "sys"] {
+        fs::create_dir_all(root.join(part)).unwrap();
+    }
+    fs::copy(busybox(), root.join("bin/busybox")).unwrap();
+    for applet in APPLETS {
+        symlink("busybox", root.join("bin").join(applet)).unwrap();
+    }
+    fs::set_permissions(root.join("tmp"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nweb:x:1234:5678::/:/bin/sh\n").unwrap();
+    fs::write(root.join("etc/group"), "root:x:0:\nweb:x:5678:\nextra:x:777:web\n").unwrap();
+
+    let layout = work.join("layout");
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let layer = work.join("layer.tar");
+    run(Command::new("tar")
+        .args(["--owner=0", "--group=0", "--numeric-owner", "-C"])
+        .arg(&root)
+        .arg("-cf")
+        .arg(&layer)
+        .arg("."));
+    let put = |content: &[u8]| {
+        let digest = sha256_hex(content);
+        fs::write(blobs.join(&digest), content).unwrap();
+        (format!("sha256:{digest}"), content.len())
+    };
+    let (layer_digest, layer_size) = put(&fs::read(&layer).unwrap());
+    let config = json!({"architecture": "amd64", "os": "linux",
+        "config": {"User": user, "Cmd": command, "Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [layer_digest]}});
+    let (config_digest, config_size) = put(config.to_string().as_bytes());
+    let descriptor = |kind: &str, digest: &str, size: usize| -> Value {
+        json!({"mediaType": format!("application/vnd.oci.image.{kind}"), "digest": digest, "size": size})
+    };
+    let manifest = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": descriptor("config.v1+json", &config_digest, config_size),
+        "layers": [descriptor("layer.v1.tar", &layer_digest, layer_size)]});
+    let (manifest_digest, manifest_size) = put(manifest.to_string().as_bytes());
+    let mut entry = descriptor("manifest.v1+json", &manifest_digest, manifest_size);
+    entry["annotations"] =
+        json!({"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name});
+    fs::write(layout.join("index.json"), json!({"schemaVersion": 2, "manifests": [entry]}).to_string())
+        .unwrap();
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    let archive = work.join("image.tar");
+    run(Command::new("tar").arg("-C").arg(&layout).arg("-cf").arg(&archive).arg("."));
+    archive
+}
+
+pub(crate) fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
