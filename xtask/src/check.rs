@@ -38,8 +38,16 @@ pub(crate) fn run_check() -> Result<(), Failure> {
     generate::run_generate(generate::Mode::Check)?;
     conformance::run_all(&root().join("tests/data/recordings"))?;
     fuzz::run_fuzz(None, FUZZ_SECONDS)?;
-    println!("\neverything holds");
+    println!("\nNOT RUN: the node's tests on a real runtime and kernel; as root: cargo xtask system");
+    println!("everything else holds");
     Ok(())
+}
+
+/// Runs the node's tests on a real containerd, a real kernel and a virtual machine.
+pub(crate) fn run_system() -> Result<(), Failure> {
+    setup::need_runtime()?;
+    let arguments = ["nextest", "run", "--profile", "system", "--package", "palisade-node", "--no-fail-fast"];
+    run(&mut cargo(&arguments))
 }
 
 /// Upstream's fixture pods, where they are at hand: beside the checkout.

@@ -31,6 +31,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   gen                              write generated files
   tidy                             edges between crates, module docs, names
   setup                            install what the tests need
+  system                           the node's tests on a real containerd, kernel and virtual machine (as root)
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -72,6 +73,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             }
             conformance::run_all(&folder)
         }
+        Some("system") => check::run_system(),
         Some("vm") => match option("--payload") {
             Some(payload) => vm::run_vm(Path::new(payload)),
             None => Err(Failure(USAGE.to_owned())),

@@ -11,6 +11,10 @@ use crate::{
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
+];
+
+/// What the node's tests on a real runtime need besides.
+const NODE_PACKAGES: &[(&str, &str, &str)] = &[
     ("containerd", "containerd", "real pods in the node's system tests"),
     ("runc", "runc", "likewise"),
     ("busybox", "busybox-static", "the images they run"),
@@ -31,6 +35,12 @@ pub(crate) fn run_setup() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Installs what the node's tests on a real runtime need.
+pub(crate) fn need_runtime() -> Result<(), Failure> {
+    run_setup()?;
+    install(NODE_PACKAGES)
 }
 
 /// Installs the C compiler that some crates need to build.
