@@ -213,6 +213,8 @@ async fn a_malformed_constraint_is_skipped_and_reported() {
 #[tokio::test]
 async fn constraint_objects_are_completed_and_judged() {
     let admin = openshift();
+    let resources = send(&admin, "GET", "/apis/security.openshift.io/v1", &Value::Null).await;
+    assert_eq!(resources.body["resources"][0]["shortNames"], json!(["scc"]), "{}", resources.body);
     let builtin = send(&admin, "GET", &format!("{SCC}/restricted-v2"), &Value::Null).await;
     let own = |change: &dyn Fn(&mut Value)| {
         let mut own = builtin.body.clone();
