@@ -1,3 +1,5 @@
+//! Tables for the comparison: what was declared, what the kernel says, and what does not match.
+
 use palisade_model::{compat::Compat, pod::Pod, pod_view::PodView};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tables for the plan: what the runtime has, what is remembered, and what follows.
+
 use jiff::Timestamp;
 use palisade_model::pod_view::ContainerKind;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Tables for the status: what the runtime has and what users are told.
+
 use serde_json::{Value, json};
 
 use super::*;

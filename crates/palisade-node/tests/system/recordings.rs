@@ -15,9 +15,13 @@ fn recording() -> String {
     text
 }
 
-/// Ids, paths, times and counts of back-off differ from run to run.
+/// Ids, paths, times and counts of back-off differ from run to run. So do the words for a process that was gone before it
+/// could be started: whether runc or the shim notices first is a race between the two.
 fn normal(text: &str, lab: &Lab, uid: &str) -> String {
-    let text = text.replace(&lab.root.display().to_string(), "<ROOT>").replace(uid, "<UID>");
+    let text = text.replace(&lab.root.display().to_string(), "<ROOT>").replace(uid, "<UID>").replace(
+        "OCI runtime start failed: cannot start a container that has stopped",
+        "cannot start a stopped process",
+    );
     text.split_inclusive([' ', '"', '/'])
         .map(|word| {
             let bare = word.trim_end_matches([' ', '"', '/', ':']);
