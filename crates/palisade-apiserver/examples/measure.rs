@@ -224,19 +224,28 @@ async fn load(up: &Up) -> Result<(f64, Duration), Failure> {
 
 /// A namespace with very many pods is asked what a stricter level would mean.
 async fn label(palisade: &Path) -> Result<(Duration, usize), Failure> {
-    let folder = tempfile::tempdir()?;
-    let dump = folder.path().join("pods.json");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&dump)?);
-    write!(file, r#"{{"apiVersion":"v1","kind":"List","items":["#)?;
-    for index in 0..PODS {
-        let pod = POD.replace("NAME", &format!("p{index}"));
-        let pod =
-            if index % 3 == 0 { pod.replace("\"drop\":[\"ALL\"]", "\"add\":[\"NET_ADMIN\"]") } else { pod };
-        write!(file, "{}{pod}", if index == 0 { "" } else { "," })?;
+    let up = Up::start(palisade, &[]).await?;
+    let mut clients = Vec::new();
+    for client in 0..CONNECTIONS {
+        let mut sender = up.connect().await?;
+        clients.push(tokio::spawn(async move {
+            for index in (client..PODS).step_by(CONNECTIONS) {
+                let pod = POD.replace("NAME", &format!("p{index}"));
+                let refused = pod.replace("\"drop\":[\"ALL\"]", "\"add\":[\"NET_ADMIN\"]");
+                let body = if index % 3 == 0 { refused } else { pod };
+                let path = "/api/v1/namespaces/default/pods";
+                let (code, _, body) =
+                    send(&mut sender, request("POST", path, "application/json", body)?).await?;
+                if code != 201 {
+                    return Err(Failure::from(format!("{code}: {}", String::from_utf8_lossy(&body))));
+                }
+            }
+            Ok(())
+        }));
     }
-    file.write_all(b"]}")?;
-    file.into_inner()?.sync_all()?;
-    let up = Up::start(palisade, &["--snapshot", &dump.to_string_lossy()]).await?;
+    for client in clients {
+        client.await??;
+    }
     let mut sender = up.connect().await?;
     let path = "/api/v1/namespaces/default?dryRun=All";
     let body = r#"{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}"#;
