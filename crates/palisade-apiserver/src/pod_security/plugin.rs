@@ -28,9 +28,13 @@ use super::metrics::Counters;
 use super::rules::read_pod;
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::storage::Object;
 
 /// Upstream's limits on looking at existing pods.
 const RELEASE_LIMIT: (usize, Duration) = (3000, Duration::from_secs(1));
+
+/// From how many pods on other cores help.
+const MANY_PODS: usize = 2000;
 
 self_cell! {
     /// A stored pod, read once and kept with its bytes.
@@ -114,8 +118,7 @@ impl PodSecurityPlugin {
             }
             NamespaceVerdict::CheckPods(policy) => {
                 let stored = request.cluster.list("pods", request.name);
-                let readings: Vec<_> =
-                    stored.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect();
+                let readings = self.readings(&stored);
                 let (limit, budget) = if self.compat.is_designs() {
                     (Limit::None, None)
                 } else {
@@ -129,6 +132,25 @@ impl PodSecurityPlugin {
             }
         }
         Ok(())
+    }
+
+    /// The readings of stored pods; those not read before are read on every core.
+    fn readings(&self, stored: &[Arc<Object>]) -> Vec<Arc<PodReading>> {
+        let read = |part: &[Arc<Object>]| -> Vec<Arc<PodReading>> {
+            part.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect()
+        };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if cores == 1 || stored.len() < MANY_PODS {
+            return read(stored);
+        }
+        std::thread::scope(|scope| {
+            let parts: Vec<_> = stored
+                .chunks(stored.len().div_ceil(cores))
+                .map(|part| scope.spawn(move || read(part)))
+                .collect();
+            // A thread that did not end well leaves its pods out, as a list that failed would.
+            parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+        })
     }
 
     fn judge_pod(&self, request: &Request<'_>, object: &Value, asked: &PodRequest<'_>) -> Verdict {
