@@ -7,6 +7,7 @@
 //! Exit status: 0 clean, 1 findings, 2 usage or unreadable input, 3 could not complete.
 
 pub mod args;
+pub mod cluster;
 pub mod commands;
 pub mod config;
 pub mod diagnostic;
@@ -17,6 +18,7 @@ pub mod judge;
 pub mod manifest;
 pub mod render;
 pub mod replace;
+pub mod service;
 pub mod source_map;
 pub mod suppression;
 pub mod terminal;

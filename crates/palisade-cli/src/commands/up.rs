@@ -17,6 +17,7 @@ use palisade_yaml::{Limits, parse};
 use crate::{
     Exit,
     args::{Emulated, FeatureGate, UpArgs},
+    service::{self, fail, stopped, with_causes},
     terminal::Terminal,
 };
 
@@ -26,24 +27,7 @@ const RELOAD_EVERY: Duration = Duration::from_millis(500);
 /// Serves until interrupted.
 #[must_use]
 pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
-    log_to_stderr(terminal);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
-    };
-    runtime.block_on(serve(args, terminal))
-}
-
-/// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
-fn log_to_stderr(terminal: &Terminal) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,palisade_cli=info"));
-    // A second subscriber in one process is a test's; the first one stays.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(terminal.err_color)
-        .try_init();
+    service::run(terminal, serve(args, terminal))
 }
 
 async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
@@ -72,15 +56,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     }
     let server = match builder.start().await {
         Ok(server) => server,
-        Err(error) => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            return fail(terminal, &text, Exit::Incomplete);
-        }
+        Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
     };
     let shown =
         args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
@@ -101,27 +77,8 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     Exit::Clean
 }
 
-fn fail(terminal: &Terminal, why: &str, exit: Exit) -> Exit {
-    terminal.say(format!("error: {why}"));
-    exit
-}
-
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// Ctrl-C, or the polite signal of service managers.
-async fn stopped() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// Reads a `PodSecurityConfiguration`, bare or inside an `AdmissionConfiguration`.
