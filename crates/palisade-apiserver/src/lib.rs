@@ -13,7 +13,6 @@
 //! | [`http`] | bytes, TLS, negotiation, headers |
 //! | [`auth`] | who is asking, and may they |
 //! | [`verbs`], `subresources` | what is done |
-//! | [`admission_chain`], [`plugins`] | who else has a say |
 //! | [`admission_chain`], [`plugins`], [`webhooks`] | who else has a say |
 //! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
