@@ -17,6 +17,11 @@ pub const POD_ANNOTATION: &str = "seccomp.palisade.dev/pod";
 /// Where the profile of one container came from; its name follows.
 pub const CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.palisade.dev/";
 
+/// On a PublishedProfile: since when no pod has referred to it.
+pub const UNREFERENCED_ANNOTATION: &str = "palisade.dev/unreferenced-since";
+/// On a PublishedProfile: which of its sources hold another profile by now, `namespace/configmap/key` with commas between.
+pub const CHANGED_SOURCES_ANNOTATION: &str = "palisade.dev/changed-sources";
+
 /// The path, below the seccomp folder, of a profile with this hash.
 #[must_use]
 pub fn published_name(hash: &str) -> String {
