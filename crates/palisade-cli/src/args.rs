@@ -62,6 +62,12 @@ pub enum Command {
     },
     /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
     Up(UpArgs),
+    /// Run one pod on the local container runtime, and say what the kernel really enforces
+    Run(crate::commands::run::RunArgs),
+    /// Compare what pods declare with what the kernel enforces
+    Verify(crate::commands::verify::VerifyArgs),
+    /// Run the pods of a cluster on this machine
+    Node(crate::commands::node::NodeArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -297,6 +303,12 @@ pub struct UpArgs {
     /// Write an audit log, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
+    /// Run pods for real, on the container runtime of this machine (as root)
+    #[arg(long)]
+    pub node: bool,
+    /// Which runtime.
+    #[command(flatten)]
+    pub runtime: crate::commands::node::RuntimeArgs,
 }
 
 /// The release an embedded server emulates; none means the designs.

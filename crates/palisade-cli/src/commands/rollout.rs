@@ -272,7 +272,7 @@ fn blocker_json(blocker: &Blocker) -> Value {
     })
 }
 
-fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], text: &mut String) {
+pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], text: &mut String) {
     let all: Vec<[String; N]> = std::iter::once(header).chain(rows).cloned().collect();
     rows_text(&all, text);
 }
