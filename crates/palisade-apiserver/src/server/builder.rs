@@ -38,7 +38,7 @@ const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
 /// Resources of our own, there from the start where the designs decide.
 const DESIGN_MANIFESTS: &[(&str, &str)] =
-    &[("profilepolicies.yaml", include_str!("../../manifests/profilepolicies.yaml"))];
+    &[("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES)];
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
