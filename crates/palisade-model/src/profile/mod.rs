@@ -5,8 +5,8 @@
 //! [`crate::node`].
 
 pub mod apparmor;
+pub mod config_map;
 pub mod document;
-
 pub mod seccomp;
 mod syscalls;
 
