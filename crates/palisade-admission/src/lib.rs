@@ -12,6 +12,7 @@ pub mod config_map_profiles;
 pub mod configuration;
 pub mod constraints;
 pub mod json_patch;
+pub mod metrics;
 pub mod mutation;
 pub mod pod_security;
 pub mod profile_policies;

@@ -62,6 +62,8 @@ pub enum Command {
     },
     /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
     Up(UpArgs),
+    /// Answer the API server of a real cluster: mutating and validating admission webhooks
+    Webhook(Box<crate::commands::webhook::WebhookArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -84,6 +84,7 @@ fn run(command: Command, terminal: &mut Terminal) -> Exit {
         Command::Profile { command } => commands::profile::run(&command, terminal),
         Command::Rollout { command } => commands::rollout::run(&command, terminal),
         Command::Up(args) => commands::up::run(&args, terminal),
+        Command::Webhook(args) => commands::webhook::run(&args, terminal),
         Command::Completions { shell } => commands::completions::run(shell, terminal),
         Command::Man { page } => commands::man::run(page.as_deref(), terminal),
         Command::Version => commands::version::run(terminal),

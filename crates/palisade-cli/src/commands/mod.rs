@@ -9,3 +9,4 @@ pub mod profile;
 pub mod rollout;
 pub mod up;
 pub mod version;
+pub mod webhook;
