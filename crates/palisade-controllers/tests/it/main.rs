@@ -4,5 +4,6 @@
 
 mod cluster;
 mod incremental;
+mod profile_publisher;
 mod rollout;
 mod world;
