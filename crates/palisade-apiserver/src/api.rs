@@ -55,6 +55,8 @@ pub struct Api {
     pub authorizer: Authorizer,
     /// Admission plugins.
     pub chain: Chain,
+    /// Admission webhooks.
+    pub webhooks: crate::webhooks::Webhooks,
     /// Rules about objects that cannot be switched off.
     pub rules: Arc<dyn ObjectRules>,
     /// Pod Security Admission, whose configuration may be replaced.
@@ -75,6 +77,8 @@ pub struct Api {
     pub feature_gates: std::collections::BTreeMap<String, bool>,
     /// Whether an OpenShift cluster is served.
     pub openshift: bool,
+    /// Where the logs of pods come from, if a node runs in this process.
+    pub logs: Option<Arc<dyn crate::log_source::LogSource>>,
     pub(crate) verifier: Option<ClientVerifier>,
     pub(crate) stop: watch::Receiver<bool>,
 }

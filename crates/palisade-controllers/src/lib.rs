@@ -11,6 +11,8 @@
 //! [`range_allocator`] gives namespaces their ranges, [`label_syncer`] their labels, [`readiness`] says who would suffer
 //! and drives the state machine, [`config_observer`] writes the global configuration, which every [`instance`] applies
 //! and reports. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
+//! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
+//! [`scheduler`] gives the pods of an embedded cluster their nodes.
 
 pub mod api;
 mod backoff;
@@ -24,7 +26,9 @@ pub mod label_syncer;
 pub mod leader;
 pub mod metrics;
 pub mod observe;
+pub mod profile_publisher;
 pub mod range_allocator;
 pub mod readiness;
 pub mod runner;
+pub mod scheduler;
 pub mod time;

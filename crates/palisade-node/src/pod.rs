@@ -314,6 +314,43 @@ impl RunPod {
         serde_json::from_str(&self.text)
     }
 
+    /// What the pod declares about its security, and nothing else: no command, no environment, no volume.
+    #[must_use]
+    pub fn declared(&self) -> Value {
+        const OF_SPEC: [&str; 6] =
+            ["securityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace"];
+        let spec = self.object.get("spec");
+        let mut declared = serde_json::Map::new();
+        for field in OF_SPEC {
+            if let Some(value) = spec.and_then(|spec| spec.get(field)) {
+                declared.insert(field.to_owned(), value.clone());
+            }
+        }
+        for kind in [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral] {
+            let list = spec.and_then(|spec| spec.get(kind.field())).and_then(Value::as_array);
+            let Some(list) = list else { continue };
+            let reduced = |container: &Value| {
+                let keep = ["name", "image", "restartPolicy", "securityContext"];
+                let fields = keep
+                    .iter()
+                    .filter_map(|field| Some(((*field).to_owned(), container.get(*field)?.clone())));
+                Value::Object(fields.collect())
+            };
+            declared.insert(kind.field().to_owned(), list.iter().map(reduced).collect());
+        }
+        let is_security = |key: &str| key.contains("seccomp.") || key.contains("apparmor.");
+        let annotations: serde_json::Map<String, Value> = self
+            .metadata
+            .annotations
+            .iter()
+            .filter(|(key, _)| is_security(key))
+            .map(|(key, value)| (key.clone(), value.clone().into()))
+            .collect();
+        let metadata = serde_json::json!({"name": self.key.name, "namespace": self.key.namespace,
+            "uid": self.key.uid, "annotations": annotations});
+        serde_json::json!({"metadata": metadata, "spec": declared})
+    }
+
     /// Every container with its list: init, then app, then ephemeral ones.
     pub fn containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
         let kind = |kind: ContainerKind, list: &'_ [Container]| -> Vec<(ContainerKind, usize)> {

@@ -25,7 +25,7 @@ use crate::{
     node::NodeConfig,
     pod::RunPod,
     profiles::{config_map_profile, sha256_hex},
-    runner::observed::{Instance, Observed},
+    runner::observed::{Instance, Observed, labels},
 };
 
 /// One thing compared.
@@ -176,6 +176,29 @@ pub async fn verify_pod(
         });
     }
     Ok(PodReport { namespace: pod.key.namespace.clone(), name: pod.key.name.clone(), containers })
+}
+
+/// The pods of the runtime, each with what its node noted about it; a pod that a kubelet runs has no such note.
+pub async fn declared_pods(runtime: &Runtime) -> Result<Vec<(PodKey, Option<RunPod>)>, RuntimeError> {
+    let mut sandboxes = runtime.list_pod_sandboxes(&[]).await?;
+    // The newest of a pod comes first.
+    sandboxes.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
+    let mut found: Vec<(PodKey, Option<RunPod>)> = Vec::new();
+    for sandbox in sandboxes {
+        let get = |key: &str| sandbox.labels.get(key).cloned().unwrap_or_default();
+        let key = PodKey {
+            namespace: get(labels::POD_NAMESPACE),
+            name: get(labels::POD_NAME),
+            uid: get(labels::POD_UID),
+        };
+        if key.uid.is_empty() || found.iter().any(|(known, _)| known.uid == key.uid) {
+            continue;
+        }
+        let noted = sandbox.annotations.get(labels::DECLARED);
+        let pod = noted.and_then(|text| RunPod::from_object(serde_json::from_str(text).ok()?).ok());
+        found.push((key, pod));
+    }
+    Ok(found)
 }
 
 /// The process of a container on the node: both containerd and CRI-O tell it in the verbose answer.

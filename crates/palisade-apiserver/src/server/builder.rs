@@ -24,11 +24,13 @@ use crate::auth::{MASTERS, UserInfo};
 use crate::health::Health;
 use crate::http::connection;
 use crate::http::tls::{Authority, write_private};
+use crate::log_source::LogSource;
 use crate::metrics::Metrics;
 use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin};
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::storage::Store;
+use crate::webhooks::{self, Webhooks};
 use crate::{controllers, meta, openshift, plugins};
 
 /// The administrator's certificate outlives a working day, and a working year.
@@ -36,7 +38,7 @@ const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
 /// Resources of our own, there from the start where the designs decide.
 const DESIGN_MANIFESTS: &[(&str, &str)] =
-    &[("profilepolicies.yaml", include_str!("../../manifests/profilepolicies.yaml"))];
+    &[("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES)];
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
@@ -55,6 +57,7 @@ pub struct Builder {
     snapshots: Vec<PathBuf>,
     audit_log: Option<PathBuf>,
     controllers: bool,
+    logs: Option<Arc<dyn LogSource>>,
     store: Option<Store>,
 }
 
@@ -86,6 +89,7 @@ impl Default for Builder {
             snapshots: Vec::new(),
             audit_log: None,
             controllers: true,
+            logs: None,
             store: None,
         }
     }
@@ -208,6 +212,13 @@ impl Builder {
         self
     }
 
+    /// Where the logs of pods come from: a node in this process.
+    #[must_use]
+    pub fn log_source(mut self, source: Arc<dyn LogSource>) -> Self {
+        self.logs = Some(source);
+        self
+    }
+
     /// The plugins of the server, Pod Security Admission once more by itself, or what is wrong with the options.
     fn check(&self) -> Result<Plugins, StartError> {
         let pod_security = Arc::new(PodSecurityPlugin::new(self.compat));
@@ -222,6 +233,7 @@ impl Builder {
         let unknown = self.enabled_plugins.iter().chain(&self.disabled_plugins).find(|name| {
             !all.iter().chain(&optional).chain(&self.plugins).any(|p| p.name() == *name)
                 && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
+                && ![webhooks::MUTATING, webhooks::VALIDATING].contains(&name.as_str())
         });
         if let Some(name) = unknown {
             return Err(StartError::UnknownPlugin(name.clone()));
@@ -251,6 +263,7 @@ impl Builder {
             authenticator: Authenticator::new(parts.key, parts.tokens, store.clone()),
             authorizer: Authorizer::new(&store),
             chain: Chain::new(plugins, &self.disabled_plugins),
+            webhooks: Webhooks::new(&store, &self.disabled_plugins),
             rules: self.rules.unwrap_or_else(|| Arc::new(PodRules { compat: self.compat })),
             pod_security,
             openshift,
@@ -261,6 +274,7 @@ impl Builder {
             health: Health::default(),
             address: parts.address,
             ca: parts.ca,
+            logs: self.logs,
             verifier: parts.verifier,
             stop: parts.stop,
             store,

@@ -7,5 +7,6 @@ mod incremental;
 mod live;
 mod live_faults;
 mod live_rollout;
+mod profile_publisher;
 mod rollout;
 mod world;

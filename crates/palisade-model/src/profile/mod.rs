@@ -6,7 +6,7 @@
 
 pub mod apparmor;
 pub mod document;
-
+pub mod published;
 pub mod seccomp;
 mod syscalls;
 
