@@ -11,6 +11,10 @@ use std::{
 
 use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
+use palisade_controllers::{
+    config_observer,
+    runner::{Options, ROLLOUT},
+};
 use palisade_model::compat::Compat;
 use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
@@ -20,7 +24,10 @@ use serde_json::Value;
 use crate::{
     Exit,
     args::{Emulated, FeatureGate, UpArgs},
-    commands::node::{self, NodeLogs},
+    commands::{
+        node::{self, NodeLogs},
+        openshift::Rollout,
+    },
     service::{self, fail, stopped, with_causes},
     terminal::Terminal,
 };
@@ -37,6 +44,19 @@ pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
 async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     if args.runtime.is_given() && !args.node {
         return fail(terminal, "the options of a node need --node", Exit::Input);
+    }
+    if args.rollout.is_given() && !args.openshift {
+        return fail(terminal, "the options of the rollout need --openshift", Exit::Input);
+    }
+    let rollout = match args.rollout.options(&args.feature_gates, &ROLLOUT) {
+        Ok(options) => options,
+        Err(why) => return fail(terminal, &why, Exit::Input),
+    };
+    let follows = rollout.controllers.contains(config_observer::apply::NAME);
+    if args.openshift && follows && args.admission_config.is_some() {
+        let why = "the config observer writes the configuration of Pod Security: leave --admission-config out, or \
+                   name --controllers without config-observer";
+        return fail(terminal, why, Exit::Input);
     }
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
@@ -75,6 +95,13 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         Ok(server) => server,
         Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
     };
+    let rollout = Options { compat: Some(compat), ..rollout };
+    let rollout = if args.openshift {
+        // Without an observer in this process there may be one elsewhere, unless a file decides.
+        Some(Rollout::start(&server, rollout, args.admission_config.is_none()).await)
+    } else {
+        None
+    };
     let shown =
         args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
     let announced = format!(
@@ -103,6 +130,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         }
     }
     scheduling.abort();
+    if let Some(rollout) = rollout {
+        rollout.stop().await;
+    }
     if let Some(task) = reloading {
         task.abort();
     }
