@@ -21,8 +21,9 @@ use palisade_admission::{
 use palisade_model::compat::Compat;
 use palisade_policy::{
     enforcement::instances::{CONFIG_MAP_KEY, Configuration},
-    standards::{evaluator::Evaluator, level::Level},
+    standards::evaluator::Evaluator,
 };
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
@@ -136,9 +137,13 @@ impl Follower {
         }
     }
 
-    /// No configuration: what namespaces say, and nothing else.
+    /// No configuration: upstream's defaults, which leave everything to the labels of namespaces.
     fn apply_defaults(&self) {
-        match self.configure(Configuration::of(Level::Privileged)) {
+        let empty = json!({
+            "apiVersion": "pod-security.admission.config.k8s.io/v1",
+            "kind": "PodSecurityConfiguration",
+        });
+        match self.configure(Configuration::new(empty)) {
             Ok(configured) => self.enforce(configured),
             Err(why) => self.refuse(&why),
         }
