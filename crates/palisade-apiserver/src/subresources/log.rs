@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use palisade_apimachinery::Status;
 use palisade_apimachinery::status::GroupName;
+use palisade_apimachinery::{FieldError, Status};
 use serde_json::Value;
 
 use crate::api::Call;
@@ -50,8 +50,32 @@ fn node(call: &Call<'_>, pod: &Value) -> Result<Option<String>, Box<Status>> {
     }
 }
 
+/// What is wrong with the options of a log request.
+fn check_options(call: &Call<'_>) -> Result<(), Box<Status>> {
+    let mut errors = Vec::new();
+    let number = |key: &str| call.query.number(key);
+    if let Some(lines) = number("tailLines")?.filter(|lines| *lines < 0) {
+        errors.push(FieldError::invalid("tailLines", lines, "must be greater than or equal to 0"));
+    }
+    if let Some(bytes) = number("limitBytes")?.filter(|bytes| *bytes < 1) {
+        errors.push(FieldError::invalid("limitBytes", bytes, "must be greater than 0"));
+    }
+    let seconds = number("sinceSeconds")?;
+    if seconds.is_some() && call.query.has("sinceTime") {
+        errors
+            .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    } else if let Some(seconds) = seconds.filter(|seconds| *seconds < 1) {
+        errors.push(FieldError::invalid("sinceSeconds", seconds, "must be greater than 0"));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(GroupName::new("", "PodLogOptions"), &call.info.name, &errors, call.api.version))
+}
+
 /// The log of a container.
 pub(super) fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
+    check_options(call)?;
     Ok(match node(call, &pod(call, entry)?)? {
         // Nothing runs yet, so nothing was said yet.
         None => Reply::bytes(204, "text/plain", Vec::new()),
