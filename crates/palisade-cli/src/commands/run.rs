@@ -129,15 +129,11 @@ async fn print_human(
     terminal: &mut Terminal,
 ) -> std::io::Result<()> {
     let key = &running.pod.key;
-    let phase = report.status.get("phase").and_then(Value::as_str).unwrap_or("Unknown");
     for event in report.events.iter().filter(|event| event.kind.as_str() == "Warning") {
         terminal.say(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
     }
     let out = &mut terminal.out;
-    writeln!(out, "pod {}/{} is {phase}", key.namespace, key.name)?;
-    for line in waits(&report.status) {
-        writeln!(out, "  {line}")?;
-    }
+    write_state(out, running, &report.status)?;
     writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
     out.flush()?;
     let several = running.pod.containers().count() > 1;
@@ -164,8 +160,20 @@ async fn print_human(
             _ = running.finished() => {}
             () = stopped() => {}
         }
+        writeln!(out)?;
+        write_state(out, running, &running.status())?;
     }
     Ok(())
+}
+
+fn write_state(out: &mut impl std::io::Write, running: &RunningPod, status: &Value) -> std::io::Result<()> {
+    let key = &running.pod.key;
+    let phase = status.get("phase").and_then(Value::as_str).unwrap_or("Unknown");
+    writeln!(out, "pod {}/{} is {phase}", key.namespace, key.name)?;
+    for line in waits(status) {
+        writeln!(out, "  {line}")?;
+    }
+    out.flush()
 }
 
 /// What containers wait for, or how they ended.
