@@ -87,6 +87,9 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     };
     service::log_to_stderr(terminal);
     runtime.block_on(async {
+        if let Err(why) = args.runtime.load_profiles().await {
+            return fail(terminal, &why, Exit::Incomplete);
+        }
         let running = match RunningPod::start(config, pod, &objects).await {
             Ok(running) => running,
             Err(error @ RunError::Runtime(_)) => return fail(terminal, &error.to_string(), Exit::Incomplete),

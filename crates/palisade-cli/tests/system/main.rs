@@ -11,6 +11,7 @@
 #[allow(dead_code, reason = "the node's own tests stop and start it again")]
 #[path = "../../../palisade-node/tests/system/containerd.rs"]
 mod containerd;
+mod cost;
 #[path = "../../../palisade-node/tests/system/images.rs"]
 mod images;
 mod one_pod;

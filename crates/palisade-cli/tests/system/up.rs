@@ -61,6 +61,50 @@ fn a_profile_in_a_config_map_is_in_force_and_its_hash_is_told() {
     let found = said(&mut world.on_node(&["verify", "--pod", "default/nobody"]));
     assert_eq!(found.code, 2, "{found:?}");
 
+    // Rows 5 and 6 of the seccomp design's table, 4 and 5 of the AppArmor design's: such pods are not even created.
+    let annotated = |key: &str, value: &str| {
+        let mut object = sleeper("refused", json!({}));
+        object["metadata"]["annotations"] = json!({key: value});
+        object
+    };
+    let file = world.path("refused.json");
+    for (object, why) in [
+        (
+            annotated("seccomp.security.alpha.kubernetes.io/pod", "runtime/default-audit"),
+            "must be a valid seccomp profile",
+        ),
+        (
+            sleeper(
+                "refused",
+                json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/etc/profilename"}}),
+            ),
+            "must be a relative path",
+        ),
+        (
+            annotated("container.apparmor.security.beta.kubernetes.io/c", "runtime/default-audit"),
+            "invalid AppArmor profile name",
+        ),
+        (
+            sleeper(
+                "refused",
+                json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " padded"}}),
+            ),
+            "must not be padded with whitespace",
+        ),
+    ] {
+        std::fs::write(&file, object.to_string()).unwrap();
+        let refused = world.kubectl(&["create", "-f", file.to_str().unwrap()]);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.err.contains(why), "{why}: {refused:?}");
+    }
+    // Row 6 of the AppArmor design's table, on machines such as most that run tests.
+    if !std::path::Path::new("/sys/kernel/security/apparmor").exists() {
+        world.apply(&[sleeper("blocked", json!({"appArmorProfile": {"type": "RuntimeDefault"}}))]);
+        let blocked = world.until_pod("blocked", |pod| pod["status"]["reason"] == "AppArmor");
+        assert_eq!(blocked["status"]["containerStatuses"][0]["state"]["waiting"]["reason"], "Blocked");
+        assert_eq!(blocked["status"]["phase"], "Pending");
+    }
+
     // The laptop is closed: in memory, nobody would know of the pods any more.
     world.kill(Signal::TERM);
     let left = said(Command::new("ctr").arg("-a").arg(&world.containerd.socket).args([
