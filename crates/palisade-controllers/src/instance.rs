@@ -34,13 +34,16 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Reads the configuration once, and applies it: what an instance does before it serves anyone.
+    /// Reads the configuration once, applies and reports it: what an instance does before it serves anyone.
     pub async fn catch_up(&mut self, api: &Api, apply: &impl Fn(&Value) -> Result<(), String>) {
         let path = CONFIG_MAPS.object(Some(NAMESPACE), CONFIG_MAP);
         match api.get(&path).await {
             Ok(Some(object)) => self.apply(&object, apply),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "the global configuration cannot be read"),
+        }
+        if let Err(error) = self.report(api).await {
+            tracing::warn!(%error, "cannot report which configuration runs");
         }
     }
 
