@@ -61,6 +61,9 @@ The pod is started, compared with what the kernel says about its processes, show
 Exit status: 0 it ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
 2 the manifest cannot be used, 3 the runtime does not answer.";
 
+/// How long a pod runs at least before it is looked at.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Runs the command.
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     let (pod, objects) = match read(&args.filename) {
@@ -108,6 +111,10 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
         () = stopped() => return fail(terminal, "stopped before the pod ran", Exit::Incomplete),
+    }
+    if !args.follow {
+        // A moment, so that its log has something to say.
+        tokio::time::sleep(MOMENT).await;
     }
     let report = match running.report().await {
         Ok(report) => report,
