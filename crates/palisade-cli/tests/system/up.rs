@@ -82,7 +82,7 @@ fn a_profile_in_a_config_map_is_in_force_and_its_hash_is_told() {
         ),
         (
             annotated("container.apparmor.security.beta.kubernetes.io/c", "runtime/default-audit"),
-            "invalid AppArmor profile name",
+            "must be a valid AppArmor profile",
         ),
         (
             sleeper(
@@ -256,11 +256,12 @@ fn probes_and_hooks() {
     says("sick", "Killing", "Container c failed liveness probe, will be restarted");
     world.until_pod("sick", |pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1));
     says("refused", "Unhealthy", ":1: connect: connection refused");
-    let refused = world.get(&["pod", "refused"]);
-    let state = &refused["status"]["containerStatuses"][0];
+    let refused = world.get(&["pod", "refused"])["status"].clone();
+    let state = &refused["containerStatuses"][0];
     assert_eq!(
-        (&state["ready"], &state["started"], &refused["status"]["phase"]),
-        (&json!(false), &json!(true), &json!("Running"))
+        (&state["ready"], &state["started"], &refused["phase"]),
+        (&json!(false), &json!(true), &json!("Running")),
+        "{refused:#}"
     );
     world.until("hook", || world.kubectl(&["logs", "hooked"]).out.contains("began").then_some(()));
     says("unhooked", "FailedPostStartHook", "PostStartHook failed");

@@ -41,9 +41,11 @@ impl Containerd {
         }
         let cni = folder.join("cni");
         fs::create_dir_all(&cni).unwrap();
-        // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else.
+        // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else. Tests beside this
+        // one have other addresses: the machine could not tell theirs from ours.
+        let subnet = format!("10.231.{}.0/24", std::process::id() % 250);
         let network = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
-            "ipam": {"type": "host-local", "subnet": "10.231.0.0/16", "dataDir": folder.join("addresses")}}]});
+            "ipam": {"type": "host-local", "subnet": subnet, "dataDir": folder.join("addresses")}}]});
         fs::write(cni.join("10-lab.conflist"), network.to_string()).unwrap();
         let socket = folder.join("c.sock");
         let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
