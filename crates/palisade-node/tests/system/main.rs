@@ -9,6 +9,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod containerd;
 mod contexts;
 mod cost;
 mod failures;
