@@ -70,6 +70,8 @@ pub enum Command {
     Controller(crate::commands::controller::ControllerArgs),
     /// Run the pods of a cluster on this machine
     Node(crate::commands::node::NodeArgs),
+    /// Answer the API server of a real cluster: mutating and validating admission webhooks
+    Webhook(Box<crate::commands::webhook::WebhookArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell

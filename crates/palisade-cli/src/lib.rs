@@ -89,6 +89,7 @@ fn run(command: Command, terminal: &mut Terminal) -> Exit {
         Command::Verify(args) => commands::verify::run(&args, terminal),
         Command::Controller(args) => commands::controller::run(&args, terminal),
         Command::Node(args) => commands::node::run(&args, terminal),
+        Command::Webhook(args) => commands::webhook::run(&args, terminal),
         Command::Completions { shell } => commands::completions::run(shell, terminal),
         Command::Man { page } => commands::man::run(page.as_deref(), terminal),
         Command::Version => commands::version::run(terminal),

@@ -14,3 +14,4 @@ pub mod run;
 pub mod up;
 pub mod verify;
 pub mod version;
+pub mod webhook;

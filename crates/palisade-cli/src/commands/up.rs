@@ -19,6 +19,7 @@ use palisade_model::compat::Compat;
 use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use palisade_yaml::{Limits, parse};
+use serde_json::Value;
 
 use crate::{
     Exit,
@@ -153,32 +154,35 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Reads a `PodSecurityConfiguration`, bare or inside an `AdmissionConfiguration`.
+/// Reads a `PodSecurityConfiguration` from a file.
 fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), String> {
     let fail = |why: String| format!("{}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
-    let parsed = parse(&text, &Limits::default());
-    if let Some(error) = parsed.errors.first() {
-        return Err(fail(error.to_string()));
-    }
-    let Some(document) = parsed.documents.first() else {
-        return Err(fail("there is no document in it".to_owned()));
-    };
-    let mut value = document.root().to_json().map_err(|error| fail(error.to_string()))?;
-    if value.get("kind").and_then(serde_json::Value::as_str) == Some("AdmissionConfiguration") {
-        let plugins = value.get("plugins").and_then(serde_json::Value::as_array);
-        let own = plugins
-            .into_iter()
-            .flatten()
-            .find(|plugin| plugin.get("name").and_then(serde_json::Value::as_str) == Some("PodSecurity"));
-        value = own
-            .and_then(|plugin| plugin.get("configuration"))
-            .cloned()
-            .ok_or_else(|| fail("it configures no PodSecurity plugin".to_owned()))?;
-    }
+    let value = pod_security_configuration(&text).map_err(fail)?;
     let configuration: PodSecurityConfiguration =
         serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
     configuration.resolve().map_err(|error| fail(error.to_string()))
+}
+
+/// The `PodSecurityConfiguration` in a text, bare or inside an `AdmissionConfiguration`.
+pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
+    let parsed = parse(text, &Limits::default());
+    if let Some(error) = parsed.errors.first() {
+        return Err(error.to_string());
+    }
+    let document = parsed.documents.first().ok_or_else(|| "there is no document in it".to_owned())?;
+    let value = document.root().to_json().map_err(|error| error.to_string())?;
+    if value.get("kind").and_then(Value::as_str) != Some("AdmissionConfiguration") {
+        return Ok(value);
+    }
+    let plugins = value.get("plugins").and_then(Value::as_array);
+    let own = plugins
+        .into_iter()
+        .flatten()
+        .find(|plugin| plugin.get("name").and_then(Value::as_str) == Some("PodSecurity"));
+    own.and_then(|plugin| plugin.get("configuration"))
+        .cloned()
+        .ok_or_else(|| "it configures no PodSecurity plugin".to_owned())
 }
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
