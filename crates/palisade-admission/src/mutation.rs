@@ -104,6 +104,13 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// Answers.
     #[must_use]
     pub fn answer(&self, facts: &Facts<'_>) -> Response {
+        if let Some(compat) = self.rules.instead() {
+            return if self.review.operation == "CREATE" {
+                self.answer_as(compat)
+            } else {
+                Response::default()
+            };
+        }
         match self.kind.subject() {
             Subject::Template(_) => self.answer_template(facts),
             Subject::Pod if self.review.operation == "CREATE" => self.answer_pod(facts),
@@ -139,9 +146,6 @@ impl<'r, 'a> Mutation<'r, 'a> {
     fn answer_pod(&self, facts: &Facts<'_>) -> Response {
         let mut response = Response::default();
         let mut draft = Draft::default();
-        if let Some(compat) = self.rules.instead() {
-            return self.answer_as(compat);
-        }
         match config_map_profiles::resolve(&self.pod, &facts.profiles) {
             Ok(changes) => draft.extend(changes),
             Err(refused) => return Response::refuse(self.refusal(refused)),
@@ -221,9 +225,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let mut after = before.clone();
         reviewed.changes.iter().for_each(|change| change.apply(&mut after));
         // The rest is said once the object is whole, by the validating webhook.
-        let mut pod = Pod::deserialize(&before).unwrap_or_default();
-        prepare_for_create(&mut pod, Subject::Pod, compat);
-        let told = sync::sync(&mut pod, compat).warnings;
+        let mut pod = self.pod.clone();
+        prepare_for_create(&mut pod, self.kind.subject(), compat);
+        let is_pod = self.kind.subject() == Subject::Pod;
+        let told = if is_pod { sync::sync(&mut pod, compat).warnings } else { Vec::new() };
         Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() }
     }
 

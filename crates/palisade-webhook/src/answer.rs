@@ -18,7 +18,10 @@ use palisade_admission::{
     rules::Rules,
     validation,
 };
-use palisade_model::{compat::Compat, pod::Pod};
+use palisade_model::{
+    compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
+    pod::Pod,
+};
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,
@@ -71,7 +74,7 @@ impl Answerer {
     ) -> Self {
         let rules = emulate.map_or_else(
             // What a newer release leaves to us does no harm beside an older one.
-            || Rules::beside(palisade_model::compat::NEWEST_MINOR),
+            || Rules::beside(NEWEST_MINOR),
             Rules::Instead,
         );
         let limit = if emulate.is_some() { Limit::Pods(UPSTREAM_PODS) } else { Limit::None };
@@ -82,6 +85,7 @@ impl Answerer {
     pub fn serve_beside(&self, minor: u16) {
         if matches!(*self.rules.get(), Rules::Beside(_)) {
             self.rules.set(Rules::beside(minor));
+            self.configuration.judge_as(Compat::kubernetes(minor.clamp(OLDEST_MINOR, NEWEST_MINOR)));
         }
     }
 
