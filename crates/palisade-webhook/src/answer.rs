@@ -11,6 +11,7 @@ use std::{
 
 use palisade_admission::{
     admission_review::{Facts as PodSecurityFacts, Needs, Review, ReviewError},
+    config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
     profile_policies::select,
@@ -131,12 +132,13 @@ impl Answerer {
     async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
         let rules = *self.rules.get();
         let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
-        let stored = match mutation.is_new_pod() {
-            true => match self.facts.policies(deadline).await {
+        let stored = if mutation.is_new_pod() {
+            match self.facts.policies(deadline).await {
                 Ok(stored) => stored,
                 Err(why) => return unknown("ProfilePolicies", &why),
-            },
-            false => Arc::default(),
+            }
+        } else {
+            Arc::default()
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| review.is_pod()),
@@ -155,7 +157,7 @@ impl Answerer {
             namespace.as_ref().map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
         let wanted = mutation.config_maps(&policies);
         let profiles = if wanted.is_empty() {
-            Default::default()
+            Profiles::default()
         } else {
             let publish = review.dry_run != Some(true) && mutation.is_new_pod();
             self.facts.profiles(&review.namespace, &wanted, publish, deadline).await
@@ -186,12 +188,13 @@ impl Answerer {
         };
         let security = &configured.security;
         let judged_by_policies = validation::concerns_policies(review) && !review.is_mirror_pod();
-        let stored = match judged_by_policies {
-            true => match self.facts.policies(deadline).await {
+        let stored = if judged_by_policies {
+            match self.facts.policies(deadline).await {
                 Ok(stored) => stored,
                 Err(why) => return unknown("ProfilePolicies", &why),
-            },
-            false => Arc::default(),
+            }
+        } else {
+            Arc::default()
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
@@ -242,7 +245,7 @@ impl Answerer {
             namespace: known,
         };
         let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
-        validation::validate(review, security, &rules, facts, self.limit, expired)
+        validation::validate(review, security, &rules, &facts, self.limit, expired)
     }
 }
 

@@ -84,7 +84,6 @@ impl Follower {
     }
 
     /// What is in force now.
-    #[must_use]
     pub fn current(&self) -> Current {
         self.current.borrow().clone()
     }
@@ -110,7 +109,7 @@ impl Follower {
         let (defaults, exemptions) = read.resolve().map_err(|error| match error {
             ConfigurationError::Defaults(text) => format!("configuration error: {text}"),
             ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
-            other => other.to_string(),
+            other @ ConfigurationError::WrongKind { .. } => other.to_string(),
         })?;
         // The same words as the API server's own plugin, so that nobody is told the same thing twice.
         let evaluator = Evaluator::of(&self.release.get());

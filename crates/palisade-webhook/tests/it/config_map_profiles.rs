@@ -14,7 +14,12 @@ const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/c";
 
 fn hash() -> String {
     use sha2::Digest as _;
-    sha2::Sha256::digest(PROFILE.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    let digest = sha2::Sha256::digest(PROFILE.as_bytes());
+    digest
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|half| char::from_digit(half.into(), 16))
+        .collect()
 }
 
 async fn with_profiles(cluster: &Cluster) {

@@ -1,5 +1,10 @@
 //! The webhook from outside: over TLS, beside the embedded API server.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and the recordings are told in a table"
+)]
 
 #[path = "../../../../xtask/src/conformance_server/mod.rs"]
 mod conformance_server;

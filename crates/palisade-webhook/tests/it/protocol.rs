@@ -149,7 +149,7 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
     // Somebody whose authority is another one is not talked to.
     let stranger = palisade_webhook::certificates::issue::authority(
         palisade_webhook::certificates::issue::now(),
-        Duration::from_secs(60),
+        Duration::from_mins(1),
     );
     let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
     assert!(Caller::trusting(webhook.address, &strange, &[]).connect().await.is_err());

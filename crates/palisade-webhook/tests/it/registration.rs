@@ -127,9 +127,9 @@ async fn somebody_elses_certificate_is_read_again() {
     let file = |name: &str| folder.path().join(name);
     let write = || {
         let now = issue::now();
-        let authority = issue::authority(now, Duration::from_secs(600)).unwrap();
+        let authority = issue::authority(now, Duration::from_mins(10)).unwrap();
         let names = ["localhost".to_owned()];
-        let serving = issue::serving(&authority, &names, now, Duration::from_secs(600)).unwrap();
+        let serving = issue::serving(&authority, &names, now, Duration::from_mins(10)).unwrap();
         std::fs::write(file("tls.key"), &serving.key).unwrap();
         std::fs::write(file("tls.crt"), &serving.certificate).unwrap();
         std::fs::write(file("ca.crt"), &authority.certificate).unwrap();

@@ -259,16 +259,17 @@ async fn the_configuration_is_reloaded_under_load() {
     let caller = Arc::new(Caller::of(&webhook));
     let (stop, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let in_plain = |spec: &Value| review(&pod_request("plain", "CREATE", &pod("p", spec)));
-    let (fine, harmful) = (in_plain(&json!({})), in_plain(&json!({"hostPID": true})));
+    let (harmless, harmful) = (in_plain(&json!({})), in_plain(&json!({"hostPID": true})));
     let load: Vec<_> = (0..4)
         .map(|_| {
-            let (caller, stop, lost, fine) = (caller.clone(), stop.clone(), lost.clone(), fine.clone());
+            let (caller, stop, lost, harmless) =
+                (caller.clone(), stop.clone(), lost.clone(), harmless.clone());
             tokio::spawn(async move {
                 let mut connection = KeepAlive::open(&caller).await.unwrap();
                 let mut asked = 0;
                 while !stop.load(Ordering::Relaxed) {
                     // Allowed by both configurations, so there is only one right answer.
-                    if verdict(&connection.post("/validate", fine.clone()).await) != Some(true) {
+                    if verdict(&connection.post("/validate", harmless.clone()).await) != Some(true) {
                         lost.fetch_add(1, Ordering::Relaxed);
                     }
                     asked += 1;
