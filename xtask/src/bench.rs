@@ -27,7 +27,8 @@ use palisade_policy::standards::{
 
 use crate::{
     Failure,
-    process::{output, run},
+    bench_webhook::{self, Row},
+    process::run,
     root,
 };
 
@@ -62,7 +63,10 @@ pub(crate) fn run_bench() -> Result<(), Failure> {
     command_line(&mut lines)?;
     // What is known is written down before the longest part begins.
     write_table(&lines)?;
-    server(&mut lines)?;
+    // The embedded API server, then the webhook, from outside by programs that speak TLS.
+    add(&mut lines, bench_webhook::from_example("palisade-apiserver", "measure")?);
+    write_table(&lines)?;
+    add(&mut lines, bench_webhook::measure()?);
     report(&lines)
 }
 
@@ -223,35 +227,11 @@ fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The embedded API server, measured from outside by a program that speaks TLS.
-fn server(lines: &mut Vec<Line>) -> Result<(), Failure> {
-    let printed = output(
-        Command::new("cargo")
-            .args([
-                "run",
-                "--release",
-                "--quiet",
-                "--package",
-                "palisade-apiserver",
-                "--example",
-                "measure",
-                "--",
-            ])
-            .arg(root().join("target/release/palisade"))
-            .current_dir(root()),
-    )?;
-    for line in printed.lines() {
-        let [what, figure, target, met] = line.split('\t').collect::<Vec<_>>()[..] else {
-            return Err(Failure(format!("a line nobody understands: {line}")));
-        };
-        lines.push(Line {
-            what: what.to_owned().into(),
-            figure: figure.to_owned(),
-            target: target.to_owned().into(),
-            met: met == "true",
-        });
+/// Rows that a program of another crate has measured.
+fn add(lines: &mut Vec<Line>, rows: Vec<Row>) {
+    for (what, figure, target, met) in rows {
+        lines.push(Line { what: what.into(), figure, target: target.into(), met });
     }
-    Ok(())
 }
 
 fn write_manifests(folder: &Path) -> Result<(), Failure> {

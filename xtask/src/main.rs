@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
 mod bench;
+mod bench_webhook;
 mod check;
 mod conformance;
 mod conformance_scc;
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   check                            the one gate: format, lints, tests, documentation, conformance, fuzzing
   conformance [--recordings DIR]   replay what real servers answered, against the engine
   conformance --server             the same over HTTPS, against the embedded API server
+  conformance --webhook            the same over TLS, through /mutate and /validate of the webhook
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
@@ -70,6 +72,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
                 option("--recordings").map_or_else(|| root().join("tests/data/recordings"), PathBuf::from);
             if arguments.iter().any(|argument| argument == "--server") {
                 return conformance::run_server(&folder);
+            }
+            if arguments.iter().any(|argument| argument == "--webhook") {
+                return conformance::run_webhook(&folder);
             }
             conformance::run_all(&folder)
         }

@@ -93,13 +93,14 @@ impl RunningPod {
         Ok(Self { pod, warnings, source, node, worker, waking })
     }
 
-    /// Waits until every container runs, the pod is done, or `patience` is over.
+    /// Waits until every container runs, the pod is done, something is told to keep it from running, or `patience` is
+    /// over.
     pub async fn settled(&self, patience: Duration) -> Outcome {
         let mut changes = self.source.changes();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             match self.outcome() {
-                Outcome::Waiting => {}
+                Outcome::Waiting if !self.is_stuck() => {}
                 outcome => return outcome,
             }
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
@@ -137,6 +138,17 @@ impl RunningPod {
             }
             _ => Outcome::Waiting,
         }
+    }
+
+    /// Whether a container said why it does not start; it is tried again, but whoever waits has an answer.
+    fn is_stuck(&self) -> bool {
+        let status = self.status();
+        ["initContainerStatuses", "containerStatuses"]
+            .iter()
+            .filter_map(|list| status.get(*list)?.as_array())
+            .flatten()
+            .filter_map(|container| container.pointer("/state/waiting/reason")?.as_str())
+            .any(|reason| !matches!(reason, "ContainerCreating" | "PodInitializing"))
     }
 
     /// `status`, as an API server would have it.

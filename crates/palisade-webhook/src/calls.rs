@@ -5,6 +5,17 @@
 /// Who the webhook says it is when it writes.
 pub const MANAGER: &str = "palisade-webhook";
 
+/// An error of the API server as a person reads it.
+#[must_use]
+pub fn in_words(error: &kube::Error) -> String {
+    let text = match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        _ => error.to_string(),
+    };
+    // In one line, wherever it is written.
+    text.replace('\n', " ")
+}
+
 /// Where a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {

@@ -150,7 +150,7 @@ impl Follower {
         }
     }
 
-    /// No configuration: what namespaces say, and nothing else.
+    /// No configuration: upstream's defaults, which leave everything to the labels of namespaces.
     fn apply_defaults(&self) {
         let document = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "PodSecurityConfiguration"});
         match self.configure(Configuration::new(document)) {

@@ -11,6 +11,12 @@ use std::{
 
 use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
+use palisade_controllers::{
+    config_observer,
+    runner::{Options, ROLLOUT},
+};
+use palisade_model::compat::Compat;
+use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
@@ -18,6 +24,10 @@ use serde_json::Value;
 use crate::{
     Exit,
     args::{Emulated, FeatureGate, UpArgs},
+    commands::{
+        node::{self, NodeLogs},
+        openshift::Rollout,
+    },
     service::{self, fail, stopped, with_causes},
     terminal::Terminal,
 };
@@ -32,6 +42,22 @@ pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
 }
 
 async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
+    if args.runtime.is_given() && !args.node {
+        return fail(terminal, "the options of a node need --node", Exit::Input);
+    }
+    if args.rollout.is_given() && !args.openshift {
+        return fail(terminal, "the options of the rollout need --openshift", Exit::Input);
+    }
+    let rollout = match args.rollout.options(&args.feature_gates, &ROLLOUT) {
+        Ok(options) => options,
+        Err(why) => return fail(terminal, &why, Exit::Input),
+    };
+    let follows = rollout.controllers.contains(config_observer::apply::NAME);
+    if args.openshift && follows && args.admission_config.is_some() {
+        let why = "the config observer writes the configuration of Pod Security: leave --admission-config out, or \
+                   name --controllers without config-observer";
+        return fail(terminal, why, Exit::Input);
+    }
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
     let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
@@ -55,9 +81,26 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
             Err(why) => return fail(terminal, &why, Exit::Input),
         }
     }
+    let node = match node_config(args, compat) {
+        Ok(node) => node,
+        Err((why, exit)) => return fail(terminal, &why, exit),
+    };
+    if let Some(config) = &node {
+        match NodeLogs::new(config.clone()) {
+            Ok(logs) => builder = builder.log_source(Arc::new(logs)),
+            Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
+        }
+    }
     let server = match builder.start().await {
         Ok(server) => server,
         Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
+    };
+    let rollout = Options { compat: Some(compat), ..rollout };
+    let rollout = if args.openshift {
+        // Without an observer in this process there may be one elsewhere, unless a file decides.
+        Some(Rollout::start(&server, rollout, args.admission_config.is_none()).await)
+    } else {
+        None
     };
     let shown =
         args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
@@ -70,12 +113,41 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     terminal.say_text(&announced);
     let reloading =
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
-    stopped().await;
+    let client = kube::Client::new(server.router(), "default");
+    let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
+    match node.map(|config| node::node(config, client)) {
+        None => stopped().await,
+        Some(Err(error)) => return fail(terminal, &error.to_string(), Exit::Input),
+        Some(Ok(node)) => {
+            let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
+            terminal.say(format!("Node {name} runs pods on {endpoint}."));
+            agent::run(node.clone(), stopped()).await;
+            if args.data_dir.is_none() {
+                // Nobody will know of these pods any more.
+                terminal.say("stopping the pods of the node");
+                agent::remove_pods(&node).await;
+            }
+        }
+    }
+    scheduling.abort();
+    if let Some(rollout) = rollout {
+        rollout.stop().await;
+    }
     if let Some(task) = reloading {
         task.abort();
     }
     server.shutdown().await;
     Exit::Clean
+}
+
+/// The settings of the node, if one is wanted, or why there can be none.
+fn node_config(args: &UpArgs, compat: Compat) -> Result<Option<NodeConfig>, (String, Exit)> {
+    if !args.node {
+        return Ok(None);
+    }
+    let config = args.runtime.config(compat).map_err(|why| (why, Exit::Input))?;
+    node::need_root().map_err(|why| (why, Exit::Incomplete))?;
+    Ok(Some(config))
 }
 
 fn absolute(path: &Path) -> PathBuf {

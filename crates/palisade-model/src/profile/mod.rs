@@ -7,6 +7,7 @@
 pub mod apparmor;
 pub mod config_map;
 pub mod document;
+pub mod published;
 pub mod seccomp;
 mod syscalls;
 

@@ -26,6 +26,9 @@ pub const CONFIG_MAP_MANAGER: &str = "palisade-config-observer";
 pub const REVISION: &str = "palisade.dev/pod-security-revision";
 /// Annotation of the ConfigMap and of every Lease: the level that is enforced by default.
 pub const ENFORCE: &str = "palisade.dev/pod-security-enforce";
+/// Annotation of every Lease: the `resourceVersion` of the ConfigMap that was applied. Two configurations may be the same
+/// with another one in between; this tells which of them the instance has come to.
+pub const OBSERVED: &str = "palisade.dev/pod-security-observed";
 /// Label of every Lease, with the component as its value: how the observer finds them.
 pub const INSTANCE: &str = "palisade.dev/pod-security-instance";
 /// Selects the Leases of all instances.
@@ -48,6 +51,8 @@ pub struct Configuration {
     pub value: Value,
     /// Its revision.
     pub revision: String,
+    /// The version of the ConfigMap it came in; empty if it came in none.
+    pub version: String,
 }
 
 impl Configuration {
@@ -55,7 +60,7 @@ impl Configuration {
     #[must_use]
     pub fn new(value: Value) -> Self {
         let revision = revision(&value);
-        Self { value, revision }
+        Self { value, revision, version: String::new() }
     }
 
     /// The configuration that enforces a level by default.
@@ -101,13 +106,18 @@ pub fn config_map(configuration: &Configuration) -> Value {
 /// The configuration in a ConfigMap. The revision is that of what is in it, whatever its annotation says.
 pub fn read_config_map(object: &Value) -> Result<Configuration, ConfigurationError> {
     let text = object["data"][CONFIG_MAP_KEY].as_str().ok_or(ConfigurationError::Missing)?;
-    Ok(Configuration::new(serde_json::from_str(text)?))
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    Ok(Configuration { version, ..Configuration::new(serde_json::from_str(text)?) })
 }
 
 /// The Lease in which an instance reports; `identity` tells it from others of its component, `now` is RFC 3339 with
 /// microseconds.
 #[must_use]
 pub fn instance_lease(component: &str, identity: &str, running: &Configuration, now: &str) -> Value {
+    let mut annotations = annotations(&running.revision, running.enforce());
+    if !running.version.is_empty() {
+        annotations[OBSERVED] = json!(running.version);
+    }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -115,7 +125,7 @@ pub fn instance_lease(component: &str, identity: &str, running: &Configuration, 
             "name": lease_name(component, identity),
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/part-of": "palisade", INSTANCE: component},
-            "annotations": annotations(&running.revision, running.enforce()),
+            "annotations": annotations,
         },
         "spec": {
             "holderIdentity": identity,
@@ -150,6 +160,8 @@ pub struct Report {
     pub revision: String,
     /// The level it enforces by default, if it says so.
     pub enforce: Option<Level>,
+    /// The version of the ConfigMap it has come to, if it says so.
+    pub observed: Option<String>,
     /// When it last said so, RFC 3339.
     pub renewed: String,
     /// For how many seconds that counts.
@@ -169,6 +181,7 @@ pub fn read_report(lease: &Value) -> Option<Report> {
         component,
         revision: text(&metadata["annotations"][REVISION]),
         enforce: metadata["annotations"][ENFORCE].as_str().and_then(|level| level.parse().ok()),
+        observed: metadata["annotations"][OBSERVED].as_str().map(str::to_owned),
         renewed: text(&lease["spec"]["renewTime"]),
         lasts: lasts.unwrap_or(LEASE_SECONDS),
     })
@@ -206,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_instance_says_what_it_runs() {
-        let running = Configuration::of(Level::Restricted);
+        let running = Configuration { version: "7".to_owned(), ..Configuration::of(Level::Restricted) };
         let lease = instance_lease(APISERVER, "node-1", &running, "2026-01-01T00:00:00.000000Z");
         let report = read_report(&lease).unwrap();
         assert_eq!(
@@ -214,6 +227,7 @@ mod tests {
             ("pod-security-apiserver-node-1", APISERVER)
         );
         assert_eq!((report.revision, report.enforce), (running.revision, Some(Level::Restricted)));
+        assert_eq!(report.observed.as_deref(), Some("7"));
         assert_eq!((report.renewed.as_str(), report.lasts), ("2026-01-01T00:00:00.000000Z", 60));
         let mut other = lease.clone();
         other["metadata"]["labels"].as_object_mut().unwrap().remove(INSTANCE);

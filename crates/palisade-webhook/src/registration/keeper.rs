@@ -23,7 +23,7 @@ use tokio::{
 
 use super::objects::{Kind, Surroundings, configuration, says};
 use crate::{
-    calls::MANAGER,
+    calls::{MANAGER, in_words},
     certificates::Trust,
     facts::{Keep, Status, follow_in},
     metrics::Metrics,
@@ -186,6 +186,6 @@ impl Keeper {
             .header("content-type", "application/apply-patch+yaml")
             .body(wanted.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
-        self.client.request_text(request).await.map(|_| ()).map_err(|error| error.to_string())
+        self.client.request_text(request).await.map(|_| ()).map_err(|error| in_words(&error))
     }
 }
