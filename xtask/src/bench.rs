@@ -66,6 +66,9 @@ pub(crate) fn run_bench() -> Result<(), Failure> {
     // What is known is written down before the longest part begins.
     write_table(&lines)?;
     server(&mut lines)?;
+    write_table(&lines)?;
+    webhook(&mut lines)?;
+    write_table(&lines)?;
     node(&mut lines)?;
     report(&lines)
 }
@@ -230,6 +233,11 @@ fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
 /// The embedded API server, measured from outside by a program that speaks TLS.
 fn server(lines: &mut Vec<Line>) -> Result<(), Failure> {
     example(lines, "palisade-apiserver", "measure", &[root().join("target/release/palisade")])
+}
+
+/// The webhook, likewise.
+fn webhook(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    example(lines, "palisade-webhook", "load", &[root().join("target/release/palisade")])
 }
 
 /// The readiness of a cluster with a million pods.
