@@ -83,14 +83,14 @@ impl Place {
         fs::create_dir_all(&self.seccomp_root).map_err(failed)?;
         let folder = self.open_existing().map_err(failed)?;
         if on_tmpfs(&folder).map_err(failed)? {
-            return Ok(Folder { fd: folder });
+            return Ok(Folder { fd: folder, fresh: false });
         }
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         let options = std::ffi::CString::new(format!("mode=0755,size={}", self.size)).unwrap_or_default();
         mount("palisade", &path, "tmpfs", flags, options.as_c_str()).map_err(|error| {
             FolderError::NotMounted { path: path.display().to_string(), source: error.into() }
         })?;
-        Ok(Folder { fd: self.open_existing().map_err(failed)? })
+        Ok(Folder { fd: self.open_existing().map_err(failed)?, fresh: true })
     }
 
     fn open_existing(&self) -> io::Result<OwnedFd> {
@@ -117,6 +117,8 @@ fn on_tmpfs(folder: &OwnedFd) -> io::Result<bool> {
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
+    /// Whether the tmpfs was mounted just now, and so is empty.
+    pub fresh: bool,
 }
 
 impl AsFd for Folder {
@@ -255,7 +257,7 @@ mod tests {
 
     fn folder(path: &Path) -> Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Folder { fd: openat(CWD, path, flags, Mode::empty()).unwrap() }
+        Folder { fd: openat(CWD, path, flags, Mode::empty()).unwrap(), fresh: false }
     }
 
     #[test]

@@ -262,13 +262,14 @@ impl Agent {
             }
         };
         self.findings.folder = None;
-        if self.watch.as_ref().is_none_or(|watch| !watch.is_on(&folder)) {
-            if self.watch.is_some() && !self.findings.held.is_empty() {
-                // The tmpfs was unmounted, and is mounted anew: everything in it is gone.
-                self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
-                self.metrics.count("palisade_node_profile_incidents_total", "found=\"Unmounted\"");
-                self.findings.held.clear();
-            }
+        if folder.fresh && !self.findings.held.is_empty() {
+            // The tmpfs was unmounted: everything in it is gone.
+            self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
+            self.metrics.count("palisade_node_profile_incidents_total", "found=\"Unmounted\"");
+            self.findings.held.clear();
+        }
+        // A new tmpfs may have the very numbers of the old one.
+        if folder.fresh || self.watch.as_ref().is_none_or(|watch| !watch.is_on(&folder)) {
             match FolderWatch::new(&folder) {
                 Ok(watch) => self.watch = Some(watch),
                 // Verifying every minute goes on.
@@ -280,6 +281,10 @@ impl Agent {
 
     /// Somebody touched the folder.
     async fn look_at(&mut self, touched: &Touched) {
+        if touched.everything {
+            // It may have ended with what it watched.
+            self.watch = None;
+        }
         let Some(folder) = self.folder() else { return };
         let names: BTreeSet<String> = if touched.everything {
             let held = self.findings.held.keys().map(|hash| file_name(hash));

@@ -235,8 +235,10 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look
     looked.await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
+/// Status and reason of a condition; empty before the first report.
 pub(crate) fn condition(status: &Value, kind: &str) -> String {
-    let conditions = status["conditions"].as_array().unwrap();
-    let found = conditions.iter().find(|condition| condition["type"] == kind).unwrap();
-    format!("{} {}", found["status"].as_str().unwrap(), found["reason"].as_str().unwrap())
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == kind);
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    found.map(|found| format!("{} {}", text(found, "status"), text(found, "reason"))).unwrap_or_default()
 }
