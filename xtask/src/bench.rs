@@ -128,9 +128,11 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
     };
     let labels: StringMap<'_> =
         [("pod-security.kubernetes.io/enforce".into(), "restricted".into())].into_iter().collect();
+    let reading = palisade_model::compat::Compat::kubernetes(palisade_model::compat::NEWEST_MINOR);
     let answer = || -> Option<Vec<u8>> {
         let review = Review::parse(std::hint::black_box(body.as_bytes())).ok()?;
-        let response = review.answer(&security, &Facts::Namespace(Ok(&labels)), Limit::None, || false);
+        let response =
+            review.answer(&security, &reading, &Facts::Namespace(Ok(&labels)), Limit::None, || false);
         response.to_bytes(&review.uid).ok()
     };
     let answered =

@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "palisade-yaml",
         ],
     ),
+    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
     ("palisade-node", &["palisade-model"]),
 ];
 

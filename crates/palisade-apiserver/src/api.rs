@@ -55,6 +55,8 @@ pub struct Api {
     pub authorizer: Authorizer,
     /// Admission plugins.
     pub chain: Chain,
+    /// Admission webhooks.
+    pub webhooks: crate::webhooks::Webhooks,
     /// Rules about objects that cannot be switched off.
     pub rules: Arc<dyn ObjectRules>,
     /// Pod Security Admission, whose configuration may be replaced.

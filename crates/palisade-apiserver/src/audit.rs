@@ -121,7 +121,7 @@ fn event(record: &Record<'_>) -> Value {
     if let (Some(failure), Value::Object(status)) = (&reply.status, &mut status) {
         status.insert("status".to_owned(), "Failure".into());
         status.insert("message".to_owned(), failure.message.as_str().into());
-        status.insert("reason".to_owned(), failure.reason.into());
+        status.insert("reason".to_owned(), (&*failure.reason).into());
     }
     set("responseStatus", status);
     let mut annotations = Map::new();

@@ -152,7 +152,7 @@ async fn remove_objects(api: &Arc<Api>, definition: &str) -> bool {
     let Some(entry) = served.entries.iter().find(|e| &**e.bucket.name() == definition) else { return true };
     for object in entry.bucket.list(&Range::All).objects {
         // What is left because of a finalizer is found in the next round.
-        let _ = delete_object(api, entry, object.key(), &DeleteOptions::default(), |_| Ok(())).await;
+        let _ = delete_object(api, entry, object.key(), &DeleteOptions::default(), None).await;
     }
     entry.bucket.is_empty()
 }

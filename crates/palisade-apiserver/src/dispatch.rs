@@ -34,6 +34,7 @@ fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
             let mut text = String::new();
             call.api.metrics.render(&mut text);
             call.api.chain.metrics(&mut text);
+            call.api.webhooks.metrics(&mut text);
             Ok(Reply::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text.into_bytes()))
         }
         ["api"] => Ok(discovery::core_versions(call)),

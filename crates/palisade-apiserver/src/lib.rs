@@ -13,7 +13,7 @@
 //! | [`http`] | bytes, TLS, negotiation, headers |
 //! | [`auth`] | who is asking, and may they |
 //! | [`verbs`], `subresources` | what is done |
-//! | [`admission_chain`], [`plugins`] | who else has a say |
+//! | [`admission_chain`], [`plugins`], [`webhooks`] | who else has a say |
 //! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
 //! | [`openshift`] | what an OpenShift cluster has besides |
@@ -50,6 +50,7 @@ pub mod storage;
 mod strategy;
 mod subresources;
 pub mod verbs;
+pub mod webhooks;
 mod yaml;
 
 pub use router::Router;

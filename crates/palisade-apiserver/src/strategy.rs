@@ -1,11 +1,12 @@
 //! The steps around storing an object, and the few facts about kinds that only a server needs.
 
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
-use palisade_apimachinery::{Kind, Status};
+use palisade_apimachinery::{FieldError, Kind, Status};
 use serde_json::Value;
 
 use crate::api::Call;
 use crate::meta;
+use crate::webhooks;
 
 /// Completes and validates a new object; returns warnings.
 pub(crate) fn before_create(
@@ -17,10 +18,9 @@ pub(crate) fn before_create(
 ) -> Result<Vec<String>, Box<Status>> {
     let rules = &call.api.rules;
     told.extend(rules.prepare(kind, "", object, None));
-    let extra = Extra {
-        errors: rules.validate(kind, "", object, None),
-        warnings: rules.warnings(kind, "", object, None),
-    };
+    let mut errors = rules.validate(kind, "", object, None);
+    errors.extend(condition_errors(kind, object, None));
+    let extra = Extra { errors, warnings: rules.warnings(kind, "", object, None) };
     let context = CreateContext {
         namespace: if kind.namespaced { &call.info.namespace } else { "" },
         now,
@@ -41,11 +41,20 @@ pub(crate) fn before_update(
 ) -> Result<Vec<String>, Box<Status>> {
     let rules = &call.api.rules;
     told.extend(rules.prepare(kind, subresource, object, Some(old)));
-    let extra = Extra {
-        errors: rules.validate(kind, subresource, object, Some(old)),
-        warnings: rules.warnings(kind, subresource, object, Some(old)),
-    };
+    let mut errors = rules.validate(kind, subresource, object, Some(old));
+    errors.extend(condition_errors(kind, object, Some(old)));
+    let extra = Extra { errors, warnings: rules.warnings(kind, subresource, object, Some(old)) };
     rest::before_update(kind, object, old, subresource, &extra)
+}
+
+/// What is wrong with the expressions of a webhook configuration; those that were stored before are let be.
+fn condition_errors(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let changed = old.is_none_or(|old| old.get("webhooks") != object.get("webhooks"));
+    if kind.group == "admissionregistration.k8s.io" && changed {
+        webhooks::compile_errors(object)
+    } else {
+        Vec::new()
+    }
 }
 
 /// Kinds that are updated without saying which version is meant only by mistake.

@@ -41,6 +41,7 @@ pub mod companion;
 pub mod cri;
 pub mod events;
 pub mod kernel;
+pub mod lifecycle;
 pub mod logs;
 pub mod node;
 pub mod node_object;

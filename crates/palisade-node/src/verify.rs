@@ -272,7 +272,9 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
     };
     let privileged = context.privileged.value;
 
-    let filters = kernel.seccomp_filters.map_or_else(String::new, |count| format!(", {count} filters"));
+    let filters = kernel
+        .seccomp_filters
+        .map_or_else(String::new, |count| format!(", {count} filter{}", if count == 1 { "" } else { "s" }));
     let mode = match kernel.seccomp_mode {
         0 => "none",
         1 => "strict",
@@ -389,11 +391,7 @@ fn capabilities(
     } else {
         declared_capabilities(context)
     };
-    let shown = |set: u64| match set {
-        0 => "none".to_owned(),
-        set if set == DEFAULT_CAPABILITIES => "default".to_owned(),
-        set => capability_names(set).join(","),
-    };
+    let shown = |set: u64| shown_capabilities(set, facts.host.cap_bounding);
     let added: u64 = context
         .capabilities
         .value
@@ -409,6 +407,23 @@ fn capabilities(
     let exceeds = kernel.cap_effective & !allowed != 0;
     let note = (exceeds).then_some("more than the bounding set declares");
     row("capEffective", shown(effective), shown(kernel.cap_effective), !exceeds, note);
+}
+
+/// A set in words that fit into a column: whole sets by name, larger ones as a difference from the default.
+fn shown_capabilities(set: u64, all: u64) -> String {
+    let missing = DEFAULT_CAPABILITIES & !set;
+    match set {
+        0 => "none".to_owned(),
+        DEFAULT_CAPABILITIES => "default".to_owned(),
+        _ if set & all == all => "all".to_owned(),
+        _ if missing.count_ones() < set.count_ones() => {
+            let added =
+                capability_names(set & !DEFAULT_CAPABILITIES).into_iter().map(|name| format!(" +{name}"));
+            let dropped = capability_names(missing).into_iter().map(|name| format!(" -{name}"));
+            format!("default{}", added.chain(dropped).collect::<String>())
+        }
+        _ => capability_names(set).join(","),
+    }
 }
 
 /// The set a container may have at most: the runtime's default, with what it adds and without what it drops.

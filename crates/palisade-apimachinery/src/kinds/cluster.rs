@@ -1,19 +1,14 @@
-//! Nodes, leases, events and webhook configurations.
+//! Nodes, leases and events.
 //!
-//! Implements: the parts of `pkg/apis/core`, `pkg/apis/coordination`, `pkg/apis/events` and
-//! `pkg/apis/admissionregistration` about them.
+//! Implements: the parts of `pkg/apis/core`, `pkg/apis/coordination` and `pkg/apis/events` about them.
 
 use serde_json::Value;
 
-use super::{
-    Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, set_default,
-    set_generation,
-};
+use super::{Strategy, keep, no_default, no_prepare_create, no_prepare_update, no_reset};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get, Path};
-use crate::scheme::Kind;
 use crate::status::BadValue;
 
 pub(crate) static NODE: Strategy = Strategy {
@@ -179,92 +174,4 @@ fn validate_event_namespace(object: &Value, reference: &'static str, errors: &mu
         errors.invalid(&at, of, "does not match event.namespace");
     }
     errors.format(&Path::Root("namespace"), namespace, names::dns1123_subdomain(namespace));
-}
-
-pub(crate) static WEBHOOKS: Strategy = Strategy {
-    default: |object, _| {
-        let mutating = object.text("kind") == "MutatingWebhookConfiguration";
-        for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
-            set_default(webhook, "failurePolicy", "Fail");
-            set_default(webhook, "matchPolicy", "Equivalent");
-            set_default(webhook, "namespaceSelector", Value::Object(serde_json::Map::new()));
-            set_default(webhook, "objectSelector", Value::Object(serde_json::Map::new()));
-            set_default(webhook, "timeoutSeconds", 10);
-            if mutating {
-                set_default(webhook, "reinvocationPolicy", "Never");
-            }
-            for rule in webhook.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten() {
-                set_default(rule, "scope", "*");
-            }
-            if let Some(service) = webhook.pointer_mut("/clientConfig/service").filter(|s| s.is_object()) {
-                set_default(service, "port", 443);
-            }
-        }
-    },
-    prepare_create: |object, _| set_generation(object),
-    prepare_update: |new, old, _, _| {
-        let changed = new.get("webhooks") != old.get("webhooks");
-        bump_generation(new, old, changed);
-    },
-    validate: validate_webhooks,
-    validate_update: |new, old, _, kind, errors| {
-        meta::validate_update(new, old, errors);
-        validate_webhooks(new, kind, errors);
-    },
-    reset_fields: no_reset,
-};
-
-fn validate_webhooks(object: &Value, _: &Kind, errors: &mut Errors) {
-    meta::validate(object, false, NameRule::Subdomain, errors);
-    let list_at = Path::Root("webhooks");
-    let mut seen: Vec<&str> = Vec::new();
-    for (i, webhook) in object.list("webhooks").iter().enumerate() {
-        let at = list_at.index(i);
-        let name = webhook.text("name");
-        if name.is_empty() {
-            errors.required(&at.field("name"), "");
-        } else {
-            let messages = names::dns1123_subdomain(name);
-            if !messages.is_empty() {
-                errors.invalid(&at.field("name"), name, messages.join(","));
-            } else if name.split('.').count() < 3 {
-                errors.invalid(
-                    &at.field("name"),
-                    name,
-                    "should be a domain with at least three segments separated by dots",
-                );
-            }
-        }
-        if seen.contains(&name) {
-            errors.duplicate(&at.field("name"), name);
-        }
-        seen.push(name);
-        let versions = webhook.list("admissionReviewVersions");
-        if versions.is_empty() {
-            errors.required(&at.field("admissionReviewVersions"), "must specify one of v1, v1beta1");
-        } else if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
-            errors.invalid(
-                &at.field("admissionReviewVersions"),
-                BadValue::Json(Value::Array(versions.to_vec())),
-                "must include at least one of v1, v1beta1",
-            );
-        }
-        match webhook.child("sideEffects").and_then(Value::as_str) {
-            None => errors.required(&at.field("sideEffects"), "must specify one of None, NoneOnDryRun"),
-            Some("None" | "NoneOnDryRun") => {}
-            Some(other) => errors.not_supported(&at.field("sideEffects"), other, &["None", "NoneOnDryRun"]),
-        }
-        if let Some(seconds) = webhook.int("timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
-            errors.invalid(
-                &at.field("timeoutSeconds"),
-                seconds,
-                "the timeout value must be between 1 and 30 seconds",
-            );
-        }
-        let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
-        let one = config.child("url").is_some() != config.child("service").is_some();
-        if !one {
-            errors.required(&at.field("clientConfig"), "exactly one of url or service is required");
-        }
-    }
 }

@@ -14,6 +14,7 @@ pub mod pod;
 mod rbac;
 mod registry;
 mod unified_diff;
+mod webhooks;
 mod workload;
 
 use serde_json::Value;

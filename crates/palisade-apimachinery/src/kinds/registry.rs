@@ -4,7 +4,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use super::{
     Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
-    no_reset, pod, rbac, validate_meta_only, validate_update_meta_only, workload,
+    no_reset, pod, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{LATEST, Subresource};
 use crate::version::KubeVersion;
@@ -115,10 +115,10 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
 
         "admissionregistration.k8s.io" "v1" "MutatingWebhookConfiguration" "mutatingwebhookconfigurations"
         "mutatingwebhookconfiguration" "admissionregistration.MutatingWebhookConfiguration" {
-            namespaced: false, categories: &["api-extensions"], strategy: &cluster::WEBHOOKS }
+            namespaced: false, categories: &["api-extensions"], strategy: &webhooks::CONFIGURATION }
         "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration" "validatingwebhookconfigurations"
         "validatingwebhookconfiguration" "admissionregistration.ValidatingWebhookConfiguration" {
-            namespaced: false, categories: &["api-extensions"], strategy: &cluster::WEBHOOKS }
+            namespaced: false, categories: &["api-extensions"], strategy: &webhooks::CONFIGURATION }
 
         "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions" "customresourcedefinition"
         "apiextensions.CustomResourceDefinition" {

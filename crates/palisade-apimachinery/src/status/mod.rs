@@ -76,8 +76,8 @@ pub struct Details {
 pub struct Status {
     /// HTTP status code; 0 is left out (success).
     pub code: u16,
-    /// Machine-readable reason, may be empty.
-    pub reason: &'static str,
+    /// Machine-readable reason, may be empty; webhooks make up their own.
+    pub reason: Cow<'static, str>,
     /// For people.
     pub message: String,
     /// Details; `Some` of an empty value prints as `{}`.
@@ -91,7 +91,7 @@ impl Status {
     /// An error without details.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { code, reason, message: message.into(), details: None })
+        Box::new(Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: None })
     }
 
     fn about(
@@ -107,7 +107,7 @@ impl Status {
             kind: resource.name.to_owned(),
             ..Details::default()
         };
-        Box::new(Self { code, reason, message, details: Some(details) })
+        Box::new(Self { code, reason: Cow::Borrowed(reason), message, details: Some(details) })
     }
 
     /// 404: no such object.
@@ -169,7 +169,7 @@ impl Status {
     #[must_use]
     pub fn apply_conflict(message: String, causes: Vec<Cause>) -> Box<Self> {
         let details = Details { causes, ..Details::default() };
-        Box::new(Self { code: 409, reason: "Conflict", message, details: Some(details) })
+        Box::new(Self { code: 409, reason: Cow::Borrowed("Conflict"), message, details: Some(details) })
     }
 
     /// 403 for a resource.
@@ -310,7 +310,7 @@ impl Status {
         let message = format!("Internal error occurred: {why}");
         let cause = Cause { reason: Cow::Borrowed(""), message: why, field: String::new() };
         let details = Details { causes: vec![cause], ..Details::default() };
-        Box::new(Self { code: 500, reason: "InternalError", message, details: Some(details) })
+        Box::new(Self { code: 500, reason: Cow::Borrowed("InternalError"), message, details: Some(details) })
     }
 
     /// 500 of a plain Go error that reached the response writer: neither reason nor details.
@@ -338,7 +338,8 @@ impl Status {
     /// An error with empty details, as upstream's `NewGenericServerResponse` builds.
     #[must_use]
     pub fn generic(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { code, reason, message: message.into(), details: Some(Details::default()) })
+        let details = Some(Details::default());
+        Box::new(Self { code, reason: Cow::Borrowed(reason), message: message.into(), details })
     }
 
     /// The answer to a successful delete: `Success` with the object's name and uid.
@@ -366,7 +367,7 @@ impl Status {
             object.insert("message".into(), self.message.as_str().into());
         }
         if !self.reason.is_empty() {
-            object.insert("reason".into(), self.reason.into());
+            object.insert("reason".into(), (&*self.reason).into());
         }
         if let Some(details) = &self.details {
             object.insert("details".into(), details.to_value());

@@ -265,7 +265,7 @@ async fn follow_owners(
         propagation: Some(propagation),
         ..DeleteOptions::default()
     };
-    match delete_object(api, entry, object.key(), &options, |_| Ok(())).await {
+    match delete_object(api, entry, object.key(), &options, None).await {
         Ok(_) => waiting,
         Err(status) => status.code != 404 && status.code != 409,
     }

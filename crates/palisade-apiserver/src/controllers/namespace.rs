@@ -51,7 +51,7 @@ async fn empty(api: &Arc<Api>, namespace: &str) -> bool {
             let options = options_for(entry, &object);
             if let Some(options) = options {
                 // Whoever else deletes it does our work.
-                let _ = delete_object(api, entry, object.key(), &options, |_| Ok(())).await;
+                let _ = delete_object(api, entry, object.key(), &options, None).await;
             }
         }
         left |= !entry.bucket.list(&range).objects.is_empty();

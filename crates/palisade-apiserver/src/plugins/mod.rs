@@ -21,7 +21,6 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "DefaultStorageClass",
     "LimitRanger",
     "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
     "NodeRestriction",
     "PersistentVolumeClaimResize",
     "PodTopologyLabels",
@@ -30,7 +29,6 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "StorageObjectInUseProtection",
     "TaintNodesByCondition",
     "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
 ];
 
 /// The plugins that are on unless disabled, in upstream's order.

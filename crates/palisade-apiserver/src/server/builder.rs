@@ -30,6 +30,7 @@ use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, 
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::storage::Store;
+use crate::webhooks::{self, Webhooks};
 use crate::{controllers, meta, openshift, plugins};
 
 /// The administrator's certificate outlives a working day, and a working year.
@@ -232,6 +233,7 @@ impl Builder {
         let unknown = self.enabled_plugins.iter().chain(&self.disabled_plugins).find(|name| {
             !all.iter().chain(&optional).chain(&self.plugins).any(|p| p.name() == *name)
                 && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
+                && ![webhooks::MUTATING, webhooks::VALIDATING].contains(&name.as_str())
         });
         if let Some(name) = unknown {
             return Err(StartError::UnknownPlugin(name.clone()));
@@ -261,6 +263,7 @@ impl Builder {
             authenticator: Authenticator::new(parts.key, parts.tokens, store.clone()),
             authorizer: Authorizer::new(&store),
             chain: Chain::new(plugins, &self.disabled_plugins),
+            webhooks: Webhooks::new(&store, &self.disabled_plugins),
             rules: self.rules.unwrap_or_else(|| Arc::new(PodRules { compat: self.compat })),
             pod_security,
             openshift,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::{FieldValidation, Status};
-use serde_json::Value;
 
 use crate::admission_chain::Operation;
 use crate::api::Call;
@@ -29,10 +28,13 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
         validation: FieldValidation::Ignore,
         force: None,
     };
-    let mut writer = Writer::new(call, entry, "", write_options);
+    let mut writer = Writer::new(call, entry, "eviction", write_options);
     let key = entry.key(&call.info.namespace, name);
-    let judge = |pod: &Value| writer.judge(Operation::Delete, None, Some(pod));
-    match delete_object(call.api, entry, &key, &options, judge).await {
+    if let Err(status) = writer.judge(Operation::Create, Some(&eviction), None).await {
+        return Ok(writer.error(status));
+    }
+    // As upstream, who may evict is asked about the eviction and not about the deletion.
+    match delete_object(call.api, entry, &key, &options, None).await {
         Ok(_) => {
             let mut reply = super::binding::created();
             writer.annotate(&mut reply);

@@ -9,7 +9,6 @@ use palisade_apimachinery::status::GroupName;
 use palisade_apimachinery::{FieldValidation, Kind, Status};
 use serde_json::{Value, json};
 
-use crate::admission_chain::Operation;
 use crate::api::{Api, Call};
 use crate::http::{Reply, negotiate};
 use crate::meta;
@@ -55,8 +54,7 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
     };
     let mut writer = Writer::new(call, entry, "", write_options);
     let key = entry.key(&call.info.namespace, &call.info.name);
-    let judged = |object: &Value| writer.judge(Operation::Delete, None, Some(object));
-    let deleted = delete_object(call.api, entry, &key, &options, judged).await;
+    let deleted = delete_object(call.api, entry, &key, &options, Some(&mut writer)).await;
     match deleted {
         Ok(Deleted::Gone(object)) if !strategy::returns_deleted_object(&entry.kind) => {
             let name = meta::meta_text(&object, "name");
@@ -82,13 +80,13 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
     }
 }
 
-/// Removes an object, or begins to.
+/// Removes an object, or begins to. Where somebody asked for it, admission has its say through their `writer`.
 pub async fn delete_object(
     api: &Api,
     entry: &Entry,
     key: &str,
     options: &DeleteOptions,
-    mut judge: impl FnMut(&Value) -> Result<(), Box<Status>>,
+    mut writer: Option<&mut Writer<'_>>,
 ) -> Result<Deleted, Box<Status>> {
     let kind = &entry.kind;
     let name = key.rsplit('/').next().unwrap_or(key);
@@ -99,7 +97,9 @@ pub async fn delete_object(
         };
         let live = entry.typed(stored.parse());
         check_preconditions(kind, &stored, options)?;
-        judge(&live)?;
+        if let Some(writer) = writer.as_deref_mut() {
+            writer.admit_delete(name, &live).await?;
+        }
         match step(api, entry, key, &stored, live, options).await {
             Ok(deleted) => return Ok(deleted),
             Err(CommitError::Conflict | CommitError::Exists) => {}

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use palisade_apimachinery::{FieldValidation, Status};
 use serde_json::json;
 
-use crate::admission_chain::Operation;
 use crate::api::Call;
 use crate::http::Reply;
 use crate::options::{ListOptions, WriteOptions};
@@ -32,8 +31,7 @@ pub async fn deletecollection(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Rep
     };
     let mut writer = Writer::new(call, entry, "", write_options);
     for object in &page.objects {
-        let judge = |live: &serde_json::Value| writer.judge(Operation::Delete, None, Some(live));
-        match delete_object(call.api, entry, object.key(), &options, judge).await {
+        match delete_object(call.api, entry, object.key(), &options, Some(&mut writer)).await {
             Ok(_) => {}
             // Somebody else was faster.
             Err(status) if status.code == 404 => {}

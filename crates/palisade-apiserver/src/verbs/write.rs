@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
 use palisade_apimachinery::{Decoded, FieldValidation, Kind, Status, rest};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::api::Call;
@@ -18,6 +18,7 @@ use crate::render;
 use crate::selection;
 use crate::storage::{CommitError, Draft, Expect, Object, Write};
 use crate::strategy;
+use crate::webhooks;
 
 /// How often a write without a precondition is tried again when others write the same object.
 const RETRIES: usize = 64;
@@ -121,21 +122,32 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn admit(
+    /// Lets plugins and webhooks change the object.
+    async fn admit(
         &mut self,
         operation: Operation,
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Box<Status>> {
+        let api = self.call.api;
         let name = self.name_of(object);
         let mut notes = std::mem::take(&mut self.notes);
-        let result = self.call.api.chain.admit(&self.admission(operation, &name, old), object, &mut notes);
+        let request = self.admission(operation, &name, old);
+        let mut result = api.chain.admit(&request, object, &mut notes);
+        if result.is_ok()
+            && let Some(hooks) = api.webhooks.mutating()
+        {
+            let options = self.options_for(operation);
+            let dispatch = self.dispatch(&request, &options);
+            let builtin = |object: &mut Value, notes: &mut Notes| api.chain.admit(&request, object, notes);
+            result = dispatch.mutate(&hooks, &mut Some(object), &mut notes, builtin).await;
+        }
         self.notes = notes;
         result
     }
 
-    /// Lets the judging plugins have their say.
-    pub fn judge(
+    /// Lets the judging plugins, and then the judging webhooks, have their say.
+    pub async fn judge(
         &mut self,
         operation: Operation,
         object: Option<&Value>,
@@ -143,9 +155,64 @@ impl<'a> Writer<'a> {
     ) -> Result<(), Box<Status>> {
         let name = object.map_or_else(|| self.call.info.name.clone(), |object| self.name_of(object));
         let mut notes = std::mem::take(&mut self.notes);
-        let result = self.call.api.chain.validate(&self.admission(operation, &name, old), object, &mut notes);
+        let request = self.admission(operation, &name, old);
+        let result = self.judged(&request, object, &mut notes).await;
         self.notes = notes;
         result
+    }
+
+    /// Lets everybody have their say about a deletion. Webhooks that change objects are asked as well, as upstream does.
+    pub async fn admit_delete(&mut self, name: &str, old: &Value) -> Result<(), Box<Status>> {
+        let mut notes = std::mem::take(&mut self.notes);
+        let request = self.admission(Operation::Delete, name, Some(old));
+        let mut result = Ok(());
+        if let Some(hooks) = self.call.api.webhooks.mutating() {
+            let options = self.options_for(Operation::Delete);
+            let dispatch = self.dispatch(&request, &options);
+            result = dispatch.mutate(&hooks, &mut None, &mut notes, |_, _| Ok(())).await;
+        }
+        if result.is_ok() {
+            result = self.judged(&request, None, &mut notes).await;
+        }
+        self.notes = notes;
+        result
+    }
+
+    async fn judged(
+        &self,
+        request: &Request<'_>,
+        object: Option<&Value>,
+        notes: &mut Notes,
+    ) -> Result<(), Box<Status>> {
+        let api = self.call.api;
+        api.chain.validate(request, object, notes)?;
+        let Some(hooks) = api.webhooks.validating() else { return Ok(()) };
+        let options = self.options_for(request.operation);
+        self.dispatch(request, &options).validate(&hooks, object, notes).await
+    }
+
+    fn dispatch<'d>(&'d self, request: &'d Request<'d>, options: &'d Value) -> webhooks::Dispatch<'d> {
+        let api = self.call.api;
+        webhooks::Dispatch { webhooks: &api.webhooks, request, served: api.registry.served(), options }
+    }
+
+    /// The options of the request, as webhooks get them.
+    fn options_for(&self, operation: Operation) -> Value {
+        let mut given = match operation {
+            Operation::Delete => untyped_body(self.call).unwrap_or_else(|_| json!({})),
+            _ => json!({}),
+        };
+        if let Some(fields) = given.as_object_mut() {
+            for key in ["fieldManager", "fieldValidation", "propagationPolicy"] {
+                if let Some(text) = self.call.query.get(key).filter(|text| !text.is_empty()) {
+                    fields.insert(key.to_owned(), text.into());
+                }
+            }
+            if self.options.dry_run {
+                fields.insert("dryRun".to_owned(), json!(["All"]));
+            }
+        }
+        webhooks::options(operation, given)
     }
 
     fn name_of(&self, object: &Value) -> String {
@@ -179,7 +246,7 @@ impl<'a> Writer<'a> {
     /// Puts a new object, managed fields included, through admission, validation and into the store.
     pub async fn finish_create(&mut self, mut object: Value) -> Result<Written, Box<Status>> {
         let kind = self.kind();
-        self.admit(Operation::Create, &mut object, None)?;
+        self.admit(Operation::Create, &mut object, None).await?;
         let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
         let generated = meta::meta_text(&object, "name").is_empty();
         let unnamed = generated.then(|| object.clone());
@@ -198,7 +265,7 @@ impl<'a> Writer<'a> {
             if attempt == 0 {
                 // Upstream warns before the judging plugins have their say, and so also where they refuse.
                 self.notes.warnings.extend(warnings);
-                self.judge(Operation::Create, Some(&object), None)?;
+                self.judge(Operation::Create, Some(&object), None).await?;
             }
             let name = meta::meta_text(&object, "name").to_owned();
             let key = self.entry.key(&self.call.info.namespace, &name);
@@ -243,7 +310,7 @@ impl<'a> Writer<'a> {
             let mut object = transform(self, &live)?;
             rest::check_name(&object, name, &self.call.info.namespace)?;
             self.check_preconditions(&mut object, &stored)?;
-            self.admit(Operation::Update, &mut object, Some(&live))?;
+            self.admit(Operation::Update, &mut object, Some(&live)).await?;
             let warnings = strategy::before_update(
                 self.call,
                 kind,
@@ -254,7 +321,7 @@ impl<'a> Writer<'a> {
             )?;
             self.check_escalation(&object, Some(&live))?;
             self.notes.warnings.extend(warnings);
-            self.judge(Operation::Update, Some(&object), Some(&live))?;
+            self.judge(Operation::Update, Some(&object), Some(&live)).await?;
             if rest::is_noop(&object, &live) {
                 return Ok(Written::Stored(stored));
             }

@@ -11,3 +11,4 @@ mod openshift;
 mod storage;
 mod support;
 mod watchers;
+mod webhooks;

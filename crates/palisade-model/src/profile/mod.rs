@@ -5,6 +5,7 @@
 //! [`crate::node`].
 
 pub mod apparmor;
+pub mod config_map;
 pub mod document;
 pub mod published;
 pub mod seccomp;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     observed::{Instance, Observed},
     plan::{Reason, restarts, time},
+    probes::Health,
 };
 use crate::{
     cri::proto::ContainerState,
@@ -39,6 +40,8 @@ pub struct Facts<'a> {
     pub waiting: &'a BTreeMap<String, Reason>,
     /// Containers that failed without ever having been created, for good.
     pub failed: &'a BTreeMap<String, (Reason, Timestamp)>,
+    /// What probes found about running containers, by the runtime's id.
+    pub health: &'a BTreeMap<String, Health>,
     /// Last messages of containers, by the runtime's id.
     pub messages: &'a BTreeMap<String, String>,
     /// The node's address.
@@ -103,6 +106,18 @@ pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &F
     status
 }
 
+/// The status of a pod whose containers were stopped for a reason that concerns all of it.
+#[must_use]
+pub fn ended(pod: &RunPod, previous: &Value, facts: &Facts<'_>, reason: &str, message: &str) -> Value {
+    let (mut status, _) = status(pod, previous, facts);
+    if let Value::Object(fields) = &mut status {
+        fields.insert("phase".to_owned(), "Failed".into());
+        fields.insert("reason".to_owned(), reason.into());
+        fields.insert("message".to_owned(), message.into());
+    }
+    status
+}
+
 /// The status of a pod, and its phase.
 #[must_use]
 pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phase) {
@@ -157,6 +172,7 @@ struct State<'a> {
     now: Now<'a>,
     last: Option<&'a Instance>,
     newest: Option<&'a Instance>,
+    health: Health,
 }
 
 fn container_state<'a>(
@@ -183,8 +199,9 @@ fn container_state<'a>(
             ContainerState::Created | ContainerState::Unknown => creating(),
         },
     };
+    let health = newest.and_then(|run| facts.health.get(&run.id)).copied().unwrap_or_default();
     if let Some((reason, at)) = facts.failed.get(&container.name) {
-        return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest };
+        return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
     }
     // A container that will be started again is waiting for that, and says why.
     let policy = match (kind, container.is_sidecar()) {
@@ -206,7 +223,7 @@ fn container_state<'a>(
         }
         now = Now::Waiting(reason.clone());
     }
-    State { container, kind, now, last, newest }
+    State { container, kind, now, last, newest, health }
 }
 
 impl State<'_> {
@@ -249,7 +266,7 @@ impl State<'_> {
         };
         let last = self.last.map_or_else(|| json!({}), terminated);
         let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
-            "ready": self.is_ready(), "started": self.is_running(), "image": self.container.image, "imageID": "",
+            "ready": self.is_ready(), "started": self.is_running() && self.health.started, "image": self.container.image, "imageID": "",
             "restartCount": self.newest.map_or(0, |run| run.restart_count)});
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
             fields.insert("containerID".to_owned(), id(run).into());
@@ -267,7 +284,10 @@ impl State<'_> {
     /// An init container is ready when it is done; any other when it runs.
     fn is_ready(&self) -> bool {
         match self.now {
-            Now::Running(_) => self.kind != ContainerKind::Init || self.container.is_sidecar(),
+            Now::Running(_) => {
+                let serves = self.kind != ContainerKind::Init || self.container.is_sidecar();
+                serves && self.health.started && self.health.ready
+            }
             Now::Terminated(run) => run.exit_code == 0 && self.kind == ContainerKind::Init,
             Now::Waiting(_) | Now::Failed(..) => false,
         }
@@ -331,15 +351,23 @@ fn conditions(
     previous: &Value,
     facts: &Facts<'_>,
 ) -> Value {
-    let unready: Vec<&str> =
-        app.iter().filter(|state| !state.is_running()).map(|state| state.container.name.as_str()).collect();
-    let uninitialised: Vec<&str> =
-        init.iter()
-            .filter(|state| {
-                if state.container.is_sidecar() { !state.is_running() } else { state.exit_code() != Some(0) }
-            })
-            .map(|state| state.container.name.as_str())
-            .collect();
+    let sidecars = init.iter().filter(|state| state.container.is_sidecar());
+    let unready: Vec<&str> = sidecars
+        .chain(app)
+        .filter(|state| !state.is_ready())
+        .map(|state| state.container.name.as_str())
+        .collect();
+    let uninitialised: Vec<&str> = init
+        .iter()
+        .filter(|state| {
+            if state.container.is_sidecar() {
+                !(state.is_running() && state.health.started)
+            } else {
+                state.exit_code() != Some(0)
+            }
+        })
+        .map(|state| state.container.name.as_str())
+        .collect();
     let started = app.iter().any(|state| state.newest.is_some());
     let containers_ready = match phase {
         Phase::Succeeded => Some(("PodCompleted", String::new())),
