@@ -142,9 +142,7 @@ impl Cluster {
 
 /// Installs the resource of policies.
 pub(crate) async fn profile_policies(cluster: &Cluster) {
-    let text = include_str!("../../../palisade-apiserver/manifests/profilepolicies.yaml");
-    let parsed = palisade_yaml::parse(text, &palisade_yaml::Limits::default());
-    let definition = parsed.documents[0].root().to_json().unwrap();
+    let definition = serde_json::from_str(palisade_policy::resources::PROFILE_POLICIES).unwrap();
     cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
     eventually("the definition", async || {
         cluster.get("/apis/palisade.dev/v1alpha1/profilepolicies").await.is_some()
