@@ -235,7 +235,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
 
     fn fill_fields(&self, draft: &mut Draft, response: &mut Response) {
         let (seccomp, app_armor) = (self.rules.fills_seccomp(), self.rules.fills_app_armor());
-        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) {
+        // A Windows pod may not have the fields, and its annotations never meant anything.
+        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) || self.pod.spec.is_windows() {
             return;
         }
         let object;
