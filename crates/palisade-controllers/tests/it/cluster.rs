@@ -105,6 +105,19 @@ fn the_order_of_arrival_does_not_matter() {
 }
 
 #[test]
+fn pods_in_a_cluster_that_makes_no_service_accounts_count() {
+    let mut world = World::new();
+    world.namespace("bare", json!({}));
+    world.settle();
+    world.cluster.remove_service_account("bare", "default");
+    let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
+    world.pod("bare", "p", json!({}), spec);
+    assert!(matches!(world.cluster.verdicts()["bare"], Verdict::Violating(Some(_))));
+    world.cluster.remove_pod("bare", "p");
+    assert_eq!(world.cluster.verdicts()["bare"], Verdict::Clean);
+}
+
+#[test]
 fn manifests_alone_are_enough() {
     let mut cluster = Cluster::default();
     cluster.add_openshift_defaults();
