@@ -78,6 +78,19 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.SeccompProfile", "localhostProfile") => {
             "Path of the profile below the kubelet's seccomp folder; only for type Localhost."
         }
+        ("core.SeccompProfile", "configMapProfile") => {
+            "Name and key of a ConfigMap of the same namespace that holds the profile, <name>/<key>; only for type \
+             ConfigMap, with the feature gate SeccompConfigMaps."
+        }
+        ("core.PodSecurityContext", "containerDefaults") => {
+            "Security settings of every container that does not say otherwise."
+        }
+        ("core.PodSecurityContext", "hostNetwork") => "Joins the node's network namespace.",
+        ("core.PodSecurityContext", "hostIPC") => "Joins the node's IPC namespace.",
+        ("core.SecurityContext", "runWithSupplementalGroups") => {
+            "Groups the processes of this container have besides the primary one."
+        }
+        (_, "seccompProfileHash") => "SHA-256 of the seccomp profile that was applied to the container.",
         ("core.AppArmorProfile", "type") => {
             "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."
         }
