@@ -14,7 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("palisade-policy", &["palisade-model"]),
     ("palisade-apimachinery", &["palisade-model"]),
     ("palisade-admission", &["palisade-model", "palisade-policy"]),
-    ("palisade-controllers", &["palisade-model", "palisade-policy"]),
+    ("palisade-controllers", &["palisade-apimachinery", "palisade-model", "palisade-policy"]),
     (
         "palisade-apiserver",
         &[
@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "palisade-yaml",
         ],
     ),
+    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
     ("palisade-node", &["palisade-model"]),
 ];
 

@@ -4,13 +4,14 @@
 //! [`Review::needs`]; who looks it up, and how long that may take, is the caller's business. The object is read only
 //! when request and namespace do not decide already.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use palisade_model::{
+    compat::Compat,
     metadata::{ObjectMeta, StringMap},
     pod::Pod,
     pod_view::PodView,
-    problem::{Problem, aggregate},
+    prepare::{Subject, prepare_for_create},
     quote::Quoted,
     workload::{WorkloadKind, read_template, workload_resource},
 };
@@ -18,12 +19,13 @@ use palisade_policy::standards::{
     level::LevelVersion,
     namespace::{self, ExistingPods, Limit, NamespaceVerdict},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::{
     pod_security::{Counted, PodSecurity, Request, Screened, Verdict},
+    response::{Refusal, Response},
     review::is_significant_update,
 };
 
@@ -47,10 +49,10 @@ pub enum ReviewError {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
-    #[serde(borrow, default)]
-    api_version: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    kind: Cow<'a, str>,
     #[serde(borrow, default)]
     request: Option<Review<'a>>,
 }
@@ -60,54 +62,95 @@ struct Document<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct Review<'a> {
     /// Identity of the review; comes back in the response.
-    #[serde(borrow, default)]
-    pub uid: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub uid: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: GroupVersionKind<'a>,
     #[serde(borrow, default)]
     resource: GroupResource<'a>,
-    #[serde(borrow, default)]
-    request_sub_resource: std::borrow::Cow<'a, str>,
+    /// The subresource of the original request; empty for the object itself.
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub request_sub_resource: Cow<'a, str>,
     /// Name of the object.
-    #[serde(borrow, default)]
-    pub name: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub name: Cow<'a, str>,
     /// Namespace of the request.
-    #[serde(borrow, default)]
-    pub namespace: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub namespace: Cow<'a, str>,
     /// `CREATE`, `UPDATE`, …
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub operation: Cow<'a, str>,
+    /// Who asks.
     #[serde(borrow, default)]
-    pub operation: std::borrow::Cow<'a, str>,
+    pub user_info: UserInfo<'a>,
+    /// Whether nothing will be stored, so that nothing else may be done either.
+    #[serde(default)]
+    pub dry_run: Option<bool>,
     #[serde(borrow, default)]
-    user_info: UserInfo<'a>,
+    pub(crate) object: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    old_object: Option<&'a RawValue>,
+    pub(crate) old_object: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct GroupVersionKind<'a> {
-    #[serde(borrow, default)]
-    group: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    version: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    group: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    version: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    kind: Cow<'a, str>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct GroupResource<'a> {
-    #[serde(borrow, default)]
-    group: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    resource: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    group: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    resource: Cow<'a, str>,
 }
 
+/// The user of a request.
 #[derive(Debug, Default, Deserialize)]
-struct UserInfo<'a> {
-    #[serde(borrow, default)]
-    username: std::borrow::Cow<'a, str>,
+pub struct UserInfo<'a> {
+    /// The name.
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub username: Cow<'a, str>,
+    /// The groups.
+    #[serde(default, deserialize_with = "list")]
+    pub groups: Vec<String>,
 }
+
+/// A string, borrowed if it can be; null is the empty one, as Go reads it.
+fn text<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+    struct Visitor;
+    impl<'de> serde::de::Visitor<'de> for Visitor {
+        type Value = Cow<'de, str>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+            Ok(text.into())
+        }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(text.to_owned().into())
+        }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Cow::default())
+        }
+    }
+    deserializer.deserialize_any(Visitor)
+}
+
+/// A list; null is the empty one.
+fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Group of the users that kubelets are.
+const NODES: &str = "system:nodes";
+/// Annotation of a pod that only mirrors what a kubelet runs on its own account.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What must be known to answer a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,34 +174,6 @@ pub enum Facts<'f> {
     Pods(Result<Vec<Pod<'f>>, String>),
 }
 
-/// The answer to a review.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Response {
-    /// Why the request is refused; none: it is allowed.
-    pub refused: Option<Refusal>,
-    /// What to tell the user.
-    pub warnings: Vec<String>,
-    /// Audit annotations.
-    pub audit: Vec<(&'static str, String)>,
-    /// What to count.
-    pub counted: Vec<Counted>,
-}
-
-/// A refusal, as a `Status` tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// HTTP code.
-    pub code: u16,
-    /// Machine-readable reason.
-    pub reason: &'static str,
-    /// Text.
-    pub message: String,
-    /// Group, kind and name of what is refused, if told.
-    pub details: Option<(String, String, String)>,
-    /// Fields behind an `Invalid`.
-    pub causes: Vec<Problem>,
-}
-
 impl<'a> Review<'a> {
     /// Reads a review.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
@@ -176,11 +191,49 @@ impl<'a> Review<'a> {
         document.request.ok_or(ReviewError::NoRequest)
     }
 
+    /// What the request is about, in the words of the metrics.
+    #[must_use]
+    pub fn metric_resource(&self) -> &'static str {
+        if self.is_pod() {
+            "pod"
+        } else if self.is_namespace() {
+            "namespace"
+        } else {
+            "controller"
+        }
+    }
+
+    /// The kind of workload the request is about, if it is one that Kubernetes knows.
+    #[must_use]
+    pub fn workload(&self) -> Option<&'static WorkloadKind> {
+        workload_resource(&self.resource.group, &self.resource.resource)
+            .filter(|kind| kind.built_in && kind.kind == self.kind.kind)
+    }
+
+    /// Whether a kubelet reports a pod that it runs whatever we say: refusing it would only hide it.
+    #[must_use]
+    pub fn is_mirror_pod(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Annotated<'l> {
+            #[serde(borrow, default)]
+            metadata: ObjectMeta<'l>,
+        }
+        self.is_pod()
+            && self.operation == "CREATE"
+            && self.user_info.groups.iter().any(|group| group == NODES)
+            && self.object.is_some_and(|raw| {
+                serde_json::from_str::<Annotated<'_>>(raw.get())
+                    .is_ok_and(|pod| pod.metadata.annotations.contains(MIRROR))
+            })
+    }
+
     fn is_namespace(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"
     }
 
-    fn is_pod(&self) -> bool {
+    /// Whether it is about pods or a subresource of theirs.
+    #[must_use]
+    pub fn is_pod(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "pods"
     }
 
@@ -209,11 +262,13 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// Answers the review.
+    /// What Pod Security Admission answers. Objects are read by the rules of `reading`: an API server has set its defaults
+    /// before it asks, and setting them again changes nothing.
     #[must_use]
     pub fn answer(
         &self,
         security: &PodSecurity,
+        reading: &Compat,
         facts: &Facts<'_>,
         limit: Limit,
         expired: impl FnMut() -> bool,
@@ -234,7 +289,8 @@ impl<'a> Review<'a> {
             Screened::Done(verdict) => Response::of(verdict),
             Screened::Judge(policy, label_error) if request.is_pod => match self.pods() {
                 Err(refusal) => Response::unreadable(refusal),
-                Ok(Some(pod)) => {
+                Ok(Some(mut pod)) => {
+                    prepare_for_create(&mut pod, Subject::Pod, reading);
                     let verdict = security.judge(&policy, label_error, true, &PodView::of_pod(&pod));
                     self.pod_response(verdict)
                 }
@@ -243,7 +299,8 @@ impl<'a> Review<'a> {
             Screened::Judge(policy, label_error) => match self.template() {
                 Err(error) => Response::noted(error),
                 Ok(None) => Response::default(),
-                Ok(Some((kind, pod))) => {
+                Ok(Some((kind, mut pod))) => {
+                    prepare_for_create(&mut pod, kind.subject(), reading);
                     Response::of(security.judge(&policy, label_error, false, &kind.subject().view(&pod)))
                 }
             },
@@ -255,10 +312,8 @@ impl<'a> Review<'a> {
         if !self.is_pod() {
             return Response::noted(format!("{text}: {cause}"));
         }
-        let message = format!("Internal error occurred: {text}");
-        let audit = vec![("error", format!("{text}: {cause}"))];
-        let refused =
-            Some(Refusal { code: 500, reason: "InternalError", message, details: None, causes: Vec::new() });
+        let audit = vec![("error".into(), format!("{text}: {cause}"))];
+        let refused = Some(Refusal::internal(&text));
         Response { refused, audit, counted: vec![Counted::Error { fatal: true }], ..Response::default() }
     }
 
@@ -281,8 +336,7 @@ impl<'a> Review<'a> {
     }
 
     fn template(&self) -> Result<Option<(&'static WorkloadKind, Pod<'a>)>, String> {
-        let kind = workload_resource(&self.resource.group, &self.resource.resource);
-        let Some(kind) = kind.filter(|kind| kind.built_in && kind.kind == self.kind.kind) else {
+        let Some(kind) = self.workload() else {
             return Err(format!(
                 "failed to extract pod template: unexpected object type: {}/{}, Kind={}",
                 self.kind.group, self.kind.version, self.kind.kind
@@ -298,17 +352,7 @@ impl<'a> Review<'a> {
     fn pod_response(&self, verdict: Verdict) -> Response {
         let denied = verdict.denied.clone();
         let mut response = Response::of(verdict);
-        response.refused = denied.map(|denied| {
-            let subject =
-                if self.name.is_empty() { "pods".to_owned() } else { format!("pods {}", Quoted(&self.name)) };
-            Refusal {
-                code: 403,
-                reason: "Forbidden",
-                message: format!("{subject} is forbidden: {denied}"),
-                details: Some((String::new(), "pods".to_owned(), self.name.to_string())),
-                causes: Vec::new(),
-            }
-        });
+        response.refused = denied.map(|denied| Refusal::forbidden_pod(&self.name, &denied));
         response
     }
 
@@ -362,18 +406,8 @@ impl<'a> Review<'a> {
             Err(error) => Response { counted: Vec::new(), ..Response::unreadable(error) },
             Ok(NamespaceVerdict::Allowed(warnings)) => Response { warnings, ..Response::default() },
             Ok(NamespaceVerdict::Invalid(problems)) => {
-                let message =
-                    format!("Namespace {} is invalid: {}", Quoted(&self.name), aggregate(&problems));
-                Response {
-                    refused: Some(Refusal {
-                        code: 422,
-                        reason: "Invalid",
-                        message,
-                        details: Some((String::new(), "Namespace".to_owned(), self.name.to_string())),
-                        causes: problems,
-                    }),
-                    ..Response::default()
-                }
+                let refused = Some(Refusal::invalid("", "Namespace", &self.name, problems));
+                Response { refused, ..Response::default() }
             }
             Ok(NamespaceVerdict::CheckPods(policy)) => {
                 let warnings = match facts {
@@ -388,143 +422,6 @@ impl<'a> Review<'a> {
                 };
                 Response { warnings, ..Response::default() }
             }
-        }
-    }
-}
-
-impl Response {
-    fn of(verdict: Verdict) -> Self {
-        Self { refused: None, warnings: verdict.warnings, audit: verdict.audit, counted: verdict.counted }
-    }
-
-    /// A workload that could not be judged is let through with a note.
-    fn noted(error: String) -> Self {
-        Self {
-            audit: vec![("error", error)],
-            counted: vec![Counted::Error { fatal: true }],
-            ..Self::default()
-        }
-    }
-
-    fn unreadable((message, cause): (&'static str, Option<String>)) -> Self {
-        let mut note = message.to_owned();
-        if let Some(cause) = cause {
-            let _ = write!(note, ": {cause}");
-        }
-        let refused = Refusal {
-            code: 400,
-            reason: "BadRequest",
-            message: message.to_owned(),
-            details: None,
-            causes: Vec::new(),
-        };
-        Self {
-            refused: Some(refused),
-            audit: vec![("error", note)],
-            counted: vec![Counted::Error { fatal: true }],
-            ..Self::default()
-        }
-    }
-
-    /// The review that goes back over the wire.
-    pub fn to_bytes(&self, uid: &str) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&wire::AdmissionReview::of(self, uid))
-    }
-}
-
-/// The JSON of a response.
-mod wire {
-    use std::collections::BTreeMap;
-
-    use super::{API_VERSION, Refusal, Response, Serialize};
-
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    pub(super) struct AdmissionReview<'r> {
-        api_version: &'static str,
-        kind: &'static str,
-        response: Body<'r>,
-    }
-
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Body<'r> {
-        uid: &'r str,
-        allowed: bool,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        status: Option<Status<'r>>,
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        audit_annotations: BTreeMap<&'r str, &'r str>,
-        #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        warnings: &'r [String],
-    }
-
-    #[derive(Serialize)]
-    struct Status<'r> {
-        #[serde(rename = "status")]
-        outcome: &'static str,
-        message: &'r str,
-        reason: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        details: Option<Details<'r>>,
-        code: u16,
-    }
-
-    #[derive(Serialize)]
-    struct Details<'r> {
-        #[serde(skip_serializing_if = "str::is_empty")]
-        name: &'r str,
-        #[serde(skip_serializing_if = "str::is_empty")]
-        group: &'r str,
-        kind: &'r str,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        causes: Vec<Cause>,
-    }
-
-    #[derive(Serialize)]
-    struct Cause {
-        reason: &'static str,
-        message: String,
-        field: String,
-    }
-
-    impl<'r> AdmissionReview<'r> {
-        pub(super) fn of(response: &'r Response, uid: &'r str) -> Self {
-            Self {
-                api_version: API_VERSION,
-                kind: "AdmissionReview",
-                response: Body {
-                    uid,
-                    allowed: response.refused.is_none(),
-                    status: response.refused.as_ref().map(status),
-                    audit_annotations: response
-                        .audit
-                        .iter()
-                        .map(|(key, value)| (*key, value.as_str()))
-                        .collect(),
-                    warnings: &response.warnings,
-                },
-            }
-        }
-    }
-
-    fn status(refusal: &Refusal) -> Status<'_> {
-        let causes = refusal.causes.iter().map(|problem| Cause {
-            reason: problem.kind.cause_reason(),
-            message: problem.body(),
-            field: problem.field(),
-        });
-        Status {
-            outcome: "Failure",
-            message: &refusal.message,
-            reason: refusal.reason,
-            details: refusal.details.as_ref().map(|(group, kind, name)| Details {
-                name,
-                group,
-                kind,
-                causes: causes.collect(),
-            }),
-            code: refusal.code,
         }
     }
 }

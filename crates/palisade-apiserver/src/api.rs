@@ -78,6 +78,8 @@ pub struct Api {
     pub feature_gates: std::collections::BTreeMap<String, bool>,
     /// Whether an OpenShift cluster is served.
     pub openshift: bool,
+    /// Where the logs of pods come from, if a node runs in this process.
+    pub logs: Option<Arc<dyn crate::log_source::LogSource>>,
     pub(crate) verifier: Option<ClientVerifier>,
     pub(crate) stop: watch::Receiver<bool>,
 }

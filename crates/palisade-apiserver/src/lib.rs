@@ -14,6 +14,7 @@
 //! | [`auth`] | who is asking, and may they |
 //! | [`verbs`], `subresources` | what is done |
 //! | [`admission_chain`], [`plugins`], [`webhooks`] | who else has a say |
+//! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
 //! | [`openshift`] | what an OpenShift cluster has besides |
 //! | `controllers` | what happens afterwards by itself |
@@ -31,6 +32,7 @@ pub mod discovery;
 mod dispatch;
 pub mod health;
 pub mod http;
+pub mod log_source;
 pub mod meta;
 pub mod metrics;
 mod openapi;

@@ -29,6 +29,11 @@ impl Router {
         Self { api, peer: Arc::new(peer), ready: Arc::default() }
     }
 
+    /// Of a server that has everything already.
+    pub(crate) fn of_running(api: Arc<Api>) -> Self {
+        Self { ready: Arc::new(OnceCell::new_with(Some(()))), ..Self::new(api) }
+    }
+
     /// The same server, asked by somebody else.
     #[must_use]
     pub fn as_user(&self, user: UserInfo) -> Self {

@@ -58,10 +58,20 @@ pub enum Command {
     Rollout {
         /// What to say.
         #[command(subcommand)]
-        command: RolloutCommand,
+        command: crate::commands::rollout::RolloutCommand,
     },
     /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
     Up(UpArgs),
+    /// Run one pod on the local container runtime, and say what the kernel really enforces
+    Run(crate::commands::run::RunArgs),
+    /// Compare what pods declare with what the kernel enforces
+    Verify(crate::commands::verify::VerifyArgs),
+    /// Run the controllers of a cluster: labels, readiness for enforced Pod Security, published profiles
+    Controller(crate::commands::controller::ControllerArgs),
+    /// Run the pods of a cluster on this machine
+    Node(crate::commands::node::NodeArgs),
+    /// Answer the API server of a real cluster: mutating and validating admission webhooks
+    Webhook(Box<crate::commands::webhook::WebhookArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -230,37 +240,6 @@ pub enum ProfileCommand {
     },
 }
 
-/// `palisade rollout …`
-#[derive(Debug, Subcommand)]
-pub enum RolloutCommand {
-    /// The level every namespace needs, and what in it would be refused
-    Status(RolloutArgs),
-    /// The commands that would let everything go on running, with the reasons as comments
-    Plan(RolloutArgs),
-}
-
-/// What both commands of `palisade rollout` take.
-#[derive(Debug, Args)]
-#[command(after_help = ROLLOUT_AFTER_HELP)]
-pub struct RolloutArgs {
-    /// Where to look.
-    #[command(flatten)]
-    pub input: InputArgs,
-    /// Namespace of objects that name none [default: default]
-    #[arg(long, short, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-    /// Output: table or json
-    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
-    pub output: ExplainFormat,
-}
-
-const ROLLOUT_AFTER_HELP: &str = "\
-Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could not be read or wrong usage.
-
-A whole cluster, as its administrator sees it:
-    kubectl get -A -o yaml ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,roles,rolebindings,\\
-        clusterroles,clusterrolebindings,scc | palisade rollout status -";
-
 /// `palisade up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -279,9 +258,12 @@ pub struct UpArgs {
     /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Be an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig
+    /// Be an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig and its rollout
     #[arg(long)]
     pub openshift: bool,
+    /// How the rollout is run.
+    #[command(flatten)]
+    pub rollout: crate::commands::controller::RolloutRunArgs,
     /// Admission plugins to have besides those that are on anyway, such as one of OpenShift's alone
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
@@ -297,6 +279,12 @@ pub struct UpArgs {
     /// Write an audit log, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
+    /// Run pods for real, on the container runtime of this machine (as root)
+    #[arg(long)]
+    pub node: bool,
+    /// Which runtime.
+    #[command(flatten)]
+    pub runtime: crate::commands::node::RuntimeArgs,
 }
 
 /// The release an embedded server emulates; none means the designs.
@@ -383,6 +371,8 @@ pub enum FeatureGate {
     SeccompConfigMaps(bool),
     /// AppArmor at all.
     AppArmor(bool),
+    /// Enforced Pod Security in an OpenShift cluster: the break-glass of its rollout.
+    OpenShiftPodSecurityAdmission(bool),
 }
 
 impl FeatureGate {
@@ -393,9 +383,19 @@ impl FeatureGate {
             match *gate {
                 Self::SeccompConfigMaps(on) => compat.gates.seccomp_config_maps = on,
                 Self::AppArmor(on) => compat.gates.app_armor = on,
+                Self::OpenShiftPodSecurityAdmission(_) => {}
             }
         }
         compat
+    }
+
+    /// What was said about enforced Pod Security, if anything.
+    #[must_use]
+    pub fn enforcement(gates: &[Self]) -> Option<bool> {
+        gates.iter().rev().find_map(|gate| match *gate {
+            Self::OpenShiftPodSecurityAdmission(on) => Some(on),
+            Self::SeccompConfigMaps(_) | Self::AppArmor(_) => None,
+        })
     }
 }
 
@@ -408,7 +408,8 @@ impl std::str::FromStr for FeatureGate {
         match name {
             "SeccompConfigMaps" => Ok(Self::SeccompConfigMaps(on)),
             "AppArmor" => Ok(Self::AppArmor(on)),
-            _ => Err("gates are SeccompConfigMaps and AppArmor".to_owned()),
+            "OpenShiftPodSecurityAdmission" => Ok(Self::OpenShiftPodSecurityAdmission(on)),
+            _ => Err("gates are SeccompConfigMaps, AppArmor and OpenShiftPodSecurityAdmission".to_owned()),
         }
     }
 }

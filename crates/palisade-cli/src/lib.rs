@@ -16,6 +16,7 @@ pub mod fix;
 pub mod input;
 pub mod judge;
 pub mod manifest;
+pub mod metrics_endpoint;
 pub mod render;
 pub mod replace;
 pub mod service;
@@ -84,6 +85,11 @@ fn run(command: Command, terminal: &mut Terminal) -> Exit {
         Command::Profile { command } => commands::profile::run(&command, terminal),
         Command::Rollout { command } => commands::rollout::run(&command, terminal),
         Command::Up(args) => commands::up::run(&args, terminal),
+        Command::Run(args) => commands::run::run(&args, terminal),
+        Command::Verify(args) => commands::verify::run(&args, terminal),
+        Command::Controller(args) => commands::controller::run(&args, terminal),
+        Command::Node(args) => commands::node::run(&args, terminal),
+        Command::Webhook(args) => commands::webhook::run(&args, terminal),
         Command::Completions { shell } => commands::completions::run(shell, terminal),
         Command::Man { page } => commands::man::run(page.as_deref(), terminal),
         Command::Version => commands::version::run(terminal),

@@ -22,7 +22,7 @@ pub fn ask(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
 }
 
 /// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
-fn log_to_stderr(terminal: &Terminal) {
+pub fn log_to_stderr(terminal: &Terminal) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,palisade_cli=info"));
     // A second subscriber in one process is a test's; the first one stays.

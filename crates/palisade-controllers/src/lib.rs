@@ -1,11 +1,34 @@
 //! What should the cluster look like?
 //!
-//! The controllers of the rollout to enforced Pod Security Standards. [`cluster`] holds what was observed, reduced to
-//! what decides; each controller then plans in a pure function: [`range_allocator`], [`label_syncer`], [`readiness`],
-//! [`config_observer`].
+//! The controllers of the rollout to enforced Pod Security Standards. Each is three rooms:
+//!
+//! ```text
+//!  watches ─► observe ─► cluster ─► <controller>::plan ─► <controller>::apply ─► API server
+//!             bytes      what        pure                  can be killed
+//!                        decides                           at any call
+//! ```
+//!
+//! [`range_allocator`] gives namespaces their ranges, [`label_syncer`] their labels, [`readiness`] says who would suffer
+//! and drives the state machine, [`config_observer`] writes the global configuration, which every [`instance`] applies
+//! and reports. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
+//! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
+//! [`scheduler`] gives the pods of an embedded cluster their nodes.
 
+pub mod api;
+mod backoff;
 pub mod cluster;
 pub mod config_observer;
+pub mod context;
+pub mod crds;
+mod event_recorder;
+pub mod instance;
 pub mod label_syncer;
+pub mod leader;
+pub mod metrics;
+pub mod observe;
+pub mod profile_publisher;
 pub mod range_allocator;
 pub mod readiness;
+pub mod runner;
+pub mod scheduler;
+pub mod time;

@@ -6,7 +6,7 @@
 
 use crate::{
     change::{Change, NewValue},
-    compat::{Compat, SyncDirection},
+    compat::{Compat, NEWEST_MINOR, SyncDirection},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
     prepare::container_mut,
@@ -30,6 +30,23 @@ pub fn sync(pod: &mut Pod<'_>, compat: &Compat) -> Synced {
     sync_app_armor(pod, compat, &mut synced);
     synced
 }
+
+/// Legacy seccomp annotations become fields, for an API server that no longer does it (v1.27 and later).
+pub fn fill_seccomp(pod: &mut Pod<'_>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    sync_seccomp(pod, &Compat::kubernetes(LAST_TO_FILL_SECCOMP), &mut changes);
+    changes
+}
+
+/// AppArmor annotations become fields, for an API server that no longer does it.
+pub fn fill_app_armor(pod: &mut Pod<'_>) -> Synced {
+    let mut synced = Synced::default();
+    sync_app_armor(pod, &Compat::kubernetes(NEWEST_MINOR), &mut synced);
+    synced
+}
+
+/// The last release that filled seccomp fields from annotations.
+const LAST_TO_FILL_SECCOMP: u16 = 26;
 
 const SYNCED_KINDS: [ContainerKind; 2] = [ContainerKind::Init, ContainerKind::App];
 

@@ -237,6 +237,17 @@ async fn look(runtime: &Runtime, manager: &str) -> Result<Fingerprints, RuntimeE
     Ok(found)
 }
 
+/// Ends every pod of this agent, all at once.
+pub async fn remove_pods(node: &Node) {
+    match look(&node.runtime, &node.config.manager).await {
+        Ok(found) => {
+            let removals = found.into_values().map(|(key, _)| remove_orphan(node.clone(), key));
+            futures::future::join_all(removals).await;
+        }
+        Err(error) => warn!(%error, "the pods of the node are left as they are"),
+    }
+}
+
 /// Removes a pod that the runtime has and the API does not.
 pub(crate) async fn remove_orphan(node: Node, key: PodKey) {
     info!(pod = %key, "removing a pod that nobody asked for");

@@ -5,7 +5,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use jiff::Timestamp;
@@ -85,6 +88,7 @@ impl EventRecord {
 #[derive(Debug, Clone)]
 pub struct Recorder {
     known: Arc<Mutex<BTreeMap<String, EventRecord>>>,
+    named: Arc<AtomicU64>,
     queue: mpsc::Sender<EventRecord>,
 }
 
@@ -103,7 +107,7 @@ impl Recorder {
                 }
             }
         });
-        Self { known: Arc::default(), queue }
+        Self { known: Arc::default(), named: Arc::default(), queue }
     }
 
     /// Says something about a pod, or about one of its containers.
@@ -120,12 +124,9 @@ impl Recorder {
                 event.last = now;
             })
             .or_insert_with(|| EventRecord {
-                // A pod's name may be as long as an object's; the event's must not be longer.
-                name: format!(
-                    "{}.{}",
-                    pod.name.chars().take(230).collect::<String>(),
-                    identity.get(..16).unwrap_or_default()
-                ),
+                // A pod's name may be as long as an object's; the event's must not be longer. In the order of time, as
+                // lists are sorted by name.
+                name: format!("{}.{:x}", pod.name.chars().take(230).collect::<String>(), self.next_name(now)),
                 pod: pod.clone(),
                 field_path: field_path.to_owned(),
                 kind,
@@ -144,6 +145,15 @@ impl Recorder {
         drop(known);
         tracing::debug!(pod = %pod, reason, message, "event");
         self.queue.try_send(event).ok();
+    }
+
+    /// Nanoseconds since 1970 that no other event is named by.
+    fn next_name(&self, now: Timestamp) -> u64 {
+        let now = u64::try_from(now.as_nanosecond()).unwrap_or_default();
+        let next = |last: u64| last.saturating_add(1).max(now);
+        let step = |last| Some(next(last));
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.named.fetch_update(set, fetch, step).map_or(now, next)
     }
 
     /// Forgets a pod that is gone.

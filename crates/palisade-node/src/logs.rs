@@ -13,11 +13,15 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use jiff::Timestamp;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::{
     api::PodKey,
-    cri::proto::ContainerState,
+    cri::{
+        client::{Runtime, RuntimeError},
+        proto::ContainerState,
+    },
     node::NodeConfig,
     runner::{config::PodPaths, observed::Observed},
 };
@@ -65,7 +69,7 @@ pub enum LogError {
 /// The lines of a container's log, in pieces.
 pub fn container_logs(
     config: &NodeConfig,
-    runtime: Option<crate::cri::client::Runtime>,
+    runtime: Option<Runtime>,
     pod: &PodKey,
     container: &str,
     options: LogOptions,
@@ -83,8 +87,77 @@ pub fn container_logs(
     } else {
         runs.pop().ok_or_else(|| not_found(""))?
     };
-    let unreadable = |source| LogError::Unreadable { container: container.to_owned(), source };
-    let mut file = File::open(&path).map_err(unreadable)?;
+    let follow = Follow { runtime, uid: pod.uid.clone(), container: container.to_owned(), id: None };
+    open(&path, follow, options)
+}
+
+/// The log of a pod as stored in an API server, whose status says which run is meant; the error is the kubelet's sentence.
+pub async fn pod_logs(
+    config: &NodeConfig,
+    runtime: &Runtime,
+    pod: &Value,
+    container: &str,
+    options: LogOptions,
+) -> Result<BoxStream<'static, io::Result<Bytes>>, String> {
+    let id = container_of_log(pod, container, options.previous)?;
+    let bare = id.split_once("://").map_or(id.as_str(), |(_, bare)| bare);
+    let gone = |_: RuntimeError| format!("unable to retrieve container logs for {id}");
+    let status = runtime.container_status(bare, false).await.map_err(gone)?.status.unwrap_or_default();
+    let path = PathBuf::from(&status.log_path);
+    // The runtime tells the path; only what this agent asked it to write is read.
+    if !path.starts_with(config.logs()) {
+        return Err(format!("unable to retrieve container logs for {id}"));
+    }
+    let uid = pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let follow = Follow {
+        runtime: Some(runtime.clone()),
+        uid,
+        container: container.to_owned(),
+        id: Some(bare.to_owned()),
+    };
+    open(&path, follow, options).map_err(|error| error.to_string())
+}
+
+/// The run whose log is meant: the kubelet's `validateContainerLogStatus`.
+fn container_of_log(pod: &Value, container: &str, previous: bool) -> Result<String, String> {
+    let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    let status = lists
+        .iter()
+        .filter_map(|list| pod.pointer(&format!("/status/{list}"))?.as_array())
+        .flatten()
+        .find(|status| status.get("name").and_then(Value::as_str) == Some(container))
+        .ok_or_else(|| format!("container {container:?} in pod {name:?} is not available"))?;
+    let id = |path: &str| status.pointer(path).and_then(Value::as_str).filter(|id| !id.is_empty());
+    let last = id("/lastState/terminated/containerID");
+    let terminated = || format!("container {container:?} in pod {name:?} is terminated");
+    let found = if previous {
+        last.ok_or_else(|| format!("previous terminated container {container:?} in pod {name:?} not found"))
+    } else if status.pointer("/state/running").is_some() {
+        id("/containerID").ok_or_else(terminated)
+    } else if status.pointer("/state/terminated").is_some() {
+        id("/state/terminated/containerID").or(last).ok_or_else(terminated)
+    } else if status.pointer("/lastState/terminated").is_some() {
+        last.ok_or_else(terminated)
+    } else {
+        let why = match status.pointer("/state/waiting/reason").and_then(Value::as_str) {
+            Some("ErrImagePull") => ": image can't be pulled".to_owned(),
+            Some("ImagePullBackOff") => ": trying and failing to pull image".to_owned(),
+            Some(reason) => format!(": {reason}"),
+            None => " - no logs yet".to_owned(),
+        };
+        Err(format!("container {container:?} in pod {name:?} is waiting to start{why}"))
+    };
+    found.map(str::to_owned)
+}
+
+fn open(
+    path: &Path,
+    follow: Follow,
+    options: LogOptions,
+) -> Result<BoxStream<'static, io::Result<Bytes>>, LogError> {
+    let unreadable = |source| LogError::Unreadable { container: follow.container.clone(), source };
+    let mut file = File::open(path).map_err(unreadable)?;
     if let Some(lines) = options.tail_lines {
         let start = tail_start(&mut file, lines).map_err(unreadable)?;
         file.seek(SeekFrom::Start(start)).map_err(unreadable)?;
@@ -93,11 +166,7 @@ pub fn container_logs(
         file: BufReader::new(file),
         partial: Vec::new(),
         left: options.limit_bytes.unwrap_or(u64::MAX),
-        follow: (options.follow && !options.previous).then(|| Follow {
-            runtime,
-            uid: pod.uid.clone(),
-            container: container.to_owned(),
-        }),
+        follow: (options.follow && !options.previous).then_some(follow),
         options,
     };
     Ok(futures::stream::unfold(Some(reader), |reader| async move {
@@ -124,9 +193,11 @@ fn log_files(folder: &Path) -> Vec<(u32, PathBuf)> {
 }
 
 struct Follow {
-    runtime: Option<crate::cri::client::Runtime>,
+    runtime: Option<Runtime>,
     uid: String,
     container: String,
+    /// The run, where it is known; the newest otherwise.
+    id: Option<String>,
 }
 
 struct Reader {
@@ -201,10 +272,15 @@ impl Reader {
 impl Follow {
     async fn still_running(&self) -> bool {
         let Some(runtime) = &self.runtime else { return false };
+        let goes_on = |state| matches!(state, ContainerState::Running | ContainerState::Created);
+        if let Some(id) = &self.id {
+            return match runtime.container_status(id, false).await {
+                Ok(answer) => answer.status.is_some_and(|status| goes_on(status.state())),
+                Err(error) => error.is_unreachable(),
+            };
+        }
         match Observed::of_pod(runtime, &self.uid).await {
-            Ok(observed) => observed
-                .latest(&self.container)
-                .is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Created)),
+            Ok(observed) => observed.latest(&self.container).is_some_and(|run| goes_on(run.state)),
             // A runtime that restarts does not end the log.
             Err(error) => error.is_unreachable(),
         }
@@ -326,6 +402,53 @@ mod tests {
         ] {
             assert_eq!(read(TEXT, options).await, expected, "{case}");
         }
+    }
+
+    #[test]
+    fn says_which_run_is_meant_or_why_none_is() {
+        let pod = |state: &str| -> Value {
+            let text = format!(
+                r#"{{"metadata":{{"name":"p"}},"status":{{"containerStatuses":[{{"name":"c",{state}}}]}}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let running = r#""state":{"running":{}},"containerID":"r://1","lastState":{"terminated":{"containerID":"r://0"}}"#;
+        let waiting = |reason: &str| format!(r#""state":{{"waiting":{{"reason":"{reason}"}}}}"#);
+        let looping = format!(
+            r#"{},"lastState":{{"terminated":{{"containerID":"r://7"}}}}"#,
+            waiting("CrashLoopBackOff")
+        );
+        let never = r#""state":{"terminated":{"exitCode":128}}"#;
+        for (case, state, previous, expected) in [
+            ("running", running, false, Ok("r://1")),
+            ("the one before", running, true, Ok("r://0")),
+            ("in a loop", &looping, false, Ok("r://7")),
+            ("never created", never, false, Err("container \"c\" in pod \"p\" is terminated")),
+            ("none before", never, true, Err("previous terminated container \"c\" in pod \"p\" not found")),
+            (
+                "creating",
+                &waiting("ContainerCreating"),
+                false,
+                Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
+            ),
+            (
+                "pulling",
+                &waiting("ImagePullBackOff"),
+                false,
+                Err("container \"c\" in pod \"p\" is waiting to start: trying and failing to pull image"),
+            ),
+            (
+                "unknown",
+                r#""state":{}"#,
+                false,
+                Err("container \"c\" in pod \"p\" is waiting to start - no logs yet"),
+            ),
+        ] {
+            let found = container_of_log(&pod(state), "c", previous);
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{case}");
+        }
+        let error = container_of_log(&pod(running), "d", false).unwrap_err();
+        assert_eq!(error, "container \"d\" in pod \"p\" is not available");
     }
 
     proptest::proptest! {

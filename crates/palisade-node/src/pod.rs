@@ -3,14 +3,18 @@
 //! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::model`] gives its view. Field
 //! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use palisade_model::pod_view::ContainerKind;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{api::PodKey, profiles::sha256_hex};
+use crate::{
+    api::PodKey,
+    lifecycle::{Lifecycle, Probe},
+    profiles::sha256_hex,
+};
 
 /// Why an object is not a pod that can be run.
 #[derive(Debug, Error)]
@@ -169,6 +173,10 @@ pub struct Container {
     pub termination_message_path: String,
     #[serde(deserialize_with = "nullable")]
     pub termination_message_policy: String,
+    pub startup_probe: Option<Probe>,
+    pub liveness_probe: Option<Probe>,
+    pub readiness_probe: Option<Probe>,
+    pub lifecycle: Option<Lifecycle>,
     #[serde(deserialize_with = "nullable")]
     pub stdin: bool,
     #[serde(deserialize_with = "nullable")]
@@ -231,6 +239,8 @@ pub struct VolumeMount {
 #[allow(missing_docs, reason = "the fields are the API's own")]
 pub struct Port {
     #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
     pub container_port: i32,
     #[serde(deserialize_with = "nullable")]
     pub host_port: i32,
@@ -251,7 +261,7 @@ pub struct Resources {
     pub requests: BTreeMap<String, Value>,
 }
 
-fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,
@@ -314,6 +324,43 @@ impl RunPod {
         serde_json::from_str(&self.text)
     }
 
+    /// What the pod declares about its security, and nothing else: no command, no environment, no volume.
+    #[must_use]
+    pub fn declared(&self) -> Value {
+        const OF_SPEC: [&str; 6] =
+            ["securityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace"];
+        let spec = self.object.get("spec");
+        let mut declared = serde_json::Map::new();
+        for field in OF_SPEC {
+            if let Some(value) = spec.and_then(|spec| spec.get(field)) {
+                declared.insert(field.to_owned(), value.clone());
+            }
+        }
+        for kind in [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral] {
+            let list = spec.and_then(|spec| spec.get(kind.field())).and_then(Value::as_array);
+            let Some(list) = list else { continue };
+            let reduced = |container: &Value| {
+                let keep = ["name", "image", "restartPolicy", "securityContext"];
+                let fields = keep
+                    .iter()
+                    .filter_map(|field| Some(((*field).to_owned(), container.get(*field)?.clone())));
+                Value::Object(fields.collect())
+            };
+            declared.insert(kind.field().to_owned(), list.iter().map(reduced).collect());
+        }
+        let is_security = |key: &str| key.contains("seccomp.") || key.contains("apparmor.");
+        let annotations: serde_json::Map<String, Value> = self
+            .metadata
+            .annotations
+            .iter()
+            .filter(|(key, _)| is_security(key))
+            .map(|(key, value)| (key.clone(), value.clone().into()))
+            .collect();
+        let metadata = serde_json::json!({"name": self.key.name, "namespace": self.key.namespace,
+            "uid": self.key.uid, "annotations": annotations});
+        serde_json::json!({"metadata": metadata, "spec": declared})
+    }
+
     /// Every container with its list: init, then app, then ephemeral ones.
     pub fn containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
         let kind = |kind: ContainerKind, list: &'_ [Container]| -> Vec<(ContainerKind, usize)> {
@@ -351,13 +398,13 @@ impl RunPod {
 
     /// How long its processes may take to stop.
     #[must_use]
-    pub fn grace_period(&self) -> std::time::Duration {
+    pub fn grace_period(&self) -> Duration {
         let seconds = self
             .metadata
             .deletion_grace_period_seconds
             .or(self.spec.termination_grace_period_seconds)
             .unwrap_or(30);
-        std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
     }
 
     /// `status.phase` as the API has it; an agent that restarts does not start finished pods again.
@@ -389,6 +436,12 @@ impl Container {
     #[must_use]
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// Whether somebody asks the container how it is.
+    #[must_use]
+    pub const fn has_probes(&self) -> bool {
+        self.startup_probe.is_some() || self.liveness_probe.is_some() || self.readiness_probe.is_some()
     }
 
     /// The image with a tag, as the kubelet asks for it.

@@ -93,13 +93,14 @@ impl RunningPod {
         Ok(Self { pod, warnings, source, node, worker, waking })
     }
 
-    /// Waits until every container runs, the pod is done, or `patience` is over.
+    /// Waits until every container runs, the pod is done, something is told to keep it from running, or `patience` is
+    /// over.
     pub async fn settled(&self, patience: Duration) -> Outcome {
         let mut changes = self.source.changes();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             match self.outcome() {
-                Outcome::Waiting => {}
+                Outcome::Waiting if !self.is_stuck() => {}
                 outcome => return outcome,
             }
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
@@ -139,6 +140,17 @@ impl RunningPod {
         }
     }
 
+    /// Whether a container said why it does not start; it is tried again, but whoever waits has an answer.
+    fn is_stuck(&self) -> bool {
+        let status = self.status();
+        ["initContainerStatuses", "containerStatuses"]
+            .iter()
+            .filter_map(|list| status.get(*list)?.as_array())
+            .flatten()
+            .filter_map(|container| container.pointer("/state/waiting/reason")?.as_str())
+            .any(|reason| !matches!(reason, "ContainerCreating" | "PodInitializing"))
+    }
+
     /// `status`, as an API server would have it.
     #[must_use]
     pub fn status(&self) -> Value {
@@ -159,8 +171,17 @@ impl RunningPod {
 
     /// What became of it, and what the kernel enforces.
     pub async fn report(&self) -> Result<RunReport, RunError> {
-        let verified =
-            verify_pod(&self.node.config, &self.node.runtime, Some(&self.source), &self.pod).await?;
+        let verified = loop {
+            let (config, runtime) = (&self.node.config, &self.node.runtime);
+            let mut changes = self.source.changes();
+            let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
+            // A container that ends while it is looked at: what is told about it follows.
+            let gone = verified.containers.iter().any(|container| container.skipped.is_some());
+            let late = gone && self.outcome() == Outcome::Running;
+            if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
+                break verified;
+            }
+        };
         Ok(RunReport {
             outcome: self.outcome(),
             status: self.status(),

@@ -25,7 +25,7 @@ use crate::{
     node::NodeConfig,
     pod::RunPod,
     profiles::{config_map_profile, sha256_hex},
-    runner::observed::{Instance, Observed},
+    runner::observed::{Instance, Observed, labels},
 };
 
 /// One thing compared.
@@ -178,6 +178,29 @@ pub async fn verify_pod(
     Ok(PodReport { namespace: pod.key.namespace.clone(), name: pod.key.name.clone(), containers })
 }
 
+/// The pods of the runtime, each with what its node noted about it; a pod that a kubelet runs has no such note.
+pub async fn declared_pods(runtime: &Runtime) -> Result<Vec<(PodKey, Option<RunPod>)>, RuntimeError> {
+    let mut sandboxes = runtime.list_pod_sandboxes(&[]).await?;
+    // The newest of a pod comes first.
+    sandboxes.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
+    let mut found: Vec<(PodKey, Option<RunPod>)> = Vec::new();
+    for sandbox in sandboxes {
+        let get = |key: &str| sandbox.labels.get(key).cloned().unwrap_or_default();
+        let key = PodKey {
+            namespace: get(labels::POD_NAMESPACE),
+            name: get(labels::POD_NAME),
+            uid: get(labels::POD_UID),
+        };
+        if key.uid.is_empty() || found.iter().any(|(known, _)| known.uid == key.uid) {
+            continue;
+        }
+        let noted = sandbox.annotations.get(labels::DECLARED);
+        let pod = noted.and_then(|text| RunPod::from_object(serde_json::from_str(text).ok()?).ok());
+        found.push((key, pod));
+    }
+    Ok(found)
+}
+
 /// The process of a container on the node: both containerd and CRI-O tell it in the verbose answer.
 pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, RuntimeError> {
     let answer = runtime.container_status(id, true).await?;
@@ -249,7 +272,9 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
     };
     let privileged = context.privileged.value;
 
-    let filters = kernel.seccomp_filters.map_or_else(String::new, |count| format!(", {count} filters"));
+    let filters = kernel
+        .seccomp_filters
+        .map_or_else(String::new, |count| format!(", {count} filter{}", if count == 1 { "" } else { "s" }));
     let mode = match kernel.seccomp_mode {
         0 => "none",
         1 => "strict",
@@ -366,11 +391,7 @@ fn capabilities(
     } else {
         declared_capabilities(context)
     };
-    let shown = |set: u64| match set {
-        0 => "none".to_owned(),
-        set if set == DEFAULT_CAPABILITIES => "default".to_owned(),
-        set => capability_names(set).join(","),
-    };
+    let shown = |set: u64| shown_capabilities(set, facts.host.cap_bounding);
     let added: u64 = context
         .capabilities
         .value
@@ -386,6 +407,23 @@ fn capabilities(
     let exceeds = kernel.cap_effective & !allowed != 0;
     let note = (exceeds).then_some("more than the bounding set declares");
     row("capEffective", shown(effective), shown(kernel.cap_effective), !exceeds, note);
+}
+
+/// A set in words that fit into a column: whole sets by name, larger ones as a difference from the default.
+fn shown_capabilities(set: u64, all: u64) -> String {
+    let missing = DEFAULT_CAPABILITIES & !set;
+    match set {
+        0 => "none".to_owned(),
+        DEFAULT_CAPABILITIES => "default".to_owned(),
+        _ if set & all == all => "all".to_owned(),
+        _ if missing.count_ones() < set.count_ones() => {
+            let added =
+                capability_names(set & !DEFAULT_CAPABILITIES).into_iter().map(|name| format!(" +{name}"));
+            let dropped = capability_names(missing).into_iter().map(|name| format!(" -{name}"));
+            format!("default{}", added.chain(dropped).collect::<String>())
+        }
+        _ => capability_names(set).join(","),
+    }
 }
 
 /// The set a container may have at most: the runtime's default, with what it adds and without what it drops.

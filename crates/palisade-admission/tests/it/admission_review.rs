@@ -4,7 +4,7 @@ use palisade_admission::{
     admission_review::{Facts, Needs, Review},
     pod_security::PodSecurity,
 };
-use palisade_model::{metadata::StringMap, pod::Pod};
+use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod};
 use palisade_policy::standards::{
     evaluator::Evaluator,
     namespace::Limit,
@@ -35,7 +35,7 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
             Pod::deserialize(json!({"metadata": {"name": "old"}, "spec": {"hostPID": true}})).unwrap(),
         ])),
     };
-    let response = review.answer(&security, &facts, Limit::None, || false);
+    let response = review.answer(&security, &Compat::kubernetes(37), &facts, Limit::None, || false);
     let answered: Value = serde_json::from_slice(&response.to_bytes(&review.uid).unwrap()).unwrap();
     assert_eq!(answered["apiVersion"], "admission.k8s.io/v1");
     answered["response"].clone()

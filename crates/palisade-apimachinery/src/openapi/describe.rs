@@ -85,8 +85,6 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.PodSecurityContext", "containerDefaults") => {
             "Security settings of every container that does not say otherwise."
         }
-        ("core.PodSecurityContext", "hostNetwork") => "Joins the node's network namespace.",
-        ("core.PodSecurityContext", "hostIPC") => "Joins the node's IPC namespace.",
         ("core.SecurityContext", "runWithSupplementalGroups") => {
             "Groups the processes of this container have besides the primary one."
         }
@@ -127,9 +125,9 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         }
         ("core.Capabilities", "add") => "Capabilities added to those of the runtime.",
         ("core.Capabilities", "drop") => "Capabilities taken away; ALL takes all of them.",
-        ("core.PodSpec", "hostNetwork") => "Joins the node's network namespace.",
+        ("core.PodSpec" | "core.PodSecurityContext", "hostNetwork") => "Joins the node's network namespace.",
         ("core.PodSpec", "hostPID") => "Joins the node's process namespace.",
-        ("core.PodSpec", "hostIPC") => "Joins the node's IPC namespace.",
+        ("core.PodSpec" | "core.PodSecurityContext", "hostIPC") => "Joins the node's IPC namespace.",
         ("core.PodSpec", "hostUsers") => "If false, the pod gets a user namespace of its own.",
         ("core.PodSpec", "securityContext") => "Security settings of all containers.",
         ("core.PodSpec", "containers") => "The containers; at least one.",

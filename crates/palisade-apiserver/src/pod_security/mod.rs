@@ -5,7 +5,6 @@
 //! are turned into their questions and answers into statuses, warnings and audit annotations.
 
 mod existing_pods;
-mod metrics;
 mod plugin;
 mod profile_policy;
 mod psp;

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use palisade_admission::metrics::Counters;
 use palisade_admission::pod_security::{AUDIT_PREFIX, PodSecurity, Request as PodRequest, Screened, Verdict};
 use palisade_admission::review::is_significant_update;
 use palisade_apimachinery::Status;
@@ -25,7 +26,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::existing_pods;
-use super::metrics::Counters;
 use super::rules::read_pod;
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
@@ -208,7 +208,9 @@ impl Plugin for PodSecurityPlugin {
             is_pod: workload.path.is_empty(),
         };
         let verdict = self.judge_pod(request, object, &asked);
-        self.counters.count(request, &verdict.counted);
+        let operation = if request.operation == Operation::Create { "create" } else { "update" };
+        let resource = if asked.is_pod { "pod" } else { "controller" };
+        self.counters.count(operation, resource, request.subresource, &verdict.counted);
         notes
             .audit
             .extend(verdict.audit.into_iter().map(|(key, value)| (format!("{AUDIT_PREFIX}{key}"), value)));

@@ -2,15 +2,17 @@
 //!
 //! A policy that cannot be read is reported as a warning and left out: one mistake must not stop every pod.
 
+use std::sync::Arc;
+
+use palisade_admission::profile_policies::{StoredPolicy, defaults, refusal, select};
 use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
-use palisade_model::pod_view::PodView;
-use palisade_policy::profiles::policy::ProfilePolicy;
 use serde_json::Value;
 
 use super::namespace_labels;
 use super::rules::read_pod;
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::storage::Object;
 
 /// Where policies are stored.
 const RESOURCE: &str = "profilepolicies.palisade.dev";
@@ -23,37 +25,12 @@ pub struct ProfilePolicyPlugin {
 }
 
 impl ProfilePolicyPlugin {
-    /// The policies for the namespace of a request, by name.
-    fn policies(request: &Request<'_>, notes: &mut Notes) -> Vec<ProfilePolicy> {
-        let stored = request.cluster.list(RESOURCE, "");
-        if stored.is_empty() {
-            return Vec::new();
-        }
-        let labels = namespace_labels(request).unwrap_or_default();
-        let mut policies = Vec::new();
-        for object in stored {
-            match serde_json::from_slice::<ProfilePolicy>(&object.json) {
-                Ok(policy) => {
-                    if !policy.selects(&labels) {
-                        continue;
-                    }
-                    let problems = policy.problems();
-                    if problems.is_empty() {
-                        policies.push(policy);
-                    } else {
-                        notes.warnings.push(format!(
-                            "ProfilePolicy {:?} is not applied: {}",
-                            object.name(),
-                            problems.join("; ")
-                        ));
-                    }
-                }
-                Err(error) => {
-                    notes.warnings.push(format!("ProfilePolicy {:?} is not applied: {error}", object.name()));
-                }
-            }
-        }
-        policies
+    /// The policies of the server, by name.
+    fn stored(request: &Request<'_>) -> Vec<StoredPolicy> {
+        let read = |object: Arc<Object>| {
+            StoredPolicy::read(object.name(), &mut serde_json::Deserializer::from_slice(&object.json))
+        };
+        request.cluster.list(RESOURCE, "").into_iter().map(read).collect()
     }
 
     fn concerns(request: &Request<'_>) -> bool {
@@ -76,15 +53,14 @@ impl Plugin for ProfilePolicyPlugin {
         if request.operation != Operation::Create || !Self::concerns(request) {
             return Ok(());
         }
+        let stored = Self::stored(request);
+        if stored.is_empty() {
+            return Ok(());
+        }
         // Mistakes in policies are told once, by the judging pass.
-        for policy in Self::policies(request, &mut Notes::default()) {
-            let changes = match read_pod(object, &self.compat) {
-                Some(pod) => policy.defaults(&PodView::of_pod(&pod)),
-                None => return Ok(()),
-            };
-            for change in &changes {
-                change.apply(object);
-            }
+        let (policies, _) = select(&stored, &namespace_labels(request).unwrap_or_default());
+        for change in defaults(&policies, object, &self.compat) {
+            change.apply(object);
         }
         Ok(())
     }
@@ -96,17 +72,13 @@ impl Plugin for ProfilePolicyPlugin {
         notes: &mut Notes,
     ) -> Result<(), Box<Status>> {
         let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
-        let policies = Self::policies(request, notes);
-        if policies.is_empty() {
+        let stored = Self::stored(request);
+        if stored.is_empty() {
             return Ok(());
         }
+        let (policies, warnings) = select(&stored, &namespace_labels(request).unwrap_or_default());
+        notes.warnings.extend(warnings);
         let Some(pod) = read_pod(object, &self.compat) else { return Ok(()) };
-        let view = PodView::of_pod(&pod);
-        let violations: Vec<String> = policies
-            .iter()
-            .flat_map(|policy| policy.violations(&view, &self.compat))
-            .map(|violation| format!("{}: {}", violation.at, violation.message))
-            .collect();
-        if violations.is_empty() { Ok(()) } else { Err(request.forbidden(&violations.join(", "))) }
+        refusal(&policies, &pod, &self.compat).map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
 }

@@ -24,6 +24,7 @@ use crate::auth::{MASTERS, UserInfo};
 use crate::health::Health;
 use crate::http::connection;
 use crate::http::tls::{Authority, write_private};
+use crate::log_source::LogSource;
 use crate::metrics::Metrics;
 use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin};
 use crate::registry::Registry;
@@ -37,7 +38,7 @@ const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
 /// Resources of our own, there from the start where the designs decide.
 const DESIGN_MANIFESTS: &[(&str, &str)] =
-    &[("profilepolicies.yaml", include_str!("../../manifests/profilepolicies.yaml"))];
+    &[("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES)];
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
@@ -56,6 +57,7 @@ pub struct Builder {
     snapshots: Vec<PathBuf>,
     audit_log: Option<PathBuf>,
     controllers: bool,
+    logs: Option<Arc<dyn LogSource>>,
     store: Option<Store>,
 }
 
@@ -87,6 +89,7 @@ impl Default for Builder {
             snapshots: Vec::new(),
             audit_log: None,
             controllers: true,
+            logs: None,
             store: None,
         }
     }
@@ -209,6 +212,13 @@ impl Builder {
         self
     }
 
+    /// Where the logs of pods come from: a node in this process.
+    #[must_use]
+    pub fn log_source(mut self, source: Arc<dyn LogSource>) -> Self {
+        self.logs = Some(source);
+        self
+    }
+
     /// The plugins of the server, Pod Security Admission once more by itself, or what is wrong with the options.
     fn check(&self) -> Result<Plugins, StartError> {
         let pod_security = Arc::new(PodSecurityPlugin::new(self.compat));
@@ -264,6 +274,7 @@ impl Builder {
             health: Health::default(),
             address: parts.address,
             ca: parts.ca,
+            logs: self.logs,
             verifier: parts.verifier,
             stop: parts.stop,
             store,

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use crate::api::Api;
 use crate::auth::token::KeyError;
 use crate::http::tls::TlsError;
+use crate::router::Router;
 use crate::storage::OpenError;
 
 pub use builder::Builder;
@@ -88,6 +89,12 @@ impl Server {
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
+    }
+
+    /// The server as a service in this process, asked by its administrator: a `kube::Client` needs no socket.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        Router::of_running(self.api.clone())
     }
 
     /// Ends watches, lets running requests finish, and returns when all is done.

@@ -1,13 +1,18 @@
-//! A pod's log, and connections into it: both need a node, and say so.
+//! A pod's log, and connections into it: both need a node, and say so where there is none.
+//!
+//! Implements: `ValidatePodLogOptions` and the log location of upstream's pod registry. What the log says is the
+//! [`LogSource`](crate::log_source::LogSource)'s.
 
 use std::fmt::Write as _;
 
+use jiff::{SignedDuration, Timestamp};
 use palisade_apimachinery::status::GroupName;
 use palisade_apimachinery::{FieldError, Status};
 use serde_json::Value;
 
 use crate::api::Call;
-use crate::http::Reply;
+use crate::http::{Body, Reply};
+use crate::log_source::LogRequest;
 use crate::registry::Entry;
 use crate::verbs::get;
 
@@ -50,38 +55,69 @@ fn node(call: &Call<'_>, pod: &Value) -> Result<Option<String>, Box<Status>> {
     }
 }
 
-/// What is wrong with the options of a log request.
-fn check_options(call: &Call<'_>) -> Result<(), Box<Status>> {
-    let mut errors = Vec::new();
-    let number = |key: &str| call.query.number(key);
-    if let Some(lines) = number("tailLines")?.filter(|lines| *lines < 0) {
-        errors.push(FieldError::invalid("tailLines", lines, "must be greater than or equal to 0"));
+/// The log of a container.
+pub(super) async fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
+    let mut request = options(call)?;
+    request.pod = pod(call, entry)?;
+    // Nothing runs yet, so nothing was said yet.
+    let Some(node) = node(call, &request.pod)? else {
+        return Ok(Reply::bytes(204, "text/plain", Vec::new()));
+    };
+    let Some(source) = call.api.logs.as_ref().filter(|source| source.serves(&node)) else {
+        let text = format!("no kubelet answers for node {node:?}: logs are not available\n");
+        return Ok(Reply::text(501, text));
+    };
+    if request.container.is_empty() {
+        request.container = names(&request.pod, "/spec/containers").into_iter().next().unwrap_or_default();
     }
-    if let Some(bytes) = number("limitBytes")?.filter(|bytes| *bytes < 1) {
-        errors.push(FieldError::invalid("limitBytes", bytes, "must be greater than 0"));
+    match source.open(request).await {
+        Ok(pieces) => Ok(Reply::bytes(200, "text/plain", Body::Stream(pieces))),
+        Err(sentence) => Err(Status::bad_request(sentence)),
     }
-    let seconds = number("sinceSeconds")?;
-    if seconds.is_some() && call.query.has("sinceTime") {
-        errors
-            .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
-    } else if let Some(seconds) = seconds.filter(|seconds| *seconds < 1) {
-        errors.push(FieldError::invalid("sinceSeconds", seconds, "must be greater than 0"));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(GroupName::new("", "PodLogOptions"), &call.info.name, &errors, call.api.version))
 }
 
-/// The log of a container.
-pub(super) fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
-    check_options(call)?;
-    Ok(match node(call, &pod(call, entry)?)? {
-        // Nothing runs yet, so nothing was said yet.
-        None => Reply::bytes(204, "text/plain", Vec::new()),
-        Some(node) => {
-            Reply::text(501, format!("no kubelet answers for node {node:?}: logs are not available\n"))
+/// The options of the request, checked as upstream checks them.
+fn options(call: &Call<'_>) -> Result<LogRequest, Box<Status>> {
+    let query = call.query;
+    let mut errors = Vec::new();
+    let mut at_least = |name: &str, least: i64, why: &'static str| -> Result<Option<u64>, Box<Status>> {
+        let number = query.number(name)?;
+        if let Some(number) = number.filter(|&number| number < least) {
+            errors.push(FieldError::invalid(name, number, why));
         }
+        Ok(number.and_then(|number| u64::try_from(number).ok()))
+    };
+    let tail = at_least("tailLines", 0, "must be greater than or equal to 0")?;
+    let limit_bytes = at_least("limitBytes", 1, "must be greater than 0")?;
+    let seconds = at_least("sinceSeconds", 1, "must be greater than 0")?;
+    let time = match query.get("sinceTime") {
+        None => None,
+        Some(text) => Some(text.parse::<Timestamp>().map_err(|_| {
+            let quoted = palisade_apimachinery::go::quote(text);
+            Status::bad_request(format!(
+                "parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\""
+            ))
+        })?),
+    };
+    if seconds.is_some() && time.is_some() {
+        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::forbidden("", why));
+    }
+    if !errors.is_empty() {
+        let kind = GroupName::new("", "PodLogOptions");
+        return Err(Status::invalid(kind, &call.info.name, &errors, call.api.version));
+    }
+    let ago = seconds.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
+    let since = time.or_else(|| Timestamp::now().checked_sub(ago?).ok());
+    Ok(LogRequest {
+        pod: Value::Null,
+        container: query.get("container").unwrap_or_default().to_owned(),
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        since,
+        tail_lines: tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
+        limit_bytes,
     })
 }
 

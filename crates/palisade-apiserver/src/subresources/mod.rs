@@ -31,7 +31,7 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("binding", _) => binding::create(call, entry).await,
         ("eviction", _) => eviction::create(call, entry).await,
         ("token", _) => token::create(call, entry),
-        ("log", _) => log::get(call, entry),
+        ("log", _) => log::get(call, entry).await,
         ("attach" | "exec" | "portforward" | "proxy", _) => log::connect(call, entry),
         (_, "get") => get::get(call, entry),
         ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {

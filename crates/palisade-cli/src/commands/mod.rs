@@ -2,10 +2,16 @@
 
 pub mod check;
 pub mod completions;
+pub mod controller;
 pub mod explain;
 pub mod man;
 pub mod migrate;
+pub mod node;
+pub mod openshift;
 pub mod profile;
 pub mod rollout;
+pub mod run;
 pub mod up;
+pub mod verify;
 pub mod version;
+pub mod webhook;

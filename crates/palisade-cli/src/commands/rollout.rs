@@ -1,15 +1,23 @@
 //! `palisade rollout status` and `plan`: which namespaces would suffer if Pod Security were enforced, why, and what
-//! to do about it, from manifests or a dump of a cluster.
+//! to do about it, on a cluster, or from manifests or a dump of one.
 //!
 //! The answers are `palisade-controllers`'; here objects are read and the answers drawn. What manifests leave out is
 //! assumed as a new OpenShift cluster has it: the built-in constraints and their grants, the `default` service account,
 //! the ranges of namespaces.
 
-use std::{fmt::Write as _, io::Write, path::Path};
+use std::{
+    fmt::Write as _,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use clap::{Args, Subcommand};
 use palisade_controllers::{
+    api::Api,
     cluster::{Blocker, Cluster, Seen},
-    readiness::report::{NamespaceReport, report},
+    observe::Observed,
+    readiness::report::{NamespaceReport, report, report_with_times},
 };
 use palisade_model::workload::workload_kind;
 use palisade_policy::{
@@ -22,38 +30,84 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::{
     Exit,
-    args::{ExplainFormat, RolloutArgs, RolloutCommand},
+    args::ExplainFormat,
+    cluster::ClusterArgs,
     config::glob_matches,
     input::{Input, discover},
     judge::decode,
     manifest::objects,
+    service::fail,
     terminal::Terminal,
 };
+
+/// `palisade rollout …`
+#[derive(Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// The level every namespace needs, and what in it would be refused
+    Status(RolloutArgs),
+    /// The commands that would let everything go on running, with the reasons as comments
+    Plan(RolloutArgs),
+}
+
+/// What both commands of `palisade rollout` take.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct RolloutArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin; without any, a cluster is asked
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Namespace of objects that name none [default: default]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Output: table or json
+    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: ExplainFormat,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could not be read or wrong usage,
+3 the cluster could not be asked.
+
+A cluster is asked for everything the rollout depends on, once. From a dump of one:
+    kubectl get -A -o yaml ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,roles,rolebindings,\\
+        clusterroles,clusterrolebindings,scc | palisade rollout status -";
+
+/// How long a cluster may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs the command.
 pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
     let (RolloutCommand::Status(args) | RolloutCommand::Plan(args)) = command;
-    let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
-    let found = discover(&args.input.paths, excluded);
-    let mut reading = Reading::new(args);
-    reading.problems.extend(found.problems.iter().map(|problem| problem.summary.clone()));
-    for input in &found.inputs {
-        reading.input(input);
-    }
-    let Reading { mut cluster, problems, used, .. } = reading;
-    cluster.assume_what_manifests_leave_out();
-    for problem in &problems {
-        terminal.say(format!("error: {problem}"));
-    }
-    if used == 0 {
-        terminal.say("error: no namespace, workload or pod found");
-        return Exit::Input;
-    }
-    let namespaces: Vec<NamespaceReport> = report(&cluster).collect();
+    let is_cluster_named = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
+    let (answer, problems) = match (args.paths.is_empty(), is_cluster_named) {
+        (false, true) => return fail(terminal, "either paths or a cluster, not both", Exit::Input),
+        (true, _) => match ask(args) {
+            Ok(answer) => (answer, Vec::new()),
+            Err((why, exit)) => return fail(terminal, &why, exit),
+        },
+        (false, false) => {
+            let Reading { mut cluster, problems, used, .. } = read(args);
+            cluster.assume_what_manifests_leave_out();
+            for problem in &problems {
+                terminal.say(format!("error: {problem}"));
+            }
+            if used == 0 {
+                return fail(terminal, "no namespace, workload or pod found", Exit::Input);
+            }
+            (Answer { namespaces: report(&cluster).collect(), config: Value::Null }, problems)
+        }
+    };
+    let namespaces = &answer.namespaces;
     let text = match (command, args.output) {
-        (RolloutCommand::Status(_), ExplainFormat::Table) => status_text(&namespaces),
-        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(&namespaces),
-        (_, ExplainFormat::Json) => json_text(&namespaces),
+        (RolloutCommand::Status(_), ExplainFormat::Table) => status_text(&answer),
+        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(namespaces),
+        (_, ExplainFormat::Json) => json_text(&answer),
     };
     if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
         return terminal.cannot_write(&error);
@@ -63,6 +117,58 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
         return Exit::Input;
     }
     if namespaces.iter().any(|namespace| namespace.class.is_some()) { Exit::Findings } else { Exit::Clean }
+}
+
+/// What is known, from wherever it comes.
+struct Answer {
+    namespaces: Vec<NamespaceReport>,
+    /// The `PSAEnforcementConfig`; null where there is none.
+    config: Value,
+}
+
+/// Asks a cluster.
+fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| (format!("cannot start: {error}"), Exit::Incomplete))?;
+    runtime.block_on(async {
+        let client = args.cluster.connect().await.map_err(|why| (why, Exit::Incomplete))?;
+        let observed = Observed::new(Evaluator::default());
+        let _watches = observed.watch(&Api::new(client));
+        let failing = async {
+            let mut changes = observed.subscribe();
+            loop {
+                if let Some(why) = observed.lock().failing() {
+                    return why;
+                }
+                if changes.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = observed.synced() => {}
+            why = failing => return Err((why, Exit::Incomplete)),
+            () = tokio::time::sleep(ANSWER_WITHIN) => {
+                let why = format!("the cluster has not answered within {} s", ANSWER_WITHIN.as_secs());
+                return Err((why, Exit::Incomplete));
+            }
+        }
+        let state = observed.lock();
+        let namespaces = report_with_times(&state.cluster, &state.config);
+        Ok(Answer { namespaces, config: state.config.clone() })
+    })
+}
+
+/// Reads manifests.
+fn read(args: &RolloutArgs) -> Reading<'_> {
+    let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
+    let found = discover(&args.paths, excluded);
+    let mut reading = Reading::new(args);
+    reading.problems.extend(found.problems.iter().map(|problem| problem.summary.clone()));
+    for input in &found.inputs {
+        reading.input(input);
+    }
+    reading
 }
 
 /// What was read so far.
@@ -143,7 +249,29 @@ fn reason_text(namespace: &NamespaceReport) -> &'static str {
     }
 }
 
-fn status_text(namespaces: &[NamespaceReport]) -> String {
+/// What the cluster says of itself, in a few lines.
+fn config_text(config: &Value, text: &mut String) {
+    if config.is_null() {
+        return;
+    }
+    let mode = |part: &str| match config[part]["enforcementMode"].as_str() {
+        None | Some("") => "not set".to_owned(),
+        Some(mode) => mode.to_owned(),
+    };
+    let _ = writeln!(text, "PSAEnforcementConfig cluster: wanted {}, mode {}", mode("spec"), mode("status"));
+    for condition in config["status"]["conditions"].as_array().into_iter().flatten() {
+        let part = |key: &str| condition[key].as_str().unwrap_or_default();
+        let _ = write!(text, "  {}={} {}", part("type"), part("status"), part("reason"));
+        let _ = match part("message") {
+            "" => writeln!(text),
+            message => writeln!(text, ": {message}"),
+        };
+    }
+    text.push('\n');
+}
+
+fn status_text(answer: &Answer) -> String {
+    let namespaces = &answer.namespaces;
     let header = ["NAMESPACE", "HELD TO", "COMPLIES", "BLOCKERS", "REASON"].map(str::to_owned);
     let rows: Vec<[String; 5]> = namespaces
         .iter()
@@ -158,11 +286,15 @@ fn status_text(namespaces: &[NamespaceReport]) -> String {
         })
         .collect();
     let mut text = String::new();
+    config_text(&answer.config, &mut text);
     table(&header, &rows, &mut text);
     for namespace in namespaces.iter().filter(|namespace| !namespace.blockers.is_empty()) {
         let _ = write!(text, "\nnamespace {}", namespace.name);
         if let Some(level) = namespace.level {
             let _ = write!(text, ", held to {level}");
+        }
+        if let Some(since) = &namespace.since {
+            let _ = write!(text, ", violating since {since}");
         }
         text.push('\n');
         for blocker in &namespace.blockers {
@@ -226,7 +358,8 @@ fn plan_text(namespaces: &[NamespaceReport]) -> String {
     text
 }
 
-fn json_text(namespaces: &[NamespaceReport]) -> String {
+fn json_text(answer: &Answer) -> String {
+    let namespaces = &answer.namespaces;
     let shown: Vec<Value> = namespaces
         .iter()
         .map(|namespace| {
@@ -244,6 +377,7 @@ fn json_text(namespaces: &[NamespaceReport]) -> String {
                 "reason": namespace.class.and_then(Class::reason).map(Reason::as_str),
                 "condition": namespace.class.map(Class::condition),
                 "remedy": namespace.class.and_then(Class::reason).map(Reason::remedy),
+                "since": namespace.since,
                 "command": namespace.class.map(|_| namespace.label_command()),
                 "because": because,
                 "blockers": blockers,
@@ -251,7 +385,12 @@ fn json_text(namespaces: &[NamespaceReport]) -> String {
         })
         .collect();
     let blocking = namespaces.iter().filter(|namespace| namespace.class.is_some()).count();
-    format!("{:#}\n", json!({"violatingNamespaceCount": blocking, "namespaces": shown}))
+    let mut all = json!({"violatingNamespaceCount": blocking, "namespaces": shown});
+    if !answer.config.is_null() {
+        all["spec"] = answer.config["spec"].clone();
+        all["status"] = answer.config["status"].clone();
+    }
+    format!("{all:#}\n")
 }
 
 fn blocker_json(blocker: &Blocker) -> Value {
@@ -272,7 +411,7 @@ fn blocker_json(blocker: &Blocker) -> Value {
     })
 }
 
-fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], text: &mut String) {
+pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], text: &mut String) {
     let all: Vec<[String; N]> = std::iter::once(header).chain(rows).cloned().collect();
     rows_text(&all, text);
 }

@@ -11,12 +11,23 @@ use std::{
 
 use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
+use palisade_controllers::{
+    config_observer,
+    runner::{Options, ROLLOUT},
+};
+use palisade_model::compat::Compat;
+use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use palisade_yaml::{Limits, parse};
+use serde_json::Value;
 
 use crate::{
     Exit,
     args::{Emulated, FeatureGate, UpArgs},
+    commands::{
+        node::{self, NodeLogs},
+        openshift::Rollout,
+    },
     service::{self, fail, stopped, with_causes},
     terminal::Terminal,
 };
@@ -31,6 +42,22 @@ pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
 }
 
 async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
+    if args.runtime.is_given() && !args.node {
+        return fail(terminal, "the options of a node need --node", Exit::Input);
+    }
+    if args.rollout.is_given() && !args.openshift {
+        return fail(terminal, "the options of the rollout need --openshift", Exit::Input);
+    }
+    let rollout = match args.rollout.options(&args.feature_gates, &ROLLOUT) {
+        Ok(options) => options,
+        Err(why) => return fail(terminal, &why, Exit::Input),
+    };
+    let follows = rollout.controllers.contains(config_observer::apply::NAME);
+    if args.openshift && follows && args.admission_config.is_some() {
+        let why = "the config observer writes the configuration of Pod Security: leave --admission-config out, or \
+                   name --controllers without config-observer";
+        return fail(terminal, why, Exit::Input);
+    }
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
     let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
@@ -54,9 +81,29 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
             Err(why) => return fail(terminal, &why, Exit::Input),
         }
     }
+    let node = match node_config(args, compat) {
+        Ok(node) => node,
+        Err((why, exit)) => return fail(terminal, &why, exit),
+    };
+    if let Some(config) = &node {
+        if let Err(why) = args.runtime.load_profiles().await {
+            return fail(terminal, &why, Exit::Incomplete);
+        }
+        match NodeLogs::new(config.clone()) {
+            Ok(logs) => builder = builder.log_source(Arc::new(logs)),
+            Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
+        }
+    }
     let server = match builder.start().await {
         Ok(server) => server,
         Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
+    };
+    let rollout = Options { compat: Some(compat), ..rollout };
+    let rollout = if args.openshift {
+        // Without an observer in this process there may be one elsewhere, unless a file decides.
+        Some(Rollout::start(&server, rollout, args.admission_config.is_none()).await)
+    } else {
+        None
     };
     let shown =
         args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
@@ -69,7 +116,26 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     terminal.say_text(&announced);
     let reloading =
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
-    stopped().await;
+    let client = kube::Client::new(server.router(), "default");
+    let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
+    match node.map(|config| node::node(config, client)) {
+        None => stopped().await,
+        Some(Err(error)) => return fail(terminal, &error.to_string(), Exit::Input),
+        Some(Ok(node)) => {
+            let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
+            terminal.say(format!("Node {name} runs pods on {endpoint}."));
+            agent::run(node.clone(), stopped()).await;
+            if args.data_dir.is_none() {
+                // Nobody will know of these pods any more.
+                terminal.say("stopping the pods of the node");
+                agent::remove_pods(&node).await;
+            }
+        }
+    }
+    scheduling.abort();
+    if let Some(rollout) = rollout {
+        rollout.stop().await;
+    }
     if let Some(task) = reloading {
         task.abort();
     }
@@ -77,36 +143,49 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     Exit::Clean
 }
 
+/// The settings of the node, if one is wanted, or why there can be none.
+fn node_config(args: &UpArgs, compat: Compat) -> Result<Option<NodeConfig>, (String, Exit)> {
+    if !args.node {
+        return Ok(None);
+    }
+    let config = args.runtime.config(compat).map_err(|why| (why, Exit::Input))?;
+    node::need_root().map_err(|why| (why, Exit::Incomplete))?;
+    Ok(Some(config))
+}
+
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Reads a `PodSecurityConfiguration`, bare or inside an `AdmissionConfiguration`.
+/// Reads a `PodSecurityConfiguration` from a file.
 fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), String> {
     let fail = |why: String| format!("{}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
-    let parsed = parse(&text, &Limits::default());
-    if let Some(error) = parsed.errors.first() {
-        return Err(fail(error.to_string()));
-    }
-    let Some(document) = parsed.documents.first() else {
-        return Err(fail("there is no document in it".to_owned()));
-    };
-    let mut value = document.root().to_json().map_err(|error| fail(error.to_string()))?;
-    if value.get("kind").and_then(serde_json::Value::as_str) == Some("AdmissionConfiguration") {
-        let plugins = value.get("plugins").and_then(serde_json::Value::as_array);
-        let own = plugins
-            .into_iter()
-            .flatten()
-            .find(|plugin| plugin.get("name").and_then(serde_json::Value::as_str) == Some("PodSecurity"));
-        value = own
-            .and_then(|plugin| plugin.get("configuration"))
-            .cloned()
-            .ok_or_else(|| fail("it configures no PodSecurity plugin".to_owned()))?;
-    }
+    let value = pod_security_configuration(&text).map_err(fail)?;
     let configuration: PodSecurityConfiguration =
         serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
     configuration.resolve().map_err(|error| fail(error.to_string()))
+}
+
+/// The `PodSecurityConfiguration` in a text, bare or inside an `AdmissionConfiguration`.
+pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
+    let parsed = parse(text, &Limits::default());
+    if let Some(error) = parsed.errors.first() {
+        return Err(error.to_string());
+    }
+    let document = parsed.documents.first().ok_or_else(|| "there is no document in it".to_owned())?;
+    let value = document.root().to_json().map_err(|error| error.to_string())?;
+    if value.get("kind").and_then(Value::as_str) != Some("AdmissionConfiguration") {
+        return Ok(value);
+    }
+    let plugins = value.get("plugins").and_then(Value::as_array);
+    let own = plugins
+        .into_iter()
+        .flatten()
+        .find(|plugin| plugin.get("name").and_then(Value::as_str) == Some("PodSecurity"));
+    own.and_then(|plugin| plugin.get("configuration"))
+        .cloned()
+        .ok_or_else(|| "it configures no PodSecurity plugin".to_owned())
 }
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.

@@ -13,5 +13,6 @@ mod migrate;
 mod profile;
 mod property;
 mod rollout;
+mod rollout_scenario;
 mod support;
 mod suppressions;

@@ -49,6 +49,7 @@ pub(super) struct Subject<'p> {
     pub(super) owner: Option<(&'p str, &'p str)>,
     pub(super) constraint: Option<&'p str>,
     pub(super) is_by_user: bool,
+    pub(super) list: u8,
 }
 
 /// The causes at each level.
@@ -73,6 +74,8 @@ pub(super) struct Judged {
     /// The strictest level that the pod complies with.
     pub(super) complies: Level,
     pub(super) is_by_user: bool,
+    /// The list that brought it, see [`super::Cluster::begin_list`].
+    pub(super) list: u8,
     detail: Option<Box<Detail>>,
 }
 
@@ -113,7 +116,12 @@ impl Judge {
         let at = |level| self.evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
         let restricted = at(Level::Restricted);
         if restricted.allowed() {
-            return Judged { complies: Level::Restricted, is_by_user: subject.is_by_user, detail: None };
+            return Judged {
+                complies: Level::Restricted,
+                is_by_user: subject.is_by_user,
+                list: subject.list,
+                detail: None,
+            };
         }
         let baseline = at(Level::Baseline);
         let complies = if baseline.allowed() { Level::Baseline } else { Level::Privileged };
@@ -125,7 +133,12 @@ impl Judge {
             constraint: subject.constraint.map(Into::into),
             causes,
         };
-        Judged { complies, is_by_user: subject.is_by_user, detail: Some(Box::new(detail)) }
+        Judged {
+            complies,
+            is_by_user: subject.is_by_user,
+            list: subject.list,
+            detail: Some(Box::new(detail)),
+        }
     }
 
     fn intern(&mut self, causes: Causes) -> Arc<Causes> {

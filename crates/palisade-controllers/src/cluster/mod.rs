@@ -15,11 +15,11 @@ use std::{
 };
 
 use palisade_model::{
-    metadata::ObjectMeta,
+    metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
     pod_view::PodView,
     text::Text,
-    workload::WorkloadKind,
+    workload::{WORKLOADS, WorkloadKind},
 };
 use palisade_policy::{
     enforcement::{classify::is_by_user, state::Evaluation, violations::Verdict},
@@ -27,6 +27,8 @@ use palisade_policy::{
         choose::VALIDATED,
         constraint::{Constraint, ReadError},
         grants::Grants,
+        namespace_ranges::{MCS, NamespaceRanges, SUPPLEMENTAL_GROUPS, UID_RANGE},
+        provider::Provider,
         set::ConstraintSet,
     },
     standards::evaluator::Evaluator,
@@ -55,7 +57,39 @@ pub struct Cluster {
     judge: Judge,
     keys: RandomState,
     unlabelled: BTreeSet<String>,
+    without_ranges: BTreeSet<String>,
+    /// What each namespace that exists would suffer, and how many of each.
+    verdicts: BTreeMap<String, Verdict>,
+    tally: Tally,
+    /// Namespaces whose labels may have to change since somebody last asked.
+    touched: BTreeSet<String>,
+    /// How often each kind of workload has been listed: what an older list brought and the newest did not is gone.
+    lists: [u8; KINDS],
 }
+
+/// How many namespaces there are of each verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// They would not suffer, or their owner decided for them.
+    pub clean: usize,
+    /// They would suffer.
+    pub violating: usize,
+    /// Nobody can say.
+    pub inconclusive: usize,
+}
+
+impl Tally {
+    fn of(&mut self, verdict: Verdict) -> &mut usize {
+        match verdict {
+            Verdict::Clean => &mut self.clean,
+            Verdict::Violating(_) => &mut self.violating,
+            Verdict::Inconclusive => &mut self.inconclusive,
+        }
+    }
+}
+
+/// More kinds of workloads than there are; the number of one fits into the lowest bits of a key.
+const KINDS: usize = 32;
 
 /// A pod as a watch brings it: without what does not decide, borrowed from the message.
 #[derive(Debug, Default, Deserialize)]
@@ -103,6 +137,32 @@ impl Cluster {
     #[must_use]
     pub fn unreadable_constraints(&self) -> impl ExactSizeIterator<Item = &ReadError> {
         self.unreadable_constraints.values()
+    }
+
+    /// Constraints that are left out because they make no sense, and why.
+    #[must_use]
+    pub fn skipped_constraints(&self) -> BTreeMap<&str, String> {
+        let unreadable = self.unreadable_constraints.values();
+        let mut skipped: BTreeMap<&str, String> =
+            unreadable.map(|error| (error.name.as_str(), error.source.to_string())).collect();
+        // Any ranges will do: only what is wrong with the constraint itself counts.
+        let annotations: StringMap<'_> =
+            [(UID_RANGE, "1/1"), (SUPPLEMENTAL_GROUPS, "1/1"), (MCS, "s0:c1,c0")]
+                .into_iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect();
+        let ranges = NamespaceRanges::new("", &annotations);
+        for constraint in self.constraints.iter() {
+            if let Err(error) = Provider::new(constraint, &ranges) {
+                skipped.insert(constraint.name(), error.kind.to_string());
+            }
+        }
+        skipped
+    }
+
+    /// Namespaces that have no ranges yet, by name.
+    pub fn without_ranges(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.without_ranges.iter().map(String::as_str)
     }
 
     /// A namespace that exists.
@@ -160,10 +220,15 @@ impl Cluster {
         self.refresh_all();
     }
 
-    /// A namespace was seen.
+    /// A namespace was seen. An older version than the one that is known changes nothing: answers to writes overtake
+    /// watches.
     pub fn set_namespace(&mut self, object: &Value) {
         let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str) else { return };
-        let new_ranges = self.record(name).set_object(object);
+        let record = self.record(name);
+        if record.is_newer_than(object) {
+            return;
+        }
+        let new_ranges = record.set_object(object);
         self.refresh(name, new_ranges);
     }
 
@@ -171,6 +236,57 @@ impl Cluster {
     pub fn remove_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
         self.unlabelled.remove(name);
+        self.without_ranges.remove(name);
+        self.touched.remove(name);
+        self.settle(name);
+    }
+
+    /// Namespaces whose labels may have to change since this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Whether there are such namespaces.
+    #[must_use]
+    pub fn has_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// A namespace is to be looked at again.
+    pub fn touch(&mut self, name: &str) {
+        if self.namespace(name).is_some() {
+            self.touched.insert(name.to_owned());
+        }
+    }
+
+    /// All namespaces are to be looked at again.
+    pub fn touch_all(&mut self) {
+        self.touched =
+            self.namespaces.values().filter(|record| record.exists()).map(|r| r.name().to_owned()).collect();
+    }
+
+    /// All pods, or all workloads of a kind, are about to be seen.
+    pub fn begin_list(&mut self, kind: &str) {
+        if let Some(lists) = self.lists.get_mut(kind_number(kind)) {
+            *lists = lists.wrapping_add(1);
+        }
+    }
+
+    /// All pods, or all workloads of a kind, have been seen: what was not is gone.
+    pub fn end_list(&mut self, kind: &str) {
+        let (number, list) = (kind_number(kind), self.list_of(kind));
+        let changed: Vec<String> = self
+            .namespaces
+            .values_mut()
+            .filter_map(|record| record.sweep(number, list).then(|| record.name().to_owned()))
+            .collect();
+        for name in changed {
+            self.settle(&name);
+        }
+    }
+
+    fn list_of(&self, kind: &str) -> u8 {
+        self.lists.get(kind_number(kind)).copied().unwrap_or_default()
     }
 
     /// A service account was seen.
@@ -219,18 +335,21 @@ impl Cluster {
                 owner: owner.map(|owner| (owner.kind.as_str(), owner.name.as_str())),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
+                list: self.list_of("Pod"),
             };
             self.judge.judge(&PodView::of_pod(&pod), &subject)
         });
         self.record(&pod.metadata.namespace).set_judged(key, judged);
+        self.settle(&pod.metadata.namespace);
     }
 
     /// A pod was seen that cannot be read: nobody can say what it asks for.
     pub fn set_unreadable(&mut self, kind: &str, namespace: &str, name: &str) {
-        let key = self.key(kind, name);
+        let (key, list) = (self.key(kind, name), self.list_of(kind));
         let record = self.record(namespace);
         record.set_judged(key, None);
-        record.unreadable.insert(key);
+        record.unreadable.insert(key, list);
+        self.settle(namespace);
     }
 
     /// A pod is gone.
@@ -245,7 +364,9 @@ impl Cluster {
             return;
         };
         let (namespace, name) = (metadata.namespace.as_str(), metadata.name.as_str());
-        let template = Template::read(kind, name, object).filter(|_| metadata.controller_uid().is_none());
+        let list = self.list_of(kind.kind);
+        let template =
+            Template::read(kind, name, object, list).filter(|_| metadata.controller_uid().is_none());
         let Some(template) = template else { return self.remove(namespace, kind.kind, name) };
         let key = self.key(kind.kind, name);
         self.record(namespace).templates.insert(key, template);
@@ -259,28 +380,49 @@ impl Cluster {
 
     /// What each namespace would suffer, by name.
     #[must_use]
-    pub fn verdicts(&self) -> BTreeMap<&str, Verdict> {
-        self.namespaces().map(|record| (record.name(), record.verdict())).collect()
+    pub const fn verdicts(&self) -> &BTreeMap<String, Verdict> {
+        &self.verdicts
+    }
+
+    /// How many namespaces would suffer what.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// All verdicts together.
     #[must_use]
-    pub fn evaluation(&self) -> Evaluation {
-        let mut seen = Evaluation::NotEvaluated;
-        for record in self.namespaces() {
-            match record.verdict() {
-                Verdict::Violating(_) => return Evaluation::Violations,
-                Verdict::Clean => seen = Evaluation::Clean,
-                Verdict::Inconclusive => {}
-            }
+    pub const fn evaluation(&self) -> Evaluation {
+        match self.tally {
+            Tally { violating: 1.., .. } => Evaluation::Violations,
+            Tally { clean: 1.., .. } => Evaluation::Clean,
+            Tally { .. } => Evaluation::NotEvaluated,
         }
-        seen
+    }
+
+    /// Something in a namespace changed: its verdict is the sum of what is known.
+    fn settle(&mut self, name: &str) {
+        let now = self.namespaces.get(name).filter(|record| record.exists()).map(NamespaceRecord::verdict);
+        let before = match now {
+            Some(verdict) => {
+                *self.tally.of(verdict) += 1;
+                match self.verdicts.get_mut(name) {
+                    Some(known) => Some(std::mem::replace(known, verdict)),
+                    None => self.verdicts.insert(name.to_owned(), verdict),
+                }
+            }
+            None => self.verdicts.remove(name),
+        };
+        if let Some(before) = before {
+            let count = self.tally.of(before);
+            *count = count.saturating_sub(1);
+        }
     }
 
     /// Within a namespace an object is known by a hash of its kind and name: the names themselves would be most of
-    /// what a million pods take, and are of interest only where something is wrong.
+    /// what a million pods take, and are of interest only where something is wrong. The lowest bits are the kind.
     fn key(&self, kind: &str, name: &str) -> u64 {
-        self.keys.hash_one((kind, name))
+        self.keys.hash_one((kind, name)) & !(KINDS as u64 - 1) | kind_number(kind) as u64
     }
 
     fn record(&mut self, name: &str) -> &mut NamespaceRecord {
@@ -292,6 +434,7 @@ impl Cluster {
         if let Some(record) = self.namespaces.get_mut(namespace) {
             record.templates.remove(&key);
             record.set_judged(key, None);
+            self.settle(namespace);
         }
     }
 
@@ -320,9 +463,18 @@ impl Cluster {
         } else {
             self.unlabelled.insert(name.to_owned());
         }
+        if record.exists() {
+            self.touched.insert(name.to_owned());
+        }
+        if record.needs_ranges() {
+            self.without_ranges.insert(name.to_owned());
+        } else {
+            self.without_ranges.remove(name);
+        }
         for key in keys {
             self.judge_template(name, key);
         }
+        self.settle(name);
     }
 
     /// A template becomes the pod that admission would make of it, and is judged as that.
@@ -331,5 +483,11 @@ impl Cluster {
         let Some(template) = record.templates.get(&key) else { return };
         let judged = template.judge(&mut self.judge, record, &self.grants, &self.constraints);
         record.set_judged(key, judged);
+        self.settle(namespace);
     }
+}
+
+/// The number of a kind of workload.
+fn kind_number(kind: &str) -> usize {
+    WORKLOADS.iter().position(|workload| workload.kind == kind).unwrap_or(KINDS - 1)
 }

@@ -24,6 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    KINDS,
     judged::{Blocker, Judged},
     template::Template,
 };
@@ -32,6 +33,7 @@ use super::{
 #[derive(Debug, Default)]
 pub struct NamespaceRecord {
     name: String,
+    uid: String,
     exists: bool,
     resource_version: String,
     labels: StringMap<'static>,
@@ -44,7 +46,8 @@ pub struct NamespaceRecord {
     level: NamespaceLevel,
     pub(super) service_accounts: BTreeSet<String>,
     pub(super) templates: BTreeMap<u64, Template>,
-    pub(super) unreadable: BTreeSet<u64>,
+    /// What cannot be read, and the list that brought it.
+    pub(super) unreadable: BTreeMap<u64, u8>,
     judged: BTreeMap<u64, Judged>,
     /// How many comply with no more than a level, those by a user apart.
     counts: Counts,
@@ -85,10 +88,35 @@ impl NamespaceRecord {
         self.exists
     }
 
+    /// The unique id of the object.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Whether a newer version than this one was seen already.
+    pub(super) fn is_newer_than(&self, object: &Value) -> bool {
+        let version = |text: &str| text.parse::<u64>().ok();
+        let other = object["metadata"]["resourceVersion"].as_str().and_then(version);
+        self.exists && other.zip(version(&self.resource_version)).is_some_and(|(other, own)| other < own)
+    }
+
     /// The version of the object that was seen last.
     #[must_use]
     pub fn resource_version(&self) -> &str {
         &self.resource_version
+    }
+
+    /// Whether the label syncer takes care of it.
+    #[must_use]
+    pub const fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+
+    /// The labels.
+    #[must_use]
+    pub const fn labels(&self) -> &StringMap<'static> {
+        &self.labels
     }
 
     /// The annotations.
@@ -186,6 +214,7 @@ impl NamespaceRecord {
         let ranges = [UID_RANGE, SUPPLEMENTAL_GROUPS, MCS];
         let changed = ranges.iter().any(|key| annotations.get(key) != self.annotations.get(key));
         self.exists = true;
+        object["metadata"]["uid"].as_str().unwrap_or_default().clone_into(&mut self.uid);
         self.labels = owned(&metadata.labels);
         self.annotations = annotations;
         self.ownership = Ownership::read(&object["metadata"]["managedFields"]);
@@ -222,9 +251,30 @@ impl NamespaceRecord {
         self.level = namespace_level(usable.into_values(), &ranges);
     }
 
+    /// Whether nobody has given it ranges yet.
+    pub(super) fn needs_ranges(&self) -> bool {
+        self.exists && !self.is_terminating && !self.annotations.contains(UID_RANGE)
+    }
+
     /// Whether it has the enforce label it should have, or should have none.
     pub(super) fn has_its_label(&self) -> bool {
         !self.exists || are_done(&self.view(), self.level.level)
+    }
+
+    /// Forgets what the newest list of a kind did not bring; returns whether there was such.
+    pub(super) fn sweep(&mut self, kind: usize, list: u8) -> bool {
+        let is_of_kind = |key: u64| key & (KINDS as u64 - 1) == kind as u64;
+        let stale = |(&key, own): (&u64, u8)| (is_of_kind(key) && own != list).then_some(key);
+        let templates = self.templates.iter().filter_map(|(key, template)| stale((key, template.list)));
+        let judged = self.judged.iter().filter_map(|(key, judged)| stale((key, judged.list)));
+        let judged = judged.filter(|key| !self.templates.contains_key(key));
+        let unreadable = self.unreadable.iter().filter_map(|(key, &own)| stale((key, own)));
+        let gone: BTreeSet<u64> = templates.chain(judged).chain(unreadable).collect();
+        for &key in &gone {
+            self.templates.remove(&key);
+            self.set_judged(key, None);
+        }
+        !gone.is_empty()
     }
 
     pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>) {

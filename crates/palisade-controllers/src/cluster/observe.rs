@@ -47,6 +47,8 @@ impl Cluster {
                     return Seen::Unreadable;
                 }
             }
+            // Nothing makes pods out of these by itself.
+            ("", "PodTemplate") => return Seen::Irrelevant,
             _ => match workload_kind(api_version, kind) {
                 Some(workload) => self.set_workload(workload, object),
                 None => return Seen::Irrelevant,

@@ -47,11 +47,13 @@ pub(super) struct Template {
     kind: &'static WorkloadKind,
     name: Box<str>,
     text: Box<str>,
+    /// The list that brought it, see [`super::Cluster::begin_list`].
+    pub(super) list: u8,
 }
 
 impl Template {
     /// The template of a workload; `None` if there is none.
-    pub(super) fn read(kind: &'static WorkloadKind, name: &str, object: &Value) -> Option<Self> {
+    pub(super) fn read(kind: &'static WorkloadKind, name: &str, object: &Value, list: u8) -> Option<Self> {
         let template = kind.path.iter().try_fold(object, |value, field| value.get(field))?;
         let spec = template.get("spec")?.as_object()?;
         let mut kept: Map<String, Value> = spec
@@ -68,7 +70,7 @@ impl Template {
         }
         let annotations = template.pointer("/metadata/annotations").cloned().unwrap_or_default();
         let kept = serde_json::json!({"metadata": {"name": name, "annotations": annotations}, "spec": kept});
-        Some(Self { kind, name: name.into(), text: kept.to_string().into() })
+        Some(Self { kind, name: name.into(), text: kept.to_string().into(), list })
     }
 
     /// Judges the pod that would come out of the template; `None` if no constraint would let it run at all.
@@ -91,6 +93,7 @@ impl Template {
             owner: None,
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
+            list: self.list,
         };
         Some(judge.judge(&PodView::of_template(&pod, self.kind.path), &subject))
     }

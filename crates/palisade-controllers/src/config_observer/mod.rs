@@ -2,4 +2,5 @@
 //!
 //! Implements: OpenShift's config observer for Pod Security Admission.
 
+pub mod apply;
 pub mod plan;

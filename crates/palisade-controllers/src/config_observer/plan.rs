@@ -2,30 +2,37 @@
 
 use palisade_policy::{
     enforcement::{
-        render::{pod_security_configuration, revision},
+        instances::{Configuration, Report},
         state::{Instances, Outputs},
     },
     standards::level::Level,
 };
-use serde_json::Value;
 
 /// The configuration to write; `None` if the one that is there is right.
 #[must_use]
-pub fn configuration(outputs: Outputs, current: Option<&Value>) -> Option<Value> {
-    let wanted = pod_security_configuration(outputs.default_enforce);
-    (current != Some(&wanted)).then_some(wanted)
+pub fn configuration(outputs: Outputs, current: Option<&Configuration>) -> Option<Configuration> {
+    let wanted = Configuration::of(outputs.default_enforce);
+    (current.map(|current| &current.revision) != Some(&wanted.revision)).then_some(wanted)
 }
 
-/// How far API servers have come, from the revisions they say they run.
+/// What the configuration asks for: `privileged` where there is none, or none that can be read.
 #[must_use]
-pub fn instances<'r>(revisions: impl IntoIterator<Item = &'r str>) -> Instances {
-    let known = [Level::Privileged, Level::Restricted]
-        .map(|level| (revision(&pod_security_configuration(level)), level));
-    Instances::of(
-        revisions
-            .into_iter()
-            .map(|reported| known.iter().find(|(revision, _)| revision == reported).map(|(_, level)| *level)),
-    )
+pub fn requested(current: Option<&Configuration>) -> Level {
+    current.and_then(Configuration::enforce).unwrap_or(Level::Privileged)
+}
+
+/// How far instances have come, from what those say that are alive. One that has not come to the current configuration
+/// yet may be about to enforce anything.
+#[must_use]
+pub fn instances<'r>(
+    reports: impl IntoIterator<Item = &'r Report>,
+    current: Option<&Configuration>,
+) -> Instances {
+    let version = current.map_or("", |current| current.version.as_str());
+    Instances::of(reports.into_iter().map(|report| {
+        let is_behind = report.observed.as_deref().is_some_and(|observed| observed != version);
+        report.enforce.filter(|_| !is_behind)
+    }))
 }
 
 #[cfg(test)]
@@ -35,30 +42,49 @@ mod tests {
         state::{Inputs, decide},
     };
 
-    use super::{Instances, Level, configuration, instances, pod_security_configuration, revision};
+    use super::{Configuration, Instances, Level, Report, configuration, instances, requested};
 
     #[test]
     fn writes_only_what_differs() {
         let inputs = Inputs { release: Release::Enforce, gate: true, labels_done: true, ..Inputs::default() };
         let enforcing = configuration(decide(inputs), None).unwrap();
-        assert_eq!(enforcing["defaults"]["enforce"], "restricted");
+        assert_eq!(enforcing.enforce(), Some(Level::Restricted));
         assert_eq!(configuration(decide(inputs), Some(&enforcing)), None);
         let legacy = decide(Inputs { spec: SpecMode::Legacy, ..inputs });
-        assert_eq!(configuration(legacy, Some(&enforcing)).unwrap()["defaults"]["enforce"], "privileged");
+        let back = configuration(legacy, Some(&enforcing)).unwrap();
+        assert_eq!(back.enforce(), Some(Level::Privileged));
     }
 
     #[test]
-    fn an_unknown_revision_is_neither() {
-        let revision = |level| revision(&pod_security_configuration(level));
-        let (on, off) = (revision(Level::Restricted), revision(Level::Privileged));
+    fn an_instance_counts_with_what_it_has_come_to() {
+        let current = Configuration { version: "2".to_owned(), ..Configuration::of(Level::Restricted) };
+        let report = |level: Option<Level>, observed: Option<&str>| Report {
+            name: "x".to_owned(),
+            component: "webhook".to_owned(),
+            revision: String::new(),
+            enforce: level,
+            observed: observed.map(str::to_owned),
+            renewed: String::new(),
+            lasts: 60,
+        };
+        let (on, off) = (Some(Level::Restricted), Some(Level::Privileged));
         for (reports, expected) in [
             (vec![], Instances::None),
-            (vec![on.as_str(), on.as_str()], Instances::All),
-            (vec![on.as_str(), off.as_str()], Instances::Mixed),
-            (vec![off.as_str()], Instances::None),
-            (vec![off.as_str(), "of another kind"], Instances::Mixed),
+            (vec![report(on, Some("2")), report(on, None)], Instances::All),
+            (vec![report(on, Some("2")), report(off, Some("2"))], Instances::Mixed),
+            (vec![report(off, Some("2"))], Instances::None),
+            (vec![report(off, Some("1"))], Instances::Mixed),
+            (vec![report(off, None), report(None, None)], Instances::Mixed),
         ] {
-            assert_eq!(instances(reports.iter().copied()), expected, "{reports:?}");
+            assert_eq!(instances(&reports, Some(&current)), expected, "{reports:?}");
         }
+    }
+
+    #[test]
+    fn nothing_asks_for_nothing() {
+        assert_eq!(requested(None), Level::Privileged);
+        let broken = Configuration::new(serde_json::json!({"defaults": 7}));
+        assert_eq!(requested(Some(&broken)), Level::Privileged);
+        assert_eq!(requested(Some(&Configuration::of(Level::Restricted))), Level::Restricted);
     }
 }

@@ -3,4 +3,5 @@
 //! Implements: OpenShift's `PodSecurityAdmissionLabelSynchronizationController`, with the rollout's say over enforce
 //! labels, and its sibling for the namespaces that are always privileged.
 
+pub mod apply;
 pub mod plan;

@@ -2,4 +2,5 @@
 //!
 //! Implements: OpenShift's namespace SCC allocation controller. Acts only on namespaces without a uid range.
 
+pub mod apply;
 pub mod plan;

@@ -13,14 +13,12 @@ pub const MANAGER: &str = "cluster-policy-controller";
 /// Namespaces without ranges and what they get, by name. The same cluster always gets the same answer.
 #[must_use]
 pub fn allocations(cluster: &Cluster) -> Vec<(&str, Ranges)> {
-    let mut allocator = Allocator::default();
-    let mut without = Vec::new();
-    for namespace in cluster.namespaces() {
-        match namespace.annotations().get(UID_RANGE) {
-            Some(range) => allocator.reserve(range),
-            None if namespace.is_terminating() => {}
-            None => without.push(namespace.name()),
-        }
+    if cluster.without_ranges().len() == 0 {
+        return Vec::new();
     }
-    without.into_iter().map_while(|name| Some((name, allocator.allocate()?))).collect()
+    let mut allocator = Allocator::default();
+    for range in cluster.namespaces().filter_map(|namespace| namespace.annotations().get(UID_RANGE)) {
+        allocator.reserve(range);
+    }
+    cluster.without_ranges().map_while(|name| Some((name, allocator.allocate()?))).collect()
 }

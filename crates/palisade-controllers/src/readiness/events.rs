@@ -19,6 +19,8 @@ pub struct Event {
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
+    /// What tells it from an earlier one with the same words: the time of the state it ended.
+    pub occasion: String,
 }
 
 /// What changed between two versions of the status.
@@ -38,14 +40,16 @@ pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
             StatusMode::Legacy => ("EnforcementLegacy", "enforcement is opted out of"),
         };
         let message = message.to_owned();
-        events.push(Event { namespace: None, is_warning: false, reason, message });
+        let occasion = condition_times(before);
+        events.push(Event { namespace: None, is_warning: false, reason, message, occasion });
     }
     let (old, new) = (entries(before), entries(after));
-    for (name, (state, why)) in &new {
-        let was = old.get(name).map(|(state, _)| *state);
-        if was == Some(*state) {
+    for (name, Known { state, why, .. }) in &new {
+        let was = old.get(name);
+        if was.is_some_and(|was| was.state == *state) {
             continue;
         }
+        let occasion = was.map_or_else(String::new, |was| was.since.to_owned());
         let (is_warning, reason, message) = match state {
             State::Current => (
                 true,
@@ -56,12 +60,19 @@ pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
                 (false, "PodSecurityViolationResolved", "no workload would be refused any more".to_owned())
             }
         };
-        events.push(Event { namespace: Some((*name).to_owned()), is_warning, reason, message });
+        events.push(Event { namespace: Some((*name).to_owned()), is_warning, reason, message, occasion });
     }
     events
 }
 
-fn entries(status: &Value) -> BTreeMap<&str, (State, &str)> {
+/// An entry of the list.
+struct Known<'s> {
+    state: State,
+    why: &'s str,
+    since: &'s str,
+}
+
+fn entries(status: &Value) -> BTreeMap<&str, Known<'_>> {
     let list = status["violatingNamespaces"].as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter()
         .filter_map(|entry| {
@@ -69,9 +80,21 @@ fn entries(status: &Value) -> BTreeMap<&str, (State, &str)> {
                 Some("Previous") => State::Previous,
                 _ => State::Current,
             };
-            Some((entry["name"].as_str()?, (state, entry["reason"].as_str().unwrap_or("of no known kind"))))
+            let why = entry["reason"].as_str().unwrap_or("of no known kind");
+            let since = entry["lastTransitionTime"].as_str().unwrap_or_default();
+            Some((entry["name"].as_str()?, Known { state, why, since }))
         })
         .collect()
+}
+
+/// When conditions last changed: modes come and go, but not twice in the same breath.
+fn condition_times(status: &Value) -> String {
+    let times = status["conditions"].as_array().into_iter().flatten();
+    times
+        .filter_map(|condition| condition["lastTransitionTime"].as_str())
+        .max()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Implements: OpenShift's `PodSecurityReadinessController` as the design of `PSAEnforcementConfig` wants it. It is the
 //! only writer of the status.
 
+pub mod apply;
 pub mod events;
 pub mod plan;
 pub mod report;

@@ -2,10 +2,10 @@
 
 use palisade_policy::{
     enforcement::{
-        conditions::{Condition, conditions},
+        conditions::{Condition, Troubles, conditions},
         mode::{Release, SpecMode, StatusMode},
-        state::{Evaluation, Inputs, Instances, Outputs, decide},
-        violations::{Entry, bounded, update},
+        state::{EnforceLabels, Evaluation, Inputs, Instances, Outputs, decide},
+        violations::{Entry, MOST_SHOWN, State, order, update},
     },
     standards::level::Level,
 };
@@ -23,14 +23,18 @@ pub struct Observed<'o> {
     pub gate: bool,
     /// The `PSAEnforcementConfig`; null if there is none.
     pub config: &'o Value,
+    /// Whether the kind exists at all. Without it nobody could have opted out, so nothing moves.
+    pub is_config_served: bool,
+    /// Violating namespaces that the status has no room for.
+    pub remembered: &'o [Entry],
     /// What the API servers do.
     pub instances: Instances,
     /// What the global configuration asks for now.
     pub requested: Level,
     /// Whether the cluster's objects have all been seen once.
     pub has_synced: bool,
-    /// What keeps the controllers from working, if anything.
-    pub degraded: Option<&'o str>,
+    /// What is wrong besides the namespaces.
+    pub troubles: Troubles<'o>,
     /// The time, RFC 3339.
     pub now: &'o str,
 }
@@ -44,13 +48,14 @@ pub struct Plan {
     pub spec: Option<SpecMode>,
     /// The status to write; `None` if the one that is there is right.
     pub status: Option<Value>,
+    /// Violating namespaces that the status has no room for.
+    pub remembered: Vec<Entry>,
 }
 
-/// Decides.
-#[must_use]
-pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
+/// What the rollout depends on.
+fn inputs(observed: &Observed<'_>, cluster: &Cluster) -> Inputs {
     let mode = |pointer: &str| observed.config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let inputs = Inputs {
+    Inputs {
         release: observed.release,
         gate: observed.gate,
         // What the API would refuse cannot be asked for.
@@ -60,41 +65,37 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
         labels_done: observed.has_synced && cluster.unlabelled().len() == 0,
         instances: observed.instances,
         restricted_requested: observed.requested == Level::Restricted,
-    };
-    let outputs = decide(inputs);
-    let status = outputs.status.map(|mode| status(observed, cluster, inputs, outputs, mode));
-    let current = observed.config.get("status").unwrap_or(&Value::Null);
-    Plan { outputs, spec: outputs.spec_write, status: status.filter(|status| status != current) }
+    }
 }
 
-fn status(
-    observed: &Observed<'_>,
-    cluster: &Cluster,
-    inputs: Inputs,
-    outputs: Outputs,
-    mode: StatusMode,
-) -> Value {
-    let current = observed.config.get("status").unwrap_or(&Value::Null);
-    let entries = read_list::<Entry>(&current["violatingNamespaces"]);
-    // Once enforcement has begun, violations decide nothing, and the list stays as evidence of why it began or not.
-    let frozen = observed.instances != Instances::None || inputs.restricted_requested;
-    let entries = if frozen || !observed.has_synced {
-        entries
-    } else {
-        update(&entries, &cluster.verdicts(), observed.now)
-    };
-    let (shown, mut count) = bounded(entries);
-    if frozen || !observed.has_synced {
-        count = current["violatingNamespaceCount"]
-            .as_u64()
-            .and_then(|n| usize::try_from(n).ok())
-            .unwrap_or(count);
+/// What should be: all that the other controllers need to know.
+#[must_use]
+pub fn outputs(observed: &Observed<'_>, cluster: &Cluster) -> Outputs {
+    if observed.is_config_served {
+        return decide(inputs(observed, cluster));
     }
+    Outputs {
+        spec_write: None,
+        status: None,
+        enforce_labels: EnforceLabels::Keep,
+        default_enforce: observed.requested,
+    }
+}
+
+/// Decides.
+#[must_use]
+pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
+    let (inputs, outputs) = (inputs(observed, cluster), outputs(observed, cluster));
+    let current = observed.config.get("status").unwrap_or(&Value::Null);
+    let Some(mode) = outputs.status else {
+        return Plan { outputs, spec: outputs.spec_write, status: None, remembered: Vec::new() };
+    };
+    let Listed { shown, remembered, count } = listed(observed, cluster, inputs);
     let mut status = json!({
         "enforcementMode": mode.as_str(),
         "violatingNamespaceCount": count,
         "conditions": conditions_with_times(
-            &conditions(inputs, outputs, count, observed.degraded),
+            &conditions(inputs, outputs, count, observed.troubles),
             &current["conditions"],
             observed.now,
         ),
@@ -102,7 +103,33 @@ fn status(
     if !shown.is_empty() {
         status["violatingNamespaces"] = json!(shown);
     }
-    status
+    Plan { outputs, spec: outputs.spec_write, status: (status != *current).then_some(status), remembered }
+}
+
+/// The violating namespaces: what the status shows, what it has no room for, and how many violate now.
+struct Listed {
+    shown: Vec<Entry>,
+    remembered: Vec<Entry>,
+    count: usize,
+}
+
+fn listed(observed: &Observed<'_>, cluster: &Cluster, inputs: Inputs) -> Listed {
+    let current = observed.config.get("status").unwrap_or(&Value::Null);
+    let shown = read_list::<Entry>(&current["violatingNamespaces"]);
+    // Once enforcement has begun, violations decide nothing, and the list stays as evidence of why it began or not.
+    let is_frozen = observed.instances != Instances::None || inputs.restricted_requested;
+    if is_frozen || !observed.has_synced {
+        let count = current["violatingNamespaceCount"].as_u64().and_then(|count| usize::try_from(count).ok());
+        let count = count
+            .unwrap_or_else(|| shown.iter().filter(|entry| entry.state != Some(State::Previous)).count());
+        return Listed { shown, remembered: observed.remembered.to_vec(), count };
+    }
+    let mut known = observed.remembered.to_vec();
+    known.extend(shown);
+    let mut entries = update(&known, cluster.verdicts(), observed.now);
+    let count = order(&mut entries);
+    let remembered = entries.split_off(entries.len().min(MOST_SHOWN));
+    Listed { shown: entries, remembered, count }
 }
 
 fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {

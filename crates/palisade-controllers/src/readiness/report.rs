@@ -2,7 +2,10 @@
 //!
 //! The status names the worst hundred namespaces; this names every one, its cause and the command that would label it.
 
+use std::collections::BTreeMap;
+
 use palisade_policy::{enforcement::classify::Class, standards::level::Level};
+use serde_json::Value;
 
 use crate::cluster::{Blocker, Cluster, NamespaceRecord};
 
@@ -21,6 +24,8 @@ pub struct NamespaceReport {
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
     pub blockers: Vec<Blocker>,
+    /// Since when it would suffer, if the status says so.
+    pub since: Option<String>,
 }
 
 impl NamespaceReport {
@@ -39,6 +44,7 @@ impl NamespaceReport {
             class: namespace.class(),
             because: because.collect(),
             blockers: namespace.blockers(),
+            since: None,
         }
     }
 
@@ -50,6 +56,24 @@ impl NamespaceReport {
             self.name, self.complies
         )
     }
+}
+
+/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` knows of them.
+#[must_use]
+pub fn report_with_times(cluster: &Cluster, config: &Value) -> Vec<NamespaceReport> {
+    let entries = config["status"]["violatingNamespaces"].as_array();
+    let since: BTreeMap<&str, &str> = entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["state"] == "Current")
+        .filter_map(|entry| Some((entry["name"].as_str()?, entry["lastTransitionTime"].as_str()?)))
+        .collect();
+    report(cluster)
+        .map(|namespace| {
+            let known = since.get(namespace.name.as_str()).filter(|_| namespace.class.is_some());
+            NamespaceReport { since: known.map(|time| (*time).to_owned()), ..namespace }
+        })
+        .collect()
 }
 
 /// All namespaces, by name.

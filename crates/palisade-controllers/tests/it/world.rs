@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_controllers::{
     cluster::{Cluster, Seen},
-    config_observer::plan::{configuration, instances},
+    config_observer::plan::configuration,
     label_syncer::plan::{Write, all_labels},
     range_allocator::plan::allocations,
     readiness::plan::{Observed, Plan, plan},
 };
 use palisade_policy::{
     enforcement::{
+        conditions::Troubles,
+        instances::Configuration,
         mode::Release,
-        render::{enforced_by_default, pod_security_configuration, revision},
+        render::{enforced_by_default, pod_security_configuration},
+        state::Instances,
+        violations::Entry,
     },
     scc::built_in,
     standards::level::Level,
@@ -28,6 +32,7 @@ pub(crate) struct World {
     pub(crate) global: Value,
     pub(crate) running: Vec<Value>,
     pub(crate) namespaces: BTreeMap<String, Value>,
+    pub(crate) remembered: Vec<Entry>,
     pub(crate) clock: u32,
     pub(crate) writes: usize,
     /// After how many more writes the controllers are killed.
@@ -48,6 +53,7 @@ impl World {
             global: privileged.clone(),
             running: vec![privileged; 3],
             namespaces: BTreeMap::new(),
+            remembered: Vec::new(),
             clock: 0,
             writes: 0,
             budget: None,
@@ -164,16 +170,18 @@ impl World {
     }
 
     pub(crate) fn plan(&self) -> Plan {
-        let revisions: Vec<_> = self.running.iter().map(revision).collect();
+        let level = |configuration: &Value| enforced_by_default(configuration);
         plan(
             &Observed {
                 release: self.release,
                 gate: self.gate,
                 config: &self.config,
-                instances: instances(revisions.iter().map(String::as_str)),
+                instances: Instances::of(self.running.iter().map(level)),
                 requested: enforced_by_default(&self.global).unwrap(),
                 has_synced: true,
-                degraded: None,
+                is_config_served: true,
+                remembered: &self.remembered,
+                troubles: Troubles::default(),
                 now: &self.now(),
             },
             &self.cluster,
@@ -195,6 +203,7 @@ impl World {
             }
         }
         let plan = self.plan();
+        self.remembered.clone_from(&plan.remembered);
         if let Some(mode) = plan.spec
             && self.may_write()
         {
@@ -205,10 +214,10 @@ impl World {
         {
             self.config["status"] = status;
         }
-        if let Some(global) = configuration(plan.outputs, Some(&self.global))
+        if let Some(global) = configuration(plan.outputs, Some(&Configuration::new(self.global.clone())))
             && self.may_write()
         {
-            self.global = global;
+            self.global = global.value;
         }
         let writes: Vec<_> = all_labels(&self.cluster, self.plan().outputs.enforce_labels).collect();
         for write in &writes {

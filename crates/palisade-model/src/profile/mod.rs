@@ -5,8 +5,9 @@
 //! [`crate::node`].
 
 pub mod apparmor;
+pub mod config_map;
 pub mod document;
-
+pub mod published;
 pub mod seccomp;
 mod syscalls;
 

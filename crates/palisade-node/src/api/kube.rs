@@ -98,6 +98,13 @@ impl KubeSource {
         Api::all_with(self.client.clone(), resource)
     }
 
+    /// The pods of the node as they are now.
+    pub async fn list(&self) -> Result<Vec<Value>, ApiError> {
+        let params = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
+        let list = self.all(&core("Pod", "pods")).list(&params).await.map_err(said)?;
+        Ok(list.items.iter().map(plain).collect())
+    }
+
     async fn try_write_event(&self, event: &EventRecord) -> Result<(), ApiError> {
         let api = self.namespaced(&event.pod.namespace, &core("Event", "events"));
         let whole = event.object(&self.node);

@@ -115,12 +115,7 @@ type Result<T> = std::result::Result<T, RuntimeError>;
 impl Runtime {
     /// A client of the runtime at `endpoint`: a path, or `unix://` and a path. Nothing is connected yet.
     pub fn new(endpoint: &str, timeout: Duration) -> std::result::Result<Self, EndpointError> {
-        let error = || EndpointError { given: endpoint.to_owned() };
-        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
-        if !path.starts_with('/') {
-            return Err(error());
-        }
-        let socket = PathBuf::from(path);
+        let socket = Self::check(endpoint)?;
         let target = socket.clone();
         // The address is never looked up: the connector below knows only the socket.
         let channel = Endpoint::from_static("http://localhost")
@@ -135,6 +130,16 @@ impl Runtime {
                 }
             }));
         Ok(Self { channel, socket, timeout })
+    }
+
+    /// The socket an endpoint means.
+    pub fn check(endpoint: &str) -> std::result::Result<PathBuf, EndpointError> {
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        if path.starts_with('/') {
+            Ok(PathBuf::from(path))
+        } else {
+            Err(EndpointError { given: endpoint.to_owned() })
+        }
     }
 
     /// The socket.

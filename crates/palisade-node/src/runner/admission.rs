@@ -25,6 +25,9 @@ pub(super) fn rejection(
     app_armor: &AppArmor,
 ) -> Option<Rejection> {
     let minor = compat.kubelet.minor();
+    if let Some(error) = forbidden_sysctl(pod, minor, &features.kernel) {
+        return Some(hard("SysctlForbidden", &format!("forbidden sysctl: {error}")));
+    }
     if minor >= 25 && pod.spec.os.as_ref().is_some_and(|os| !os.name.is_empty() && os.name != "linux") {
         return Some(hard("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
     }
@@ -48,6 +51,45 @@ pub(super) fn rejection(
         Rejection { reason: "AppArmor".to_owned(), message, soft }
     } else {
         hard("AppArmor", &message)
+    })
+}
+
+/// Sysctls that belong to a pod alone: their prefix for the namespace, and the kubelet and kernel that know it.
+const SAFE_SYSCTLS: [(&str, u16, (u32, u32)); 12] = [
+    ("kernel.shm_rmid_forced", 0, (0, 0)),
+    ("net.ipv4.ip_local_port_range", 0, (0, 0)),
+    ("net.ipv4.tcp_syncookies", 0, (0, 0)),
+    ("net.ipv4.ping_group_range", 21, (0, 0)),
+    ("net.ipv4.ip_unprivileged_port_start", 22, (0, 0)),
+    ("net.ipv4.ip_local_reserved_ports", 27, (3, 16)),
+    ("net.ipv4.tcp_keepalive_time", 29, (4, 5)),
+    ("net.ipv4.tcp_fin_timeout", 29, (4, 6)),
+    ("net.ipv4.tcp_keepalive_intvl", 29, (4, 5)),
+    ("net.ipv4.tcp_keepalive_probes", 29, (4, 5)),
+    ("net.ipv4.tcp_rmem", 32, (4, 15)),
+    ("net.ipv4.tcp_wmem", 32, (4, 15)),
+];
+
+/// The kubelet's allowlist (`pkg/kubelet/sysctl`), without what administrators may add to it.
+fn forbidden_sysctl(pod: &Pod<'_>, minor: u16, kernel: &str) -> Option<String> {
+    let mut numbers = kernel.split(['.', '-']).map(|number| number.parse().unwrap_or_default());
+    let kernel: (u32, u32) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let sysctls = pod.spec.security_context.as_ref().map(|context| context.sysctls.as_slice());
+    sysctls.unwrap_or_default().iter().find_map(|sysctl| {
+        let name = sysctl.name.replace('/', ".");
+        let safe = SAFE_SYSCTLS
+            .iter()
+            .find(|(known, since, least)| *known == name && minor >= *since && kernel >= *least);
+        match safe {
+            None => Some(format!("{name:?} not allowlisted")),
+            Some(_) if name.starts_with("kernel.") && pod.spec.host_ipc == Some(true) => {
+                Some(format!("{name:?} not allowed with host IPC enabled"))
+            }
+            Some(_) if name.starts_with("net.") && pod.spec.host_network == Some(true) => {
+                Some(format!("{name:?} not allowed with host Net enabled"))
+            }
+            Some(_) => None,
+        }
     })
 }
 
@@ -202,6 +244,41 @@ mod tests {
         gated.gates.app_armor = false;
         let found = said(&annotated("runtime/default"), &gated, &host).unwrap();
         assert_eq!(found.0, "Cannot enforce AppArmor: AppArmor disabled by feature-gate");
+    }
+
+    #[test]
+    fn sysctls_of_the_node_are_not_a_pods() {
+        let host = AppArmor::below("/nonexistent");
+        let features = NodeFeatures { kernel: "6.1.0-18-cloud".into(), ..NodeFeatures::default() };
+        let refused = |name: &str, more: &str, minor: u16| {
+            let pod = format!(
+                r#"{{"spec":{{{more}"securityContext":{{"sysctls":[{{"name":"{name}","value":"1"}}]}},"containers":[{{"name":"c"}}]}}}}"#
+            );
+            let pod: Pod<'_> = serde_json::from_str(&pod).unwrap();
+            rejection(&pod, &Compat::kubernetes(minor), &features, &host).map(|found| found.message)
+        };
+        let text = |why: &str| Some(format!("Pod was rejected: forbidden sysctl: {why}"));
+        for (name, more, minor, expected) in [
+            ("kernel.shm_rmid_forced", "", 31, None),
+            ("net/ipv4/tcp_syncookies", "", 31, None),
+            ("net.ipv4.tcp_rmem", "", 31, text("\"net.ipv4.tcp_rmem\" not allowlisted")),
+            ("net.ipv4.tcp_rmem", "", 32, None),
+            ("kernel.msgmax", "", 31, text("\"kernel.msgmax\" not allowlisted")),
+            (
+                "kernel.shm_rmid_forced",
+                "\"hostIPC\":true,",
+                31,
+                text("\"kernel.shm_rmid_forced\" not allowed with host IPC enabled"),
+            ),
+            (
+                "net.ipv4.tcp_syncookies",
+                "\"hostNetwork\":true,",
+                31,
+                text("\"net.ipv4.tcp_syncookies\" not allowed with host Net enabled"),
+            ),
+        ] {
+            assert_eq!(refused(name, more, minor), expected, "{name} {more} v1.{minor}");
+        }
     }
 
     #[test]

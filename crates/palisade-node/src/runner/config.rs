@@ -79,6 +79,8 @@ pub fn sandbox_config(
     };
     let mut all_labels = pod.metadata.labels.clone();
     all_labels.append(&mut pod_labels(pod, &node.manager));
+    let mut annotations = pod.metadata.annotations.clone();
+    annotations.insert(labels::DECLARED.to_owned(), pod.declared().to_string());
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: pod.key.name.clone(),
@@ -92,7 +94,7 @@ pub fn sandbox_config(
         dns_config: dns_config(pod),
         port_mappings: if host_network { Vec::new() } else { port_mappings(pod) },
         labels: all_labels,
-        annotations: pod.metadata.annotations.clone(),
+        annotations,
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: String::new(),
             security_context: Some(security_context),

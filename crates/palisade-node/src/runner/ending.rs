@@ -3,12 +3,26 @@
 //! Implements: the kubelet's `SyncTerminatingPod` and `SyncTerminatedPod`. Every step may be repeated: an agent that is
 //! killed in between begins again.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use tracing::warn;
 
-use super::{observed::Observed, start::field_path, worker::Life};
-use crate::{api::ApiError, cri::proto::ContainerState, events::EventType, pod::RunPod, volumes};
+use super::{
+    observed::{Instance, Observed},
+    probes::Kind,
+    start::field_path,
+    worker::{Life, pod_ips},
+};
+use crate::{
+    api::ApiError,
+    cri::proto::ContainerState,
+    events::EventType,
+    pod::{RestartPolicy, RunPod},
+    volumes,
+};
 
 impl Life {
     /// Nothing is left to run: sidecars stop, last started first, and the sandbox with them. What exited stays, for its
@@ -26,23 +40,67 @@ impl Life {
         }
     }
 
-    /// Stops the containers of a pod, all at once, then its sandboxes; whether everything stopped.
-    pub(super) async fn stop_everything(&self, observed: &Observed, grace: Duration) -> bool {
-        let runtime = &self.node.runtime;
-        let running = observed.containers.iter().filter(|run| run.state != ContainerState::Exited);
-        let stops = running.map(|run| async move { runtime.stop_container(&run.id, grace).await });
-        let mut all = true;
-        for result in futures::future::join_all(stops).await {
-            all &= result.inspect_err(|error| warn!(%error, "container not stopped")).is_ok();
+    /// Stops the containers of a pod, all at once, then its sidecars, last started first, then its sandboxes; whether
+    /// everything stopped. The grace period is that of the whole.
+    pub(super) async fn stop_everything(&self, pod: &RunPod, observed: &Observed, grace: Duration) -> bool {
+        let begun = Instant::now();
+        let ips = pod_ips(pod, observed, &self.node.config.host_ip);
+        let is_sidecar = |run: &&Instance| pod.container(&run.name).is_some_and(|(_, one)| one.is_sidecar());
+        let left = observed.containers.iter().filter(|run| run.state != ContainerState::Exited);
+        let (sidecars, others): (Vec<&Instance>, Vec<&Instance>) = left.partition(is_sidecar);
+        let stops = others.into_iter().map(|run| self.stop_container(pod, run, &ips, grace));
+        let mut results = futures::future::join_all(stops).await;
+        // The newest comes first in what was observed.
+        for run in sidecars {
+            let rest = grace.saturating_sub(begun.elapsed());
+            results.push(self.stop_container(pod, run, &ips, rest).await);
         }
         for sandbox in &observed.sandboxes {
-            all &= runtime
-                .stop_pod_sandbox(&sandbox.id)
-                .await
-                .inspect_err(|error| warn!(%error, "sandbox not stopped"))
-                .is_ok();
+            results.push(self.node.runtime.stop_pod_sandbox(&sandbox.id).await);
+        }
+        let all = results.iter().all(Result::is_ok);
+        for error in results.into_iter().filter_map(Result::err) {
+            warn!(%error, "not stopped");
         }
         all
+    }
+
+    /// Stops one container.
+    pub(super) async fn stop_one(&self, pod: &RunPod, observed: &Observed, id: &str, grace: Duration) {
+        let Some(run) = observed.containers.iter().find(|run| run.id == id) else { return };
+        let ips = pod_ips(pod, observed, &self.node.config.host_ip);
+        if let Err(error) = self.stop_container(pod, run, &ips, grace).await {
+            warn!(%error, container = run.name, "container not stopped");
+        }
+    }
+
+    /// Stops a container that a probe has given up.
+    pub(super) async fn kill(&self, pod: &RunPod, observed: &Observed, id: &str, failed: Kind) {
+        let Some(run) = observed.containers.iter().find(|run| run.id == id) else { return };
+        let Some((kind, container)) = pod.container(&run.name) else { return };
+        let restarts = container.is_sidecar() || pod.spec.restart_policy != RestartPolicy::Never;
+        let end = if restarts { ", will be restarted" } else { "" };
+        let which = failed.as_str().to_lowercase();
+        let text = format!("Container {} failed {which} probe{end}", run.name);
+        let path = field_path(kind, &run.name);
+        self.node.recorder.say(&pod.key, &path, EventType::Normal, "Killing", &text);
+        let probe = match failed {
+            Kind::Startup => &container.startup_probe,
+            Kind::Liveness | Kind::Readiness => &container.liveness_probe,
+        };
+        let own = probe.as_ref().and_then(|probe| probe.termination_grace_period_seconds);
+        let grace = own.map_or_else(|| pod.grace_period(), |seconds| Duration::from_secs(seconds.into()));
+        self.stop_one(pod, observed, id, grace).await;
+    }
+
+    /// Says of every running container that it is being stopped.
+    pub(super) fn say_killing(&self, pod: &RunPod, observed: &Observed) {
+        for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
+            let Some((kind, _)) = pod.container(&run.name) else { continue };
+            let text = format!("Stopping container {}", run.name);
+            let path = field_path(kind, &run.name);
+            self.node.recorder.say(&pod.key, &path, EventType::Normal, "Killing", &text);
+        }
     }
 
     /// Ends the pod: stop, tell, remove, and let the object go.
@@ -73,18 +131,8 @@ impl Life {
                 return false;
             }
         };
-        for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
-            let Some((kind, _)) = pod.container(&run.name) else { continue };
-            let text = format!("Stopping container {}", run.name);
-            self.node.recorder.say(
-                &pod.key,
-                &field_path(kind, &run.name),
-                EventType::Normal,
-                "Killing",
-                &text,
-            );
-        }
-        if !self.stop_everything(&observed, grace).await {
+        self.say_killing(pod, &observed);
+        if !self.stop_everything(pod, &observed, grace).await {
             return false;
         }
         if let Ok(stopped) = Observed::of_pod(&runtime, &pod.key.uid).await {

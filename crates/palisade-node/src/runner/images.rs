@@ -69,7 +69,10 @@ impl Images {
         if let Some((failed, why)) = self.failed.get(&image)
             && self.back_off.waiting(&image, *failed, now).is_some()
         {
-            let message = format!("Back-off pulling image {shown:?}: ErrImagePull: {why}");
+            // Releases tell the reason since v1.32.
+            let minor = node.config.compat.kubelet.minor();
+            let end = if minor >= 32 { format!(": ErrImagePull: {why}") } else { String::new() };
+            let message = format!("Back-off pulling image {shown:?}{end}");
             say(EventType::Normal, "BackOff", &format!("Back-off pulling image {shown:?}"));
             return Err(fail("ImagePullBackOff", message));
         }
@@ -80,7 +83,6 @@ impl Images {
             self.back_off.tried(&image, now, now);
             self.failed.insert(image, (now, error.to_string()));
             say(EventType::Warning, "Failed", &format!("Failed to pull image {shown:?}: {error}"));
-            say(EventType::Warning, "Failed", "Error: ErrImagePull");
             return Err(fail("ErrImagePull", error.to_string()));
         }
         self.failed.remove(&image);

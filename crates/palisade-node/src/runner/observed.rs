@@ -32,6 +32,8 @@ pub mod labels {
     pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
     /// SHA-256 of the seccomp profile the container was created with.
     pub const SECCOMP_PROFILE_HASH: &str = "palisade.dev/seccomp-profile-hash";
+    /// The security part of the pod as the node was given it, so that it can be compared without an API server.
+    pub const DECLARED: &str = "palisade.dev/declared";
     /// Says whose sandbox it is: an agent touches no other.
     pub const MANAGED_BY: &str = "palisade.dev/managed-by";
 }

@@ -12,6 +12,7 @@ use palisade_model::pod_view::ContainerKind;
 use super::{
     backoff::{BackOff, in_go},
     observed::{Instance, Observed},
+    probes::{Health, Kind},
 };
 use crate::{
     cri::proto::ContainerState,
@@ -57,6 +58,8 @@ pub struct Memory {
     pub failures: BTreeMap<String, Failure>,
     /// Waits, by container and version.
     pub back_off: BackOff,
+    /// What probes found about running containers, by the runtime's id.
+    pub health: BTreeMap<String, Health>,
 }
 
 /// One step.
@@ -78,6 +81,13 @@ pub enum Step {
     Stop {
         /// The runtime's id.
         id: String,
+    },
+    /// Stop a container that is not well; what follows is seen when it has stopped.
+    Kill {
+        /// The runtime's id.
+        id: String,
+        /// Which probe gave it up.
+        failed: Kind,
     },
     /// Create and start a container.
     Start {
@@ -206,7 +216,10 @@ impl Planner<'_> {
             let run = self.observed.runs(&container.name).find(|run| run.sandbox == sandbox);
             if container.is_sidecar() {
                 self.keep(ContainerKind::Init, container, RestartPolicy::Always);
-                let running = run.is_some_and(|run| run.state == ContainerState::Running);
+                // Who comes next may rely on it, so it must not only run but have started.
+                let unasked = Health::before_it_is_asked(container);
+                let started = |run: &Instance| self.memory.health.get(&run.id).unwrap_or(&unasked).started;
+                let running = run.is_some_and(|run| run.state == ContainerState::Running && started(run));
                 if !running && !over {
                     return false;
                 }
@@ -261,6 +274,10 @@ impl Planner<'_> {
         };
         match run.state {
             ContainerState::Running => {
+                if let Some(failed) = self.memory.health.get(&run.id).and_then(|health| health.failed) {
+                    self.plan.steps.push(Step::Kill { id: run.id.clone(), failed });
+                    return Need::Nothing;
+                }
                 if run.hash == self.pod.container_hash(kind, &container.name) {
                     return Need::Nothing;
                 }

@@ -57,6 +57,7 @@ fn words(pod: &RunPod, observed: &Observed, memory: &Memory) -> String {
                 format!("sandbox {attempt}{}", if *replaces { " again" } else { "" })
             }
             Step::Stop { id } => format!("stop {id}"),
+            Step::Kill { id, failed } => format!("kill {id} for {}", failed.as_str()),
             Step::Remove { id } => format!("remove {id}"),
             Step::Start { name, restart_count, .. } => format!("start {name}#{restart_count}"),
             Step::Wait { name, wait } => format!("wait {name} {}", in_go(*wait)),
@@ -216,4 +217,27 @@ fn one_old_run_is_kept() {
     let running = run(&pod, "c", ContainerState::Running, 0);
     assert_eq!(ids(&observed(vec![running, exited("3"), exited("2"), exited("1")])), ["2", "1"]);
     assert_eq!(ids(&observed(vec![exited("3"), exited("2"), exited("1")])), ["1"]);
+}
+
+#[test]
+fn probes_stop_what_is_not_well_and_hold_back_who_relies_on_it() {
+    let sick = |failed| Health { failed: Some(failed), ..Health::default() };
+    let pod_always = one("Always");
+    let running = observed(vec![run(&pod_always, "c", ContainerState::Running, 0)]);
+    let mut memory = Memory::default();
+    assert_eq!(words(&pod_always, &running, &memory), "");
+    memory.health.insert("id-c".to_owned(), sick(Kind::Liveness));
+    assert_eq!(words(&pod_always, &running, &memory), "kill id-c for Liveness");
+    assert_eq!(words(&one("Never"), &running, &memory), "kill id-c for Liveness", "whatever the policy");
+
+    let beside = pod(
+        "Always",
+        &json!({"initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "c"}]}),
+    );
+    let side = observed(vec![run(&beside, "s", ContainerState::Running, 0)]);
+    let mut memory = Memory::default();
+    memory.health.insert("id-s".to_owned(), Health { started: false, ..Health::default() });
+    assert_eq!(words(&beside, &side, &memory), "", "the sidecar has not started");
+    memory.health.insert("id-s".to_owned(), Health { ready: false, ..Health::default() });
+    assert_eq!(words(&beside, &side, &memory), "start c#0", "ready is not asked for");
 }

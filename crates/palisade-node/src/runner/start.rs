@@ -17,7 +17,8 @@ use palisade_model::{
 use super::{
     config::{ContainerParts, PodPaths, container_config},
     environment::{Surroundings, environment},
-    images,
+    handlers::Target,
+    hooks, images,
     observed::Observed,
     plan::{Failure, Reason, Retry},
 };
@@ -82,7 +83,10 @@ pub(super) async fn start(
     };
     let image = match images.ensure(node, pod, &path, container, place.sandbox_config).await {
         Ok(image) => image,
-        Err(reason) => return not_created(&reason.reason, reason.message, Retry::Flat),
+        Err(reason) => {
+            say(EventType::Warning, "Failed", &format!("Error: {}", reason.reason));
+            return not_created(&reason.reason, reason.message, Retry::Flat);
+        }
     };
     let prepared = prepare(node, pod, kind, container, restart_count, place, &image).await;
     let (config, delivery) = match prepared {
@@ -121,6 +125,14 @@ pub(super) async fn start(
         });
     }
     say(EventType::Normal, "Started", &started_text(minor, &container.name));
+    let ip = place.pod_ips.first().cloned().unwrap_or_default();
+    let target = Target { runtime: node.runtime.clone(), id: id.clone(), ip, minor };
+    if let Err(message) = hooks::post_start(node, pod, container, &target).await {
+        // What it said may hold secrets, and everybody reads events.
+        say(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
+        say(EventType::Normal, "Killing", "FailedPostStartHook");
+        return Outcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
+    }
     Outcome::Started(id)
 }
 

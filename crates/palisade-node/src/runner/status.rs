@@ -13,10 +13,11 @@ use serde_json::{Map, Value, json};
 use super::{
     observed::{Instance, Observed},
     plan::{Reason, restarts, time},
+    probes::Health,
 };
 use crate::{
     cri::proto::ContainerState,
-    pod::{Container, RestartPolicy, RunPod},
+    pod::{Container, RestartPolicy, RunPod, VolumeMount},
 };
 
 /// Why a pod is not run at all.
@@ -39,6 +40,8 @@ pub struct Facts<'a> {
     pub waiting: &'a BTreeMap<String, Reason>,
     /// Containers that failed without ever having been created, for good.
     pub failed: &'a BTreeMap<String, (Reason, Timestamp)>,
+    /// What probes found about running containers, by the runtime's id.
+    pub health: &'a BTreeMap<String, Health>,
     /// Last messages of containers, by the runtime's id.
     pub messages: &'a BTreeMap<String, String>,
     /// The node's address.
@@ -47,6 +50,8 @@ pub struct Facts<'a> {
     pub start_time: Timestamp,
     /// The runtime's name, the first part of container ids.
     pub runtime_name: &'a str,
+    /// The kubelet's release.
+    pub minor: u16,
     /// Now.
     pub now: Timestamp,
 }
@@ -99,6 +104,18 @@ pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &F
                 }
             }
         }
+    }
+    status
+}
+
+/// The status of a pod whose containers were stopped for a reason that concerns all of it.
+#[must_use]
+pub fn ended(pod: &RunPod, previous: &Value, facts: &Facts<'_>, reason: &str, message: &str) -> Value {
+    let (mut status, _) = status(pod, previous, facts);
+    if let Value::Object(fields) = &mut status {
+        fields.insert("phase".to_owned(), "Failed".into());
+        fields.insert("reason".to_owned(), reason.into());
+        fields.insert("message".to_owned(), message.into());
     }
     status
 }
@@ -157,6 +174,7 @@ struct State<'a> {
     now: Now<'a>,
     last: Option<&'a Instance>,
     newest: Option<&'a Instance>,
+    health: Health,
 }
 
 fn container_state<'a>(
@@ -183,8 +201,10 @@ fn container_state<'a>(
             ContainerState::Created | ContainerState::Unknown => creating(),
         },
     };
+    let unasked = Health::before_it_is_asked(container);
+    let health = newest.and_then(|run| facts.health.get(&run.id)).copied().unwrap_or(unasked);
     if let Some((reason, at)) = facts.failed.get(&container.name) {
-        return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest };
+        return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
     }
     // A container that will be started again is waiting for that, and says why.
     let policy = match (kind, container.is_sidecar()) {
@@ -206,7 +226,7 @@ fn container_state<'a>(
         }
         now = Now::Waiting(reason.clone());
     }
-    State { container, kind, now, last, newest }
+    State { container, kind, now, last, newest, health }
 }
 
 impl State<'_> {
@@ -249,13 +269,20 @@ impl State<'_> {
         };
         let last = self.last.map_or_else(|| json!({}), terminated);
         let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
-            "ready": self.is_ready(), "started": self.is_running(), "image": self.container.image, "imageID": "",
+            "ready": self.is_ready(), "image": self.container.image, "imageID": "",
             "restartCount": self.newest.map_or(0, |run| run.restart_count)});
+        // Nobody waits for an ephemeral container, so nothing is said about its being started or ready.
+        if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
+            fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
+        }
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
             fields.insert("containerID".to_owned(), id(run).into());
             fields.insert("imageID".to_owned(), run.image_ref.clone().into());
             if !run.image.is_empty() {
                 fields.insert("image".to_owned(), run.image.clone().into());
+            }
+            if facts.minor >= 31 && !self.container.volume_mounts.is_empty() {
+                fields.insert("volumeMounts".to_owned(), mounts(self.container));
             }
             if let Some(hash) = &run.seccomp_profile_hash {
                 fields.insert("securityContext".to_owned(), json!({"seccompProfileHash": hash}));
@@ -267,11 +294,27 @@ impl State<'_> {
     /// An init container is ready when it is done; any other when it runs.
     fn is_ready(&self) -> bool {
         match self.now {
-            Now::Running(_) => self.kind != ContainerKind::Init || self.container.is_sidecar(),
+            Now::Running(_) => {
+                let serves = self.kind == ContainerKind::App || self.container.is_sidecar();
+                serves && self.health.started && self.health.ready
+            }
             Now::Terminated(run) => run.exit_code == 0 && self.kind == ContainerKind::Init,
             Now::Waiting(_) | Now::Failed(..) => false,
         }
     }
+}
+
+/// What is mounted, as kubelets tell since v1.31; no mount below a read-only one is made read-only with it.
+fn mounts(container: &Container) -> Value {
+    let mount = |mount: &VolumeMount| {
+        let mut fields = json!({"name": mount.name, "mountPath": mount.mount_path});
+        if let (true, Value::Object(fields)) = (mount.read_only, &mut fields) {
+            fields.insert("readOnly".to_owned(), true.into());
+            fields.insert("recursiveReadOnly".to_owned(), "Disabled".into());
+        }
+        fields
+    };
+    container.volume_mounts.iter().map(mount).collect()
 }
 
 fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
@@ -331,15 +374,23 @@ fn conditions(
     previous: &Value,
     facts: &Facts<'_>,
 ) -> Value {
-    let unready: Vec<&str> =
-        app.iter().filter(|state| !state.is_running()).map(|state| state.container.name.as_str()).collect();
-    let uninitialised: Vec<&str> =
-        init.iter()
-            .filter(|state| {
-                if state.container.is_sidecar() { !state.is_running() } else { state.exit_code() != Some(0) }
-            })
-            .map(|state| state.container.name.as_str())
-            .collect();
+    let sidecars = init.iter().filter(|state| state.container.is_sidecar());
+    let unready: Vec<&str> = sidecars
+        .chain(app)
+        .filter(|state| !state.is_ready())
+        .map(|state| state.container.name.as_str())
+        .collect();
+    let uninitialised: Vec<&str> = init
+        .iter()
+        .filter(|state| {
+            if state.container.is_sidecar() {
+                !(state.is_running() && state.health.started)
+            } else {
+                state.exit_code() != Some(0)
+            }
+        })
+        .map(|state| state.container.name.as_str())
+        .collect();
     let started = app.iter().any(|state| state.newest.is_some());
     let containers_ready = match phase {
         Phase::Succeeded => Some(("PodCompleted", String::new())),

@@ -28,13 +28,14 @@ struct Case {
     observed: Observed,
     waiting: BTreeMap<String, Reason>,
     failed: BTreeMap<String, (Reason, Timestamp)>,
+    health: BTreeMap<String, Health>,
 }
 
 impl Case {
     fn new(runs: Vec<Instance>) -> Self {
         let sandbox = Sandbox { id: "s".into(), ready: true, ..Sandbox::default() };
         let observed = Observed { sandboxes: vec![sandbox], containers: runs };
-        Self { observed, waiting: BTreeMap::new(), failed: BTreeMap::new() }
+        Self { observed, waiting: BTreeMap::new(), failed: BTreeMap::new(), health: BTreeMap::new() }
     }
 
     fn waits(mut self, reason: &str) -> Self {
@@ -47,10 +48,12 @@ impl Case {
             observed: &self.observed,
             waiting: &self.waiting,
             failed: &self.failed,
+            health: &self.health,
             messages,
             host_ip: "10.0.0.1",
             start_time: Timestamp::UNIX_EPOCH,
             runtime_name: "containerd",
+            minor: 31,
             now: Timestamp::UNIX_EPOCH,
         }
     }
@@ -182,5 +185,26 @@ fn init_containers_hold_the_pod_back() {
         let found = Case::new(runs).status(&pod);
         assert_eq!(found["phase"], phase, "{case}");
         assert_eq!(found["containerStatuses"][0]["state"]["waiting"]["reason"], waits, "{case}");
+    }
+}
+
+#[test]
+fn probes_decide_what_is_started_and_ready() {
+    let pod = pod("Always");
+    for (case, health, ready, started) in [
+        ("no probes", None, true, true),
+        ("not started", Some(Health { started: false, ready: true, failed: None }), false, false),
+        ("not ready", Some(Health { started: true, ready: false, failed: None }), false, true),
+        ("well", Some(Health::default()), true, true),
+    ] {
+        let mut case_facts = Case::new(vec![run(ContainerState::Running, 0, "")]);
+        let id = case_facts.observed.containers[0].id.clone();
+        case_facts.health.extend(health.map(|health| (id, health)));
+        let status = case_facts.status(&pod);
+        let one = &status["containerStatuses"][0];
+        assert_eq!((&one["ready"], &one["started"]), (&json!(ready), &json!(started)), "{case}");
+        let condition =
+            status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap();
+        assert_eq!(condition["status"], if ready { "True" } else { "False" }, "{case}");
     }
 }

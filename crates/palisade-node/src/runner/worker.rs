@@ -22,8 +22,9 @@ use super::{
     images::Images,
     observed::{Instance, Observed},
     plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
+    probes::Probes,
     start::{Outcome, Place, field_path, start},
-    status::{Facts, Phase, Rejection, rejected, status},
+    status::{self, Facts, Phase, Rejection, rejected},
 };
 use crate::{
     cri::{
@@ -112,6 +113,7 @@ pub(super) struct Life {
     pub(super) paths: PodPaths,
     memory: Memory,
     images: Images,
+    probes: Probes,
     pub(super) waiting: BTreeMap<String, Reason>,
     messages: BTreeMap<String, String>,
     start_time: Timestamp,
@@ -133,6 +135,7 @@ impl Life {
             wake,
             memory: Memory::default(),
             images: Images::default(),
+            probes: Probes::default(),
             waiting: BTreeMap::new(),
             messages: BTreeMap::new(),
             start_time,
@@ -198,7 +201,7 @@ impl Life {
         if let Some(limit) = pod.spec.active_deadline_seconds
             && Timestamp::now().duration_since(self.start_time).as_secs() >= limit
         {
-            return self.reject(pod, &observed, &deadline_exceeded()).await;
+            return self.deadline_exceeded(pod, &observed).await;
         }
         let volumes = match self.volumes(pod, &observed).await {
             Ok(volumes) => volumes,
@@ -211,6 +214,7 @@ impl Life {
         let mut retry = RESYNC;
         // A new sandbox, an init container that is done at once: each look may allow the next step.
         for _ in 0..8 {
+            self.ask(pod, &observed);
             next = plan(pod, &observed, &self.memory, Timestamp::now());
             self.note_waits(pod, &next);
             let acts = next.steps.iter().any(|step| !matches!(step, Step::Wait { .. }));
@@ -238,8 +242,10 @@ impl Life {
             if finished || !carried_out {
                 break;
             }
+            self.ask(pod, &observed);
             self.tell(pod, &observed).await;
         }
+        self.ask(pod, &observed);
         self.read_messages(pod, &observed);
         self.tell(pod, &observed).await;
         for run in superfluous(pod, &observed) {
@@ -258,6 +264,12 @@ impl Life {
         wait.clamp(Duration::from_millis(50), retry)
     }
 
+    /// Keeps the probes of running containers going, and takes in what they found.
+    fn ask(&mut self, pod: &RunPod, observed: &Observed) {
+        let ips = pod_ips(pod, observed, &self.node.config.host_ip);
+        self.memory.health = self.probes.keep(&self.node, pod, observed, &ips, &self.wake);
+    }
+
     fn rejection(&self, pod: &RunPod) -> Option<Rejection> {
         let model = pod.model().ok()?;
         rejection(&model, &self.node.config.compat, &self.node.features(), &self.node.app_armor)
@@ -269,13 +281,35 @@ impl Life {
             self.node.recorder.say(&pod.key, "", EventType::Warning, &rejection.reason, text);
         }
         if !observed.sandboxes.is_empty() {
-            self.stop_everything(observed, pod.grace_period()).await;
+            self.stop_everything(pod, observed, pod.grace_period()).await;
         }
         let failed = BTreeMap::new();
         let facts = self.facts(observed, &failed);
         let told = rejected(pod, rejection, &self.told, &facts);
         self.write(pod, told).await;
         FLAT_RETRY
+    }
+
+    /// The pod had its time: what runs is stopped, and the status says how it ended.
+    async fn deadline_exceeded(&mut self, pod: &RunPod, observed: &Observed) -> Duration {
+        const REASON: &str = "DeadlineExceeded";
+        const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+        self.node.recorder.say(&pod.key, "", EventType::Normal, REASON, MESSAGE);
+        self.say_killing(pod, observed);
+        if !self.stop_everything(pod, observed, pod.grace_period()).await {
+            return FLAT_RETRY / 10;
+        }
+        let stopped = match Observed::look(&self.node.runtime, &pod.key.uid, false).await {
+            Ok(stopped) => stopped,
+            Err(error) => return self.runtime_is_away(pod, &error).await,
+        };
+        self.ask(pod, &stopped);
+        self.waiting.clear();
+        self.read_messages(pod, &stopped);
+        let failed = self.failed_for_good(pod);
+        let told = status::ended(pod, &self.told, &self.facts(&stopped, &failed), REASON, MESSAGE);
+        self.write(pod, told).await;
+        RESYNC
     }
 
     async fn runtime_is_away(&mut self, pod: &RunPod, error: &RuntimeError) -> Duration {
@@ -351,7 +385,7 @@ impl Life {
                     if *replaces {
                         let text = "Pod sandbox changed, it will be killed and re-created.";
                         self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
-                        self.stop_everything(observed, pod.grace_period()).await;
+                        self.stop_everything(pod, observed, pod.grace_period()).await;
                     }
                     match self.new_sandbox(pod, *attempt).await {
                         Some(id) => {
@@ -367,10 +401,9 @@ impl Life {
                     }
                 }
                 Step::Stop { id } => {
-                    if let Err(error) = self.node.runtime.stop_container(id, pod.grace_period()).await {
-                        warn!(%error, "container not stopped");
-                    }
+                    self.stop_one(pod, observed, id, pod.grace_period()).await;
                 }
+                Step::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
                 Step::Start { name, kind, restart_count } => {
                     changed &= self.start(pod, observed, volumes, name, *kind, *restart_count).await;
                 }
@@ -435,7 +468,9 @@ impl Life {
         let model = pod.model().map_err(|error| error.to_string())?;
         let compat = &self.node.config.compat;
         let contexts = effective_contexts(&PodView::of_pod(&model), compat);
-        if contexts.first().is_some_and(|context| !context.host_users.value) {
+        // Off by default before v1.33, and then nobody looks.
+        let user_namespaces = compat.kubelet.minor() >= 33;
+        if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
             return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
         }
         let security = sandbox_context(&contexts, &PodSettings::of(&model), compat.kubelet)
@@ -520,17 +555,19 @@ impl Life {
             observed,
             waiting: &self.waiting,
             failed,
+            health: &self.memory.health,
             messages: &self.messages,
             host_ip: &self.node.config.host_ip,
             start_time: self.start_time,
             runtime_name: &self.runtime_name,
+            minor: self.node.config.compat.kubelet.minor(),
             now: Timestamp::now(),
         }
     }
 
     pub(super) async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
         let failed = self.failed_for_good(pod);
-        let (told, phase) = status(pod, &self.told, &self.facts(observed, &failed));
+        let (told, phase) = status::status(pod, &self.told, &self.facts(observed, &failed));
         self.write(pod, told).await;
         phase
     }
@@ -546,15 +583,7 @@ impl Life {
     }
 }
 
-fn deadline_exceeded() -> Rejection {
-    Rejection {
-        reason: "DeadlineExceeded".to_owned(),
-        message: "Pod was active on the node longer than the specified deadline".to_owned(),
-        soft: false,
-    }
-}
-
-fn pod_ips(pod: &RunPod, observed: &Observed, host_ip: &str) -> Vec<String> {
+pub(super) fn pod_ips(pod: &RunPod, observed: &Observed, host_ip: &str) -> Vec<String> {
     if is_host_network(pod) {
         return vec![host_ip.to_owned()];
     }

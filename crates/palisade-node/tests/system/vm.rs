@@ -138,7 +138,7 @@ fn app_armor_confines_in_a_machine_that_has_it() {
         assert!(logs[name].contains(label) && logs[name].contains(touched), "{name}: {}", logs[name]);
     }
     assert!(logs["both"].contains("mkdir=1"), "seccomp and AppArmor together: {}", logs["both"]);
-    assert_eq!(row("both", "seccomp")["kernel"], "filter, 1 filters");
+    assert_eq!(row("both", "seccomp")["kernel"], "filter, 1 filter");
     let waiting = &told["missing"]["status"]["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(
         (waiting["reason"].as_str(), waiting["message"].as_str()),

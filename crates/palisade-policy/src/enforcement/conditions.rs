@@ -22,14 +22,22 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The conditions of a state. `violating` is the number of namespaces that would suffer now, `degraded` what keeps the
-/// controllers from working, if anything.
+/// What is wrong besides the namespaces themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Troubles<'t> {
+    /// What keeps the controllers from working.
+    pub failing: Option<&'t str>,
+    /// Constraints that are left out because they make no sense. Nothing waits for them, but someone should look.
+    pub skipped: Option<&'t str>,
+}
+
+/// The conditions of a state. `violating` is the number of namespaces that would suffer now.
 #[must_use]
 pub fn conditions(
     inputs: Inputs,
     outputs: Outputs,
     violating: usize,
-    degraded: Option<&str>,
+    troubles: Troubles<'_>,
 ) -> [Condition; 3] {
     let enforcing = outputs.default_enforce == Level::Restricted;
     let moving = match outputs.enforce_labels {
@@ -45,7 +53,7 @@ pub fn conditions(
         )),
         EnforceLabels::Set | EnforceLabels::Remove => None,
     };
-    let (ready, reason, message) = match (moving, degraded) {
+    let (ready, reason, message) = match (moving, troubles.failing) {
         (_, Some(problem)) => (false, "Degraded", problem.to_owned()),
         (Some((reason, message)), None) => (false, reason, message.to_owned()),
         (None, None) => {
@@ -53,6 +61,8 @@ pub fn conditions(
             (true, reason, message)
         }
     };
+    let failing = troubles.failing.map(|message| ("ControllerFailing", message));
+    let degraded = failing.or(troubles.skipped.map(|message| ("ConstraintsSkipped", message)));
     let (progress_reason, progress_message) = moving.unwrap_or(("AsExpected", ""));
     [
         Condition { kind: "Ready", status: ready, reason, message },
@@ -65,8 +75,8 @@ pub fn conditions(
         Condition {
             kind: "Degraded",
             status: degraded.is_some(),
-            reason: if degraded.is_some() { "ControllerFailing" } else { "AsExpected" },
-            message: degraded.unwrap_or_default().to_owned(),
+            reason: degraded.map_or("AsExpected", |(reason, _)| reason),
+            message: degraded.map_or_else(String::new, |(_, message)| message.to_owned()),
         },
     ]
 }
@@ -94,7 +104,7 @@ fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Inputs, Instances, Release, SpecMode, conditions};
+    use super::{Inputs, Instances, Release, SpecMode, Troubles, conditions};
     use crate::enforcement::state::decide;
 
     #[test]
@@ -130,7 +140,8 @@ mod tests {
             ),
             ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
         ] {
-            let [ready, progressing, broken] = conditions(inputs, decide(inputs), 2, degraded);
+            let [ready, progressing, broken] =
+                conditions(inputs, decide(inputs), 2, Troubles { failing: degraded, skipped: None });
             let shown = |status: bool| if status { "True" } else { "False" };
             assert_eq!(
                 [(shown(ready.status), ready.reason), (shown(progressing.status), progressing.reason)],
@@ -139,5 +150,15 @@ mod tests {
             );
             assert_eq!(broken.status, degraded.is_some(), "{case}");
         }
+    }
+
+    #[test]
+    fn a_skipped_constraint_is_told_and_stops_nothing() {
+        let inputs = Inputs { labels_done: true, instances: Instances::All, ..Inputs::default() };
+        let troubles = Troubles { failing: None, skipped: Some("scc x") };
+        let [ready, _, degraded] = conditions(inputs, decide(inputs), 0, troubles);
+        assert!(ready.status || ready.reason != "Degraded");
+        assert_eq!((degraded.status, degraded.reason), (true, "ConstraintsSkipped"));
+        assert_eq!(degraded.message, "scc x");
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Implements: OpenShift's `PSAEnforcementConfig` design: [`state`] is the state machine, [`managed`] and [`labels`] the
 //! label syncer's decisions, [`classify`] and [`violations`] those of the readiness controller, [`render`] the global
-//! configuration. Reading the cluster and writing to it is the controllers' work.
+//! configuration, [`instances`] how it gets to those who enforce it and what they report. Reading the cluster and writing
+//! to it is the controllers' work.
 
 pub mod classify;
 pub mod conditions;
+pub mod instances;
 pub mod labels;
 pub mod level;
 pub mod managed;

@@ -35,8 +35,13 @@ pub fn pod_security_configuration(enforce: Level) -> Value {
 /// A short name for exactly this configuration: instances report it, so that what runs can be told from what was asked.
 #[must_use]
 pub fn revision(configuration: &Value) -> String {
-    // FNV-1a: nobody has to be kept from making a collision, only accidents have to be unlikely.
-    let hash = configuration.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    fingerprint(&configuration.to_string())
+}
+
+/// A short name for a text. FNV-1a: nobody has to be kept from making a collision, only accidents have to be unlikely.
+#[must_use]
+pub fn fingerprint(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")

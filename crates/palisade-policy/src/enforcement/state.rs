@@ -129,8 +129,9 @@ fn forward(inputs: Inputs) -> (EnforceLabels, Level) {
 /// The global configuration first, then labels: a namespace must not fall back to a default that is still strict.
 fn back(inputs: Inputs) -> (EnforceLabels, Level) {
     let labels = match inputs.instances {
-        Instances::None => EnforceLabels::Remove,
-        Instances::Mixed | Instances::All => EnforceLabels::Keep,
+        Instances::None if !inputs.restricted_requested => EnforceLabels::Remove,
+        // What still asks for `restricted` may be on its way to an instance.
+        Instances::None | Instances::Mixed | Instances::All => EnforceLabels::Keep,
     };
     (labels, Level::Privileged)
 }

@@ -51,18 +51,18 @@ pub enum Verdict {
 
 /// The entries after an evaluation of all namespaces that exist, by name.
 #[must_use]
-pub fn update(entries: &[Entry], verdicts: &BTreeMap<&str, Verdict>, now: &str) -> Vec<Entry> {
+pub fn update(entries: &[Entry], verdicts: &BTreeMap<String, Verdict>, now: &str) -> Vec<Entry> {
     let before: BTreeMap<&str, &Entry> = entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     verdicts
         .iter()
-        .filter_map(|(&name, &verdict)| match (before.get(name).copied(), verdict) {
+        .filter_map(|(name, &verdict)| match (before.get(name.as_str()).copied(), verdict) {
             (None, Verdict::Clean | Verdict::Inconclusive) => None,
             (Some(entry), Verdict::Inconclusive) => Some(entry.clone()),
             (entry, Verdict::Violating(reason)) => {
                 let since = entry.filter(|entry| entry.state == Some(State::Current));
                 let since = since.and_then(|entry| entry.last_transition_time.clone());
                 Some(Entry {
-                    name: name.to_owned(),
+                    name: name.clone(),
                     reason: reason.map(|reason| reason.as_str().to_owned()),
                     state: Some(State::Current),
                     last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
@@ -81,18 +81,15 @@ pub fn update(entries: &[Entry], verdicts: &BTreeMap<&str, Verdict>, now: &str) 
         .collect()
 }
 
-/// What the status shows: those that violate now first, each kind by name, and how many violate now in all.
-#[must_use]
-pub fn bounded(mut entries: Vec<Entry>) -> (Vec<Entry>, usize) {
-    let current = entries.iter().filter(|entry| entry.state != Some(State::Previous)).count();
+/// Puts those that violate now first, each kind by name, and counts those that violate now.
+pub fn order(entries: &mut [Entry]) -> usize {
     entries.sort_by(|one, other| (one.state, &one.name).cmp(&(other.state, &other.name)));
-    entries.truncate(MOST_SHOWN);
-    (entries, current)
+    entries.iter().filter(|entry| entry.state != Some(State::Previous)).count()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, MOST_SHOWN, Reason, State, Verdict, bounded, update};
+    use super::{Entry, MOST_SHOWN, Reason, State, Verdict, order, update};
 
     fn entry(state: State, at: &str) -> Entry {
         let reason = Some(Reason::SyncerDisabled.as_str().to_owned());
@@ -115,7 +112,7 @@ mod tests {
             ("deleted", Some((Current, "t0")), None, None),
         ] {
             let before: Vec<_> = before.map(|(state, at)| entry(state, at)).into_iter().collect();
-            let verdicts = verdict.map(|verdict| ("a", verdict)).into_iter().collect();
+            let verdicts = verdict.map(|verdict| ("a".to_owned(), verdict)).into_iter().collect();
             let after: Vec<_> = after.map(|(state, at)| entry(state, at)).into_iter().collect();
             assert_eq!(update(&before, &verdicts, "now"), after, "{case}");
             // Nothing moves without a change.
@@ -130,21 +127,21 @@ mod tests {
     #[test]
     fn the_reason_may_change_without_the_time() {
         let reason = Some(Reason::InsufficientConstraints);
-        let verdicts = [("a", Verdict::Violating(reason))].into();
+        let verdicts = [("a".to_owned(), Verdict::Violating(reason))].into();
         let after = update(&[entry(State::Current, "t0")], &verdicts, "now");
         assert_eq!(after[0].reason.as_deref(), Some("PSALabel: ServiceAccount with insufficient SCCs"));
         assert_eq!(after[0].last_transition_time.as_deref(), Some("t0"));
     }
 
     #[test]
-    fn the_list_is_bounded_and_the_count_is_not() {
+    fn those_that_violate_now_come_first_and_are_counted() {
         let many = (0..1000).map(|index| Entry {
             name: format!("ns-{index:04}"),
             ..entry(if index % 2 == 0 { State::Previous } else { State::Current }, "t0")
         });
-        let (shown, current) = bounded(many.collect());
-        assert_eq!((shown.len(), current), (MOST_SHOWN, 500));
-        assert!(shown.iter().all(|entry| entry.state == Some(State::Current)));
-        assert_eq!(shown[0].name, "ns-0001");
+        let mut many: Vec<_> = many.collect();
+        assert_eq!(order(&mut many), 500);
+        assert!(many[..MOST_SHOWN].iter().all(|entry| entry.state == Some(State::Current)));
+        assert_eq!((many[0].name.as_str(), many[500].name.as_str()), ("ns-0001", "ns-0000"));
     }
 }

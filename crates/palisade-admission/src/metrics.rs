@@ -2,21 +2,40 @@
 //!
 //! Implements: Kubernetes Metrics Reference, `pod_security_*`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
-use palisade_admission::pod_security::{Counted, metric_version};
+use crate::pod_security::{Counted, metric_version};
 
-use crate::admission_chain::{Operation, Request};
-use crate::storage::lock;
+/// Series at most for each counter: what is beyond is left out, since their labels come from requests.
+const MOST_SERIES: usize = 1024;
+
+type Series = Mutex<BTreeMap<String, u64>>;
+
+fn lock(series: &Series) -> MutexGuard<'_, BTreeMap<String, u64>> {
+    series.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn increment(series: &Series, labels: String) {
+    let mut series = lock(series);
+    if series.len() < MOST_SERIES || series.contains_key(&labels) {
+        *series.entry(labels).or_default() += 1;
+    }
+}
+
+/// A label's value between quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
 
 /// Counters by their labels, written out.
 #[derive(Debug)]
-pub(super) struct Counters {
-    evaluations: Mutex<BTreeMap<String, u64>>,
-    exemptions: Mutex<BTreeMap<String, u64>>,
-    errors: Mutex<BTreeMap<String, u64>>,
+pub struct Counters {
+    evaluations: Series,
+    exemptions: Series,
+    errors: Series,
 }
 
 impl Default for Counters {
@@ -55,11 +74,11 @@ fn exemption(operation: &str, resource: &str, subresource: &str) -> String {
 }
 
 impl Counters {
-    /// Counts what a verdict says.
-    pub(super) fn count(&self, request: &Request<'_>, counted: &[Counted]) {
-        let operation = if request.operation == Operation::Create { "create" } else { "update" };
-        let resource =
-            if request.kind.group.is_empty() && request.kind.plural == "pods" { "pod" } else { "controller" };
+    /// Counts what a verdict says about a request: its operation in lower case, whether it is about a `pod`, a
+    /// `namespace` or a `controller`, and the subresource.
+    pub fn count(&self, operation: &str, resource: &str, subresource: &str, counted: &[Counted]) {
+        let clean = subresource.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let subresource = if clean { Cow::Borrowed(subresource) } else { Cow::Owned(escaped(subresource)) };
         for entry in counted {
             match entry {
                 Counted::Evaluation { mode, allowed, policy } => {
@@ -71,25 +90,25 @@ impl Counters {
                         mode.as_str(),
                         operation,
                         resource,
-                        request.subresource,
+                        &subresource,
                     );
-                    *lock(&self.evaluations).entry(labels).or_default() += 1;
+                    increment(&self.evaluations, labels);
                 }
                 Counted::Exemption => {
-                    let labels = exemption(operation, resource, request.subresource);
-                    *lock(&self.exemptions).entry(labels).or_default() += 1;
+                    let labels = exemption(operation, resource, &subresource);
+                    increment(&self.exemptions, labels);
                 }
                 Counted::Error { fatal } => {
                     let labels =
-                        format!("fatal=\"{fatal}\",{}", exemption(operation, resource, request.subresource));
-                    *lock(&self.errors).entry(labels).or_default() += 1;
+                        format!("fatal=\"{fatal}\",{}", exemption(operation, resource, &subresource));
+                    increment(&self.errors, labels);
                 }
             }
         }
     }
 
     /// The counters in Prometheus' text format.
-    pub(super) fn write(&self, out: &mut String) {
+    pub fn write(&self, out: &mut String) {
         for (name, help, series) in [
             (
                 "pod_security_errors_total",

@@ -1,0 +1,252 @@
+//! Seccomp profiles in ConfigMaps, for a kubelet that knows nothing of them.
+//!
+//! Implements: the ConfigMap profile design on a stock cluster. A released API server refuses the profile type, and the
+//! annotation value as well, so a reference is rewritten before it is validated: in a pod to `Localhost
+//! palisade/<sha256>.json`, with where it came from in an annotation of ours; in a template, whose pods are made later, to
+//! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that says what its bytes hash
+//! to is believed only if the ConfigMap still holds them, so that nobody can pass one profile off as another.
+
+use std::collections::BTreeMap;
+
+use palisade_model::{
+    change::{Change, NewValue},
+    field_path::FieldPath,
+    pod::Pod,
+    pod_view::{ContainerKind, PodView},
+    problem::Problem,
+    profile::{
+        ProfileRef,
+        config_map::{self, ConfigMapProblem, Source},
+        kind, seccomp,
+    },
+    quote::Quoted,
+    security_context::ProfileField,
+};
+
+/// A level of a pod that refers to a profile in a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// Which container; `None` for the pod as a whole.
+    container: Option<(ContainerKind, usize)>,
+    legacy_key: String,
+    source_key: String,
+    /// Where the profile's field is.
+    field: FieldPath,
+    /// Where the reference was found.
+    found: (FieldPath, String),
+    /// What is referred to.
+    pub source: Source,
+}
+
+/// Why a profile cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The reference is wrong, and will be until somebody changes something.
+    Unusable(ConfigMapProblem),
+    /// The API server could not be asked.
+    Unavailable(String),
+}
+
+/// Profiles by ConfigMap and key: the SHA-256 of their bytes in hexadecimal, or why they cannot be had.
+pub type Profiles = BTreeMap<(String, String), Result<String, Fault>>;
+
+/// Why a pod is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// Something is wrong in it.
+    Invalid(Vec<Problem>),
+    /// It could not be found out.
+    Unavailable(String),
+}
+
+/// Every reference in a pod or template: the older annotations of Kubernetes before ours, the pod before its containers.
+/// Ephemeral containers have no annotations.
+#[must_use]
+pub fn references(view: &PodView<'_, '_>) -> Vec<Reference> {
+    let mut found = Vec::new();
+    let mut look = |container, legacy_key: String, source_key: String, field: FieldPath| {
+        let annotations = &view.metadata().annotations;
+        let at = [&legacy_key, &source_key].into_iter().find_map(|key| {
+            let value = annotations.get(key)?;
+            Some((view.annotation_path(key), value.to_owned(), Source::parse(value)?))
+        });
+        if let Some((at, value, source)) = at {
+            let found_at = (at, value);
+            found.push(Reference { container, legacy_key, source_key, field, found: found_at, source });
+        }
+    };
+    let pod_field = view.path(&["spec", "securityContext", "seccompProfile"]);
+    look(None, seccomp::POD_ANNOTATION.to_owned(), config_map::POD_SOURCE.to_owned(), pod_field);
+    for container in view.containers().filter(|container| container.kind != ContainerKind::Ephemeral) {
+        let field = container.path(view).fields(&["securityContext", "seccompProfile"]);
+        let legacy = seccomp::container_annotation(container.name());
+        let own = config_map::container_source(container.name());
+        look(Some((container.kind, container.index)), legacy, own, field);
+    }
+    found
+}
+
+/// What the rewriting of a pod comes to.
+pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+    let view = PodView::of_pod(pod);
+    let (mut changes, mut problems) = (Vec::new(), Vec::new());
+    for reference in references(&view) {
+        let Source { name, key, hash: claimed } = &reference.source;
+        let hash = match profiles.get(&(name.clone(), key.clone())) {
+            Some(Ok(hash)) => hash,
+            Some(Err(Fault::Unusable(problem))) => {
+                problems.push(reference.problem(problem.to_string()));
+                continue;
+            }
+            Some(Err(Fault::Unavailable(why))) => return Err(Refused::Unavailable(why.clone())),
+            None => {
+                return Err(Refused::Unavailable(format!("configmap/{name}/{key} was not looked up")));
+            }
+        };
+        if claimed.as_ref().is_some_and(|claimed| claimed != hash) {
+            let text = format!(
+                "configmap/{name}/{key} holds other bytes now, sha256:{hash}: leave @sha256 out to run with them"
+            );
+            problems.push(reference.problem(text));
+            continue;
+        }
+        match reference.field_in(pod) {
+            Some(field) if !says(field, hash, &reference.source) => {
+                let at = reference.field.clone().field("type");
+                problems.push(Problem::forbidden(at, "seccomp type in annotation and field must match"));
+            }
+            _ => changes.extend(reference.changes(hash, &view)),
+        }
+    }
+    if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) }
+}
+
+/// The writes that make a default profile out of a ConfigMap usable; the field holds a reference already.
+pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+    let Source { name, key, .. } = source;
+    let at = FieldPath::of(&["spec", "securityContext", "seccompProfile"]);
+    match profiles.get(&(name.clone(), key.clone())) {
+        Some(Ok(hash)) => Ok(vec![
+            Change { at, to: NewValue::Profile(localhost(hash)) },
+            Change {
+                at: FieldPath::of(&["metadata", "annotations"]).key(config_map::POD_SOURCE),
+                to: NewValue::Text(Source { hash: Some(hash.clone()), ..source.clone() }.to_string()),
+            },
+        ]),
+        Some(Err(Fault::Unusable(problem))) => Err(Refused::Invalid(vec![Problem::invalid(
+            at,
+            Quoted(&format!("configmap/{name}/{key}")),
+            problem.to_string(),
+        )])),
+        Some(Err(Fault::Unavailable(why))) => Err(Refused::Unavailable(why.clone())),
+        None => Err(Refused::Unavailable(format!("configmap/{name}/{key} was not looked up"))),
+    }
+}
+
+/// The writes that let an API server accept a template: the reference moves to an annotation that it does not know.
+#[must_use]
+pub fn move_in_template(view: &PodView<'_, '_>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for reference in references(view) {
+        if view.metadata().annotations.get(&reference.legacy_key) != Some(reference.found.1.as_str()) {
+            continue;
+        }
+        let own = view.annotation_path(&reference.source_key);
+        changes.push(Change { at: own, to: NewValue::Text(reference.source.to_string()) });
+        changes.push(Change { at: view.annotation_path(&reference.legacy_key), to: NewValue::Removed });
+    }
+    changes
+}
+
+/// Puts references back in the place of what they were rewritten to, so that policies judge what the user chose.
+pub fn restore(pod: &mut Pod<'_>) {
+    for reference in references(&PodView::of_pod(pod)) {
+        let Some(hash) = reference.source.hash.clone() else { continue };
+        if !reference.field_in(pod).is_some_and(|field| is_localhost(field, &hash)) {
+            continue;
+        }
+        let original = reference.source.reference();
+        if pod.metadata.annotations.contains(&reference.legacy_key) {
+            pod.metadata.annotations.insert(reference.legacy_key.clone(), original.to_annotation());
+        }
+        let field = Some(original.to_field());
+        match reference.container {
+            None => pod.spec.security_context.get_or_insert_default().seccomp_profile = field,
+            Some((kind, index)) => {
+                let list = match kind {
+                    ContainerKind::Init => &mut pod.spec.init_containers,
+                    ContainerKind::App | ContainerKind::Ephemeral => &mut pod.spec.containers,
+                };
+                if let Some(container) = list.get_mut(index) {
+                    container.security_context.get_or_insert_default().seccomp_profile = field;
+                }
+            }
+        }
+    }
+}
+
+/// Every profile that a pod was given out of a ConfigMap and that its annotations tell the wrong story about.
+#[must_use]
+pub fn contradictions(pod: &Pod<'_>) -> Vec<Problem> {
+    let view = PodView::of_pod(pod);
+    references(&view)
+        .into_iter()
+        .filter(|reference| {
+            !reference
+                .source
+                .hash
+                .as_ref()
+                .is_some_and(|hash| reference.field_in(pod).is_some_and(|field| is_localhost(field, hash)))
+        })
+        .map(|reference| {
+            let text = "names a profile that the pod does not run with: it was not admitted with it";
+            reference.problem(text.to_owned())
+        })
+        .collect()
+}
+
+impl Reference {
+    fn problem(&self, text: String) -> Problem {
+        let (at, value) = &self.found;
+        Problem::invalid(at.clone(), Quoted(value), text)
+    }
+
+    fn field_in<'p, 'a>(&self, pod: &'p Pod<'a>) -> Option<&'p ProfileField<'a>> {
+        match self.container {
+            None => pod.spec.security_context.as_ref()?.seccomp_profile.as_ref(),
+            Some((kind, index)) => {
+                let view = PodView::of_pod(pod);
+                let container = view.containers().find(|c| c.kind == kind && c.index == index)?;
+                container.security_context()?.seccomp_profile.as_ref()
+            }
+        }
+    }
+
+    fn changes(&self, hash: &str, view: &PodView<'_, '_>) -> Vec<Change> {
+        let path = config_map::localhost_path(hash);
+        let mut changes = vec![Change { at: self.field.clone(), to: NewValue::Profile(localhost(hash)) }];
+        if view.metadata().annotations.contains(&self.legacy_key) {
+            // Field and annotation must agree, in every release.
+            let value = ProfileRef::Localhost(path.into()).to_annotation();
+            changes.push(Change { at: view.annotation_path(&self.legacy_key), to: NewValue::Text(value) });
+        }
+        let source = Source { hash: Some(hash.to_owned()), ..self.source.clone() };
+        let at = view.annotation_path(&self.source_key);
+        changes.push(Change { at, to: NewValue::Text(source.to_string()) });
+        changes
+    }
+}
+
+fn localhost(hash: &str) -> ProfileField<'static> {
+    ProfileRef::Localhost(config_map::localhost_path(hash).into()).to_field()
+}
+
+fn is_localhost(field: &ProfileField<'_>, hash: &str) -> bool {
+    field.kind.as_str() == kind::LOCALHOST
+        && field.localhost_profile.as_deref() == Some(config_map::localhost_path(hash).as_str())
+}
+
+/// Whether a field says what its annotation says already: the rewritten form, or the same reference in the designs' form.
+fn says(field: &ProfileField<'_>, hash: &str, source: &Source) -> bool {
+    is_localhost(field, hash) || field.reference() == Some(source.reference())
+}

@@ -1,0 +1,144 @@
+//! Pods get the constraint that the user or their service account may use, and what it writes into them.
+//!
+//! Implements: OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`, from a request to what is
+//! told and written. A constraint that makes no sense is skipped with a warning; upstream refuses every pod then.
+//!
+//! Leaves to others: the choice and its texts (`palisade_policy::scc::choose`), and where constraints and grants come from.
+
+use palisade_model::{change::Change, metadata::ObjectMeta, pod::Pod};
+use palisade_policy::scc::{
+    choose::{self, Admission, Authorizer, Malformed},
+    constraint::ReadError,
+    decision::{Decision, Outcome},
+    evaluate::Options,
+    run_level,
+    set::ConstraintSet,
+    update::is_insignificant,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Which half of the plugin runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// A constraint is chosen, and writes into the pod.
+    Mutate,
+    /// The pod must be what a constraint would have made of it.
+    Validate,
+}
+
+/// The constraints of a cluster, and what judging by them depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Constraints<'c> {
+    /// Those that could be read.
+    pub set: &'c ConstraintSet,
+    /// Those that could not.
+    pub unreadable: &'c [ReadError],
+    /// What the answer depends on besides pod and constraint.
+    pub options: Options,
+}
+
+/// A pod that is created or changed.
+#[derive(Clone, Copy)]
+pub struct Asked<'q> {
+    /// Which half of the plugin asks.
+    pub pass: Pass,
+    /// The pod as it shall be.
+    pub object: &'q Value,
+    /// The pod as it is, if it is there already.
+    pub old: Option<&'q Value>,
+    /// Through which subresource; empty for the pod itself.
+    pub subresource: &'q str,
+    /// The namespace's name.
+    pub namespace: &'q str,
+    /// The namespace; `None` if there is no such.
+    pub metadata: Option<&'q ObjectMeta<'q>>,
+    /// The requesting user's name.
+    pub user: &'q str,
+    /// The requesting user's groups.
+    pub groups: &'q [String],
+    /// Grants besides those in the constraints.
+    pub authorizer: &'q Authorizer<'q>,
+}
+
+/// What became of it.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// What to write into the pod.
+    pub changes: Vec<Change>,
+    /// Why it is refused: the pod's name, and upstream's sentence.
+    pub refused: Option<(String, String)>,
+    /// What to tell the user.
+    pub warnings: Vec<String>,
+    /// Annotations for the audit log.
+    pub audit: Vec<(String, String)>,
+}
+
+impl Constraints<'_> {
+    /// Judges one request about a pod.
+    #[must_use]
+    pub fn judge(&self, asked: &Asked<'_>) -> Judged {
+        let mut judged = Judged::default();
+        let nothing = ObjectMeta::default();
+        let labels = &asked.metadata.unwrap_or(&nothing).labels;
+        if let Some(warning) = run_level::skip_warning(run_level::PLUGIN, asked.namespace, labels) {
+            judged.warnings.push(warning);
+            return judged;
+        }
+        // What cannot be read as a pod is refused by validation, in better words.
+        let Ok(pod) = Pod::deserialize(asked.object) else { return judged };
+        let old = asked.old.and_then(|old| old.get("metadata"));
+        let old = old.and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default();
+        let operation = match asked.old {
+            None => choose::Operation::Create,
+            Some(before) => choose::Operation::Update {
+                old_annotations: &old.annotations,
+                is_insignificant: is_insignificant(before, asked.object),
+            },
+        };
+        let request = choose::Request {
+            operation,
+            subresource: asked.subresource,
+            pod: &pod,
+            namespace: asked.namespace,
+            namespace_annotations: asked.metadata.map(|metadata| &metadata.annotations),
+            user: asked.user,
+            groups: asked.groups,
+            authorizer: asked.authorizer,
+        };
+        let admission = Admission {
+            constraints: self.set,
+            options: self.options,
+            malformed: Malformed::Skip,
+            // Nobody asks before the constraints are known, so a missing one was removed on purpose.
+            require_standard: false,
+        };
+        let outcome = match asked.pass {
+            Pass::Mutate => admission.mutate(&request),
+            Pass::Validate => admission.validate(&request),
+        };
+        self.report(&outcome, &mut judged);
+        match outcome.decision {
+            Decision::Ignored => {}
+            Decision::Admitted(admitted) => judged.changes = admitted.changes,
+            Decision::Refused(refusal) => {
+                let name = match pod.metadata.display_name() {
+                    "" => "Unknown",
+                    name => name,
+                };
+                judged.refused = Some((name.to_owned(), refusal.to_string()));
+            }
+        }
+        judged
+    }
+
+    fn report(&self, outcome: &Outcome, judged: &mut Judged) {
+        let unreadable = self.unreadable.iter().map(|error| (error.name.as_str(), error.to_string()));
+        let skipped = outcome.skipped.iter().map(|error| (error.constraint.as_str(), error.to_string()));
+        for (name, why) in unreadable.chain(skipped) {
+            judged.warnings.push(format!("SecurityContextConstraints {name:?} is skipped: {why}"));
+        }
+        let audit = outcome.audit.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        judged.audit.extend(audit);
+    }
+}

@@ -1,0 +1,325 @@
+//! What a mutating webhook answers: the fields that an object lacks, as a patch.
+//!
+//! Implements: sync of legacy annotations where the API server no longer does it, ConfigMap profiles on a stock cluster,
+//! the defaults of ProfilePolicies and of security context constraints. Everything here may be asked again about its
+//! own answer, and then has nothing more to say. Looking things up is left to the caller: [`Mutation::config_maps`] says
+//! which ConfigMaps are needed.
+
+use std::collections::BTreeSet;
+
+use palisade_model::{
+    change::{Change, NewValue},
+    compat::Compat,
+    metadata::ObjectMeta,
+    pod::Pod,
+    pod_view::PodView,
+    prepare::{Subject, prepare_for_create},
+    profile::{ProfileRef, config_map::Source},
+    sync,
+    warnings::deprecated_annotations,
+    workload::{WorkloadKind, read_template},
+};
+use palisade_policy::{profiles::policy::ProfilePolicy, scc::choose::Authorizer};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::{
+    admission_review::Review,
+    config_map_profiles::{self, Fault, Profiles, Refused},
+    constraints::{Asked, Constraints, Pass},
+    json_patch, profile_policies,
+    response::{Refusal, Response},
+    review::review_create,
+    rules::Rules,
+};
+
+/// A request that may have to be changed.
+#[derive(Debug)]
+pub struct Mutation<'r, 'a> {
+    review: &'r Review<'a>,
+    kind: &'static WorkloadKind,
+    pod: Pod<'a>,
+    rules: Rules,
+}
+
+/// What was looked up for a mutation.
+#[derive(Default)]
+pub struct Facts<'f> {
+    /// The policies for the namespace.
+    pub policies: Vec<&'f ProfilePolicy>,
+    /// The profiles in ConfigMaps that [`Mutation::config_maps`] asked for.
+    pub profiles: Profiles,
+    /// The constraints, and grants besides those in them, where they are in force.
+    pub constraints: Option<(Constraints<'f>, &'f Authorizer<'f>)>,
+    /// The namespace; `None` if there is no such, or nothing needed it.
+    pub namespace: Option<&'f ObjectMeta<'static>>,
+}
+
+impl std::fmt::Debug for Facts<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Facts").field("profiles", &self.profiles).finish_non_exhaustive()
+    }
+}
+
+impl<'r, 'a> Mutation<'r, 'a> {
+    /// Reads a request; `None` if there is nothing in it that is ever changed.
+    #[must_use]
+    pub fn of(review: &'r Review<'a>, rules: &Rules) -> Option<Self> {
+        let kind = review.workload()?;
+        let concerned = match (kind.subject(), review.operation.as_ref()) {
+            // Only constraints write into pods that are there already, and only into their debugging containers.
+            (Subject::Pod, "UPDATE") => review.request_sub_resource == "ephemeralcontainers",
+            (Subject::Pod, "CREATE") | (Subject::Template(_), "CREATE" | "UPDATE") => {
+                review.request_sub_resource.is_empty()
+            }
+            _ => false,
+        };
+        if !concerned || review.is_mirror_pod() {
+            return None;
+        }
+        let mut json = serde_json::Deserializer::from_str(review.object?.get());
+        // What cannot be read is refused by the API server, in better words.
+        let pod = read_template(&mut json, kind.path).ok()??;
+        Some(Self { review, kind, pod, rules: *rules })
+    }
+
+    /// Whether this is a new pod, for which policies have defaults.
+    #[must_use]
+    pub fn is_new_pod(&self) -> bool {
+        self.kind.path.is_empty() && self.review.operation == "CREATE"
+    }
+
+    /// The profiles in ConfigMaps of the request's namespace that must be looked up.
+    #[must_use]
+    pub fn config_maps(&self, policies: &[&ProfilePolicy]) -> Vec<Source> {
+        let view = self.kind.subject().view(&self.pod);
+        let mut wanted: BTreeSet<Source> =
+            config_map_profiles::references(&view).into_iter().map(|reference| reference.source).collect();
+        if self.is_new_pod() {
+            let defaults = policies.iter().flat_map(|policy| policy.defaults(&view));
+            wanted.extend(defaults.filter_map(|change| config_map_in(&change)));
+        }
+        wanted.into_iter().map(|source| Source { hash: None, ..source }).collect()
+    }
+
+    /// Answers.
+    #[must_use]
+    pub fn answer(&self, facts: &Facts<'_>) -> Response {
+        if let Some(compat) = self.rules.instead() {
+            return if self.review.operation == "CREATE" {
+                self.answer_as(compat)
+            } else {
+                Response::default()
+            };
+        }
+        match self.kind.subject() {
+            Subject::Template(_) => self.answer_template(facts),
+            Subject::Pod if self.review.operation == "CREATE" => self.answer_pod(facts),
+            Subject::Pod => self.answer_update(facts),
+        }
+    }
+
+    fn object(&self) -> Value {
+        let raw = self.review.object.map_or("null", |raw| raw.get());
+        // It has been read as a pod already, so it is JSON.
+        serde_json::from_str(raw).unwrap_or_default()
+    }
+
+    fn answer_template(&self, facts: &Facts<'_>) -> Response {
+        let view = self.kind.subject().view(&self.pod);
+        let mut response = Response::default();
+        for ((name, key), profile) in &facts.profiles {
+            if let Err(Fault::Unusable(problem)) = profile {
+                let text = format!("seccomp profile configmap/{name}/{key}: {problem}; pods will be refused");
+                response.warnings.push(text);
+            }
+        }
+        let changes = config_map_profiles::move_in_template(&view);
+        if !changes.is_empty() {
+            let before = self.object();
+            let mut after = before.clone();
+            apply(&changes, &mut after);
+            response.patch = json_patch::to_bytes(&before, &after);
+        }
+        response
+    }
+
+    fn answer_pod(&self, facts: &Facts<'_>) -> Response {
+        let mut response = Response::default();
+        let mut draft = Draft::default();
+        match config_map_profiles::resolve(&self.pod, &facts.profiles) {
+            Ok(changes) => draft.extend(changes),
+            Err(refused) => return Response::refuse(self.refusal(refused)),
+        }
+        self.fill_fields(&mut draft, &mut response);
+        if !facts.policies.is_empty() {
+            let object = draft.applied(|| self.object());
+            let mut defaults = profile_policies::defaults(&facts.policies, object, &self.rules.reading());
+            for source in defaults.iter().filter_map(config_map_in).collect::<Vec<_>>() {
+                match config_map_profiles::resolve_default(&source, &facts.profiles) {
+                    Ok(changes) => defaults.extend(changes),
+                    Err(refused) => return Response::refuse(self.refusal(refused)),
+                }
+            }
+            draft.extend(defaults);
+        }
+        if let Some((constraints, authorizer)) = &facts.constraints {
+            let object = draft.applied(|| self.object());
+            let refused = self.constrain(constraints, *authorizer, object, None, facts, &mut response);
+            match refused {
+                Ok(changes) => draft.extend(changes),
+                Err(refusal) => response.refused = Some(*refusal),
+            }
+        }
+        response.patch = draft.patch(|| self.object());
+        response
+    }
+
+    /// A debugging container may be given what the pod's constraint demands.
+    fn answer_update(&self, facts: &Facts<'_>) -> Response {
+        let mut response = Response::default();
+        let Some((constraints, authorizer)) = &facts.constraints else { return response };
+        let old: Option<Value> = self.review.old_object.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let before = self.object();
+        match self.constrain(constraints, *authorizer, &before, old.as_ref(), facts, &mut response) {
+            Ok(changes) => {
+                let mut after = before.clone();
+                apply(&changes, &mut after);
+                response.patch = json_patch::to_bytes(&before, &after);
+            }
+            Err(refusal) => response.refused = Some(*refusal),
+        }
+        response
+    }
+
+    fn constrain(
+        &self,
+        constraints: &Constraints<'_>,
+        authorizer: &Authorizer<'_>,
+        object: &Value,
+        old: Option<&Value>,
+        facts: &Facts<'_>,
+        response: &mut Response,
+    ) -> Result<Vec<Change>, Box<Refusal>> {
+        let review = self.review;
+        let judged = constraints.judge(&Asked {
+            pass: Pass::Mutate,
+            object,
+            old,
+            subresource: &review.request_sub_resource,
+            namespace: &review.namespace,
+            metadata: facts.namespace,
+            user: &review.user_info.username,
+            groups: &review.user_info.groups,
+            authorizer,
+        });
+        let (changes, said) = crate::validation::constraint_response(judged);
+        let refused = said.refused.clone();
+        response.join(Response { refused: None, ..said });
+        refused.map_or(Ok(changes), |refusal| Err(Box::new(refusal)))
+    }
+
+    /// What an API server of a release would have written itself.
+    fn answer_as(&self, compat: &Compat) -> Response {
+        let before = self.object();
+        let Ok(reviewed) = review_create(&before, self.kind, compat) else { return Response::default() };
+        let mut after = before.clone();
+        apply(&reviewed.changes, &mut after);
+        // The rest is said once the object is whole, by the validating webhook.
+        let mut pod = self.pod.clone();
+        prepare_for_create(&mut pod, self.kind.subject(), compat);
+        let is_pod = self.kind.subject() == Subject::Pod;
+        let told = if is_pod { sync::sync(&mut pod, compat).warnings } else { Vec::new() };
+        Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() }
+    }
+
+    fn fill_fields(&self, draft: &mut Draft, response: &mut Response) {
+        let (seccomp, app_armor) = (self.rules.fills_seccomp(), self.rules.fills_app_armor());
+        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) {
+            return;
+        }
+        let object;
+        let mut pod = if draft.changes.is_empty() {
+            self.pod.clone()
+        } else {
+            object = draft.applied(|| self.object()).clone();
+            Pod::deserialize(&object).unwrap_or_default()
+        };
+        // The texts are the designs', in which annotations still work: beside us they do.
+        let told = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
+        let mut changes = Vec::new();
+        if seccomp {
+            changes.extend(sync::fill_seccomp(&mut pod));
+        }
+        if app_armor {
+            let synced = sync::fill_app_armor(&mut pod);
+            changes.extend(synced.changes);
+            response.warnings.extend(synced.warnings);
+        }
+        if !changes.is_empty() {
+            response.warnings.extend(told);
+        }
+        draft.extend(changes);
+    }
+
+    fn refusal(&self, refused: Refused) -> Refusal {
+        match refused {
+            Refused::Invalid(problems) => {
+                Refusal::invalid("", "Pod", self.pod.metadata.display_name(), problems)
+            }
+            Refused::Unavailable(why) => Refusal::internal(&why),
+        }
+    }
+}
+
+/// The ConfigMap that a default profile refers to.
+fn config_map_in(change: &Change) -> Option<Source> {
+    match &change.to {
+        NewValue::Profile(field) => match field.reference()? {
+            ProfileRef::ConfigMap { name, key } => {
+                Some(Source { name: name.to_string(), key: key.to_string(), hash: None })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn apply(changes: &[Change], object: &mut Value) {
+    for change in changes {
+        change.apply(object);
+    }
+}
+
+/// Changes so far, and the object with them; most pods need neither.
+#[derive(Default)]
+struct Draft {
+    changes: Vec<Change>,
+    object: Option<Value>,
+}
+
+impl Draft {
+    fn extend(&mut self, changes: Vec<Change>) {
+        if let Some(object) = &mut self.object {
+            apply(&changes, object);
+        }
+        self.changes.extend(changes);
+    }
+
+    fn applied(&mut self, original: impl FnOnce() -> Value) -> &Value {
+        let changes = &self.changes;
+        self.object.get_or_insert_with(|| {
+            let mut object = original();
+            apply(changes, &mut object);
+            object
+        })
+    }
+
+    fn patch(mut self, original: impl Fn() -> Value) -> Vec<u8> {
+        if self.changes.is_empty() {
+            return Vec::new();
+        }
+        let after = self.applied(&original);
+        json_patch::to_bytes(&original(), after)
+    }
+}

@@ -1,0 +1,54 @@
+//! Who does what: the API server that asks, and the webhook that answers.
+//!
+//! An API server syncs annotations and fields, validates and warns by itself, each release in its own way. A webhook
+//! beside it does what that release no longer does. A webhook may also answer as a whole release would: that is how
+//! it is held against recordings of real servers, and how a cluster can be shown what another release would say.
+
+use palisade_model::compat::{ApiServer, Compat, NEWEST_MINOR, OLDEST_MINOR, SyncDirection};
+
+/// What is left to the webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// What the API server of this release does not do itself.
+    Beside(Compat),
+    /// Everything that this release does.
+    Instead(Compat),
+}
+
+impl Rules {
+    /// Beside an API server `v1.<minor>`.
+    #[must_use]
+    pub fn beside(minor: u16) -> Self {
+        Self::Beside(Compat::kubernetes(minor.max(OLDEST_MINOR)))
+    }
+
+    /// How objects are read. Beside an API server nothing of what it sent may be forgotten: its feature gates are its own.
+    #[must_use]
+    pub fn reading(&self) -> Compat {
+        match self {
+            Self::Beside(_) => Compat::kubernetes(NEWEST_MINOR),
+            Self::Instead(compat) => *compat,
+        }
+    }
+
+    /// Whether legacy seccomp annotations are to become fields here.
+    #[must_use]
+    pub fn fills_seccomp(&self) -> bool {
+        matches!(self, Self::Beside(compat) if compat.seccomp_sync() == SyncDirection::None)
+    }
+
+    /// Whether AppArmor annotations are to become fields here: every release that has the field does it itself so far.
+    #[must_use]
+    pub fn fills_app_armor(&self) -> bool {
+        matches!(self, Self::Beside(Compat { api: ApiServer::Kubernetes(minor), .. }) if *minor > NEWEST_MINOR)
+    }
+
+    /// Whether the API server's own part is answered as well.
+    #[must_use]
+    pub const fn instead(&self) -> Option<&Compat> {
+        match self {
+            Self::Beside(_) => None,
+            Self::Instead(compat) => Some(compat),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a validating webhook answers: yes or no, by Pod Security, ProfilePolicies and constraints.
+//!
+//! The order is the embedded API server's: what the API server itself would refuse (where it is answered for), then
+//! policies, Pod Security Admission, constraints. The first no is the answer; warnings and audit annotations of
+//! all that were asked go along.
+
+use palisade_model::{
+    change::Change,
+    metadata::ObjectMeta,
+    pod::Pod,
+    prepare::{Subject, prepare_for_create},
+};
+use palisade_policy::{
+    profiles::policy::ProfilePolicy, scc::choose::Authorizer, standards::namespace::Limit,
+};
+use serde_json::Value;
+
+use crate::{
+    admission_review::{Facts as PodSecurityFacts, Review},
+    config_map_profiles,
+    constraints::{Asked, Constraints, Judged, Pass},
+    pod_security::PodSecurity,
+    profile_policies,
+    response::{Refusal, Response},
+    review::{Reviewed, review_create, review_ephemeral_containers, review_update},
+    rules::Rules,
+};
+
+/// What was looked up for a validation.
+pub struct Facts<'f> {
+    /// What Pod Security Admission asked for.
+    pub pod_security: PodSecurityFacts<'f>,
+    /// The policies for the namespace.
+    pub policies: Vec<&'f ProfilePolicy>,
+    /// What is wrong with policies.
+    pub policy_warnings: Vec<String>,
+    /// The constraints, and grants besides those in them, where they are in force.
+    pub constraints: Option<(Constraints<'f>, &'f Authorizer<'f>)>,
+    /// The namespace; `None` if there is no such, or nothing needed it.
+    pub namespace: Option<&'f ObjectMeta<'static>>,
+}
+
+impl std::fmt::Debug for Facts<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Facts").field("pod_security", &self.pod_security).finish_non_exhaustive()
+    }
+}
+
+/// Whether policies and constraints have a say in a request: pods and what is debugged in them.
+#[must_use]
+pub fn concerns_policies(review: &Review<'_>) -> bool {
+    review.is_pod()
+        && match review.operation.as_ref() {
+            "CREATE" => review.request_sub_resource.is_empty(),
+            // Annotations of a running pod may change, and so may what counts on an older node.
+            "UPDATE" => matches!(review.request_sub_resource.as_ref(), "" | "ephemeralcontainers"),
+            _ => false,
+        }
+}
+
+/// Answers a review. `expired` says when looking at the pods of a namespace has to end.
+#[must_use]
+pub fn validate(
+    review: &Review<'_>,
+    security: &PodSecurity,
+    rules: &Rules,
+    facts: &Facts<'_>,
+    limit: Limit,
+    expired: impl FnMut() -> bool,
+) -> Response {
+    if review.is_mirror_pod() {
+        return Response::default();
+    }
+    let mut response = own_part(review, rules);
+    if response.refused.is_some() {
+        return response;
+    }
+    if concerns_policies(review) {
+        response.join(by_policies(review, rules, facts));
+    }
+    if response.refused.is_none() {
+        let reading = rules.reading();
+        response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
+    }
+    if response.refused.is_none() && concerns_policies(review) {
+        response.join(by_constraints(review, facts));
+    }
+    response
+}
+
+/// What the API server's own validation says, where it is answered for.
+fn own_part(review: &Review<'_>, rules: &Rules) -> Response {
+    let (Some(compat), Some(kind)) = (rules.instead(), review.workload()) else { return Response::default() };
+    let read = |raw: Option<&serde_json::value::RawValue>| -> Option<Value> {
+        raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+    };
+    let Some(object) = read(review.object) else { return Response::default() };
+    let old = read(review.old_object).filter(|_| review.operation == "UPDATE");
+    let is_pod = kind.path.is_empty();
+    let reviewed = match (&old, review.request_sub_resource.as_ref()) {
+        (Some(old), "ephemeralcontainers") if is_pod => review_ephemeral_containers(&object, old, compat),
+        (Some(old), "") if is_pod => review_update(&object, old, compat),
+        (None, "") => review_create(&object, kind, compat),
+        // Workloads are written as they are made; only a change of the specification is worth a word.
+        (Some(old), "") if old.get("spec") != object.get("spec") => review_create(&object, kind, compat),
+        _ => Ok(Reviewed::default()),
+    };
+    let Ok(Reviewed { problems, warnings, .. }) = reviewed else { return Response::default() };
+    let refused =
+        (!problems.is_empty()).then(|| Refusal::invalid(kind.group, kind.kind, &review.name, problems));
+    Response { refused, warnings, ..Response::default() }
+}
+
+fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Response {
+    let mut response = Response { warnings: facts.policy_warnings.clone(), ..Response::default() };
+    let beside = rules.instead().is_none();
+    if facts.policies.is_empty() && !(beside && mentions_sources(review)) {
+        return response;
+    }
+    let Some(mut pod) = review.object.and_then(|raw| serde_json::from_str::<Pod<'_>>(raw.get()).ok()) else {
+        // Pod Security Admission says so in upstream's words.
+        return response;
+    };
+    if beside && review.operation == "CREATE" {
+        let problems = config_map_profiles::contradictions(&pod);
+        if !problems.is_empty() {
+            response.refused = Some(Refusal::invalid("", "Pod", pod.metadata.display_name(), problems));
+            return response;
+        }
+    }
+    let reading = rules.reading();
+    prepare_for_create(&mut pod, Subject::Pod, &reading);
+    config_map_profiles::restore(&mut pod);
+    let refusal = profile_policies::refusal(&facts.policies, &pod, &reading);
+    response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
+    response
+}
+
+/// Whether the text of an object mentions profiles from ConfigMaps at all: most do not, and need not be read for it.
+fn mentions_sources(review: &Review<'_>) -> bool {
+    const NEEDLE: &str = "seccomp.palisade.dev/";
+    review.object.is_some_and(|raw| raw.get().contains(NEEDLE))
+}
+
+fn by_constraints(review: &Review<'_>, facts: &Facts<'_>) -> Response {
+    let Some((constraints, authorizer)) = &facts.constraints else { return Response::default() };
+    let read = |raw: &serde_json::value::RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    let Some(object) = review.object.and_then(read) else { return Response::default() };
+    let old = review.old_object.filter(|_| review.operation == "UPDATE").and_then(read);
+    let judged = constraints.judge(&Asked {
+        pass: Pass::Validate,
+        object: &object,
+        old: old.as_ref(),
+        subresource: &review.request_sub_resource,
+        namespace: &review.namespace,
+        metadata: facts.namespace,
+        user: &review.user_info.username,
+        groups: &review.user_info.groups,
+        authorizer: *authorizer,
+    });
+    constraint_response(judged).1
+}
+
+/// What constraints said, as a response. An API server puts the webhook's name before the key of an annotation and a
+/// slash between, so the key's own prefix goes.
+pub(crate) fn constraint_response(judged: Judged) -> (Vec<Change>, Response) {
+    let refused = judged.refused.map(|(name, why)| Refusal::forbidden_pod(&name, &why));
+    let audit = judged.audit.into_iter().map(|(key, value)| {
+        let short = key.rsplit('/').next().unwrap_or(&key).to_owned();
+        (short.into(), value)
+    });
+    let audit = audit.collect();
+    (judged.changes, Response { refused, warnings: judged.warnings, audit, ..Response::default() })
+}

@@ -1,0 +1,378 @@
+//! `palisade webhook`: answers the admission reviews of a real cluster, until it is told to stop.
+//!
+//! The webhook itself is `palisade-webhook`; here its options are read.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{ArgGroup, Args};
+use palisade_policy::enforcement::instances;
+use palisade_webhook::{
+    Options, StartError, Webhook,
+    options::{
+        CertificateSource, ConfigurationSource, Endpoint, FailurePolicy, Limits, Managed, Registration,
+    },
+};
+
+use crate::{
+    Exit,
+    args::Emulated,
+    cluster::ClusterArgs,
+    commands::up::pod_security_configuration,
+    service::{self, fail, stopped, with_causes},
+    terminal::Terminal,
+};
+
+/// `palisade webhook`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("reached").args(["url", "service"]))]
+pub struct WebhookArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Address for reviews, over TLS; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8443")]
+    pub listen: SocketAddr,
+    /// Address for /metrics, /healthz and /readyz in plain HTTP as well
+    #[arg(long, value_name = "ADDR")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Namespace that the webhook itself runs in; it is never judged
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = instances::NAMESPACE)]
+    pub namespace: String,
+    /// What tells this replica from others [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub identity: Option<String>,
+    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; applied again when it changes
+    #[arg(long, alias = "config", value_name = "FILE", conflicts_with = "admission_config_map")]
+    pub admission_config: Option<PathBuf>,
+    /// The same in a ConfigMap, watched [default: palisade-system/pod-security-configuration]
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
+    pub admission_config_map: Option<(String, String)>,
+    /// Judge by security context constraints as well; not for OpenShift, whose API server does
+    #[arg(long)]
+    pub security_context_constraints: bool,
+    /// Answer everything that this release would, instead of what the API server that asks leaves out: v1.19 to v1.37
+    #[arg(long, value_name = "VERSION")]
+    pub emulate_kubernetes: Option<Emulated>,
+    /// Make and keep the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration
+    #[arg(long, requires = "reached")]
+    pub register: bool,
+    /// Where the API server reaches this webhook from outside the cluster, such as https://10.0.0.5:8443
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// The Service through which the API server reaches this webhook
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", value_parser = service_name)]
+    pub service: Option<Endpoint>,
+    /// Name of both webhook configurations
+    #[arg(long, value_name = "NAME", default_value = "palisade")]
+    pub name: String,
+    /// What happens while nobody answers: Fail or Ignore for all, or mutate=Ignore,validate=Fail
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = failure_policy, default_value = "Fail")]
+    pub failure_policy: Vec<(Part, FailurePolicy)>,
+    /// Namespaces that are never sent here, besides the webhook's own; may be repeated
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_value = "kube-system")]
+    pub exclude_namespace: Vec<String>,
+    /// Service account this webhook runs as; its own requests are not sent here
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
+    pub service_account: Option<(String, String)>,
+    /// How long the API server waits for an answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=30))]
+    pub timeout_seconds: u8,
+    /// Certificate to serve, PEM; read again when it changes [default: an authority of our own]
+    #[arg(long, alias = "tls-cert-file", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, alias = "tls-private-key-file", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Authority that the API server shall trust for it, PEM [default: what it trusts anyway]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub ca: Option<PathBuf>,
+    /// Further names for the certificate of our own; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "tls_cert")]
+    pub tls_name: Vec<String>,
+    /// Secret in which replicas share authority and certificate
+    #[arg(long, value_name = "NAME", default_value = "palisade-webhook-certificates")]
+    pub certificate_secret: String,
+    /// How long an authority of our own is valid
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "3650d")]
+    pub ca_validity: Duration,
+    /// How long a certificate of our own is valid
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "90d")]
+    pub certificate_validity: Duration,
+    /// How long a new authority is announced before it signs, and an old one after it has signed
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub rotation_overlap: Duration,
+    /// A body of this many bytes or more is refused
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body)]
+    pub max_request_bytes: usize,
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    pub max_connections: usize,
+    /// How long reviews are still taken after the wish to stop
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub shutdown_delay: Duration,
+}
+
+/// What a failure policy is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Both.
+    All,
+    /// `/mutate`.
+    Mutate,
+    /// `/validate`.
+    Validate,
+}
+
+/// Serves until told to stop.
+#[must_use]
+pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Exit {
+    service::run(terminal, serve(args, terminal))
+}
+
+async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Exit {
+    let options = match args.options() {
+        Ok(options) => options,
+        Err(why) => return fail(terminal, &why, Exit::Input),
+    };
+    let client = match args.cluster.connect().await {
+        Ok(client) => client,
+        Err(why) => return fail(terminal, &why, Exit::Input),
+    };
+    let webhook = match Webhook::start(options, client).await {
+        Ok(webhook) => webhook,
+        Err(error) => {
+            let exit = match error {
+                StartError::Configuration { .. } | StartError::Certificate(_) => Exit::Input,
+                StartError::Listen { .. } | StartError::Tls(_) => Exit::Incomplete,
+            };
+            return fail(terminal, &with_causes(&error), exit);
+        }
+    };
+    let mut announced = format!("palisade answers admission reviews on https://{}\n", webhook.address);
+    if let Some(address) = webhook.metrics_address {
+        announced.push_str(&format!("metrics on http://{address}/metrics\n"));
+    }
+    terminal.say_text(&announced);
+    stopped().await;
+    webhook.shutdown().await;
+    Exit::Clean
+}
+
+impl WebhookArgs {
+    /// The options of the webhook, or what makes no sense in them.
+    pub fn options(&self) -> Result<Options, String> {
+        let endpoint = match (&self.url, &self.service) {
+            (Some(url), _) => Some(Endpoint::Url(url.clone())),
+            (None, service) => service.clone(),
+        };
+        let host = match &endpoint {
+            Some(Endpoint::Url(url)) => Some(host_of(url)?),
+            _ => None,
+        };
+        let policy = |part: Part| {
+            let named = self.failure_policy.iter().rev().find(|(of, _)| *of == part || *of == Part::All);
+            named.map_or(FailurePolicy::Fail, |(_, policy)| *policy)
+        };
+        let registration = match &endpoint {
+            Some(endpoint) if self.register => Some(Registration {
+                name: self.name.clone(),
+                endpoint: endpoint.clone(),
+                excluded_namespaces: self
+                    .exclude_namespace
+                    .iter()
+                    .filter(|name| !name.is_empty())
+                    .cloned()
+                    .collect(),
+                service_account: self
+                    .service_account
+                    .as_ref()
+                    .map(|(namespace, name)| format!("system:serviceaccount:{namespace}:{name}")),
+                mutate: policy(Part::Mutate),
+                validate: policy(Part::Validate),
+                timeout_seconds: self.timeout_seconds,
+            }),
+            _ => None,
+        };
+        let configuration = match (&self.admission_config, &self.admission_config_map) {
+            (Some(file), _) => ConfigurationSource::File(file.clone()),
+            (None, Some((namespace, name))) => {
+                ConfigurationSource::ConfigMap { namespace: namespace.clone(), name: name.clone() }
+            }
+            (None, None) => ConfigurationSource::default(),
+        };
+        Ok(Options {
+            listen: self.listen,
+            metrics_listen: self.metrics_listen,
+            namespace: self.namespace.clone(),
+            identity: self.identity(),
+            emulate: self.emulate_kubernetes.map(|Emulated(compat)| compat),
+            constraints: self.security_context_constraints,
+            configuration,
+            read_configuration: pod_security_configuration,
+            certificate: self.certificate(endpoint.as_ref(), host),
+            registration,
+            limits: Limits {
+                body: self.max_request_bytes,
+                connections: self.max_connections.max(1),
+                ..Limits::default()
+            },
+            shutdown_delay: self.shutdown_delay,
+        })
+    }
+
+    fn certificate(&self, endpoint: Option<&Endpoint>, host: Option<String>) -> CertificateSource {
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let (certificate, key, authority) = (certificate.clone(), key.clone(), self.ca.clone());
+            return CertificateSource::Files { certificate, key, authority };
+        }
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        if let Some(Endpoint::Service { namespace, name, .. }) = endpoint {
+            for suffix in ["", ".svc", ".svc.cluster.local"] {
+                names.push(format!("{name}.{namespace}{suffix}"));
+            }
+        }
+        names.extend(host);
+        if !self.listen.ip().is_unspecified() {
+            names.push(self.listen.ip().to_string());
+        }
+        names.extend(self.tls_name.iter().cloned());
+        names.sort_unstable();
+        names.dedup();
+        CertificateSource::Managed(Managed {
+            secret: self.certificate_secret.clone(),
+            authority_validity: self.ca_validity,
+            certificate_validity: self.certificate_validity,
+            overlap: self.rotation_overlap,
+            ..Managed::new(names)
+        })
+    }
+
+    /// A name that can be part of a Lease's name.
+    fn identity(&self) -> String {
+        let system = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let raw = self.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(system);
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let name: String = raw.chars().map(plain).take(63).collect();
+        match name.trim_matches('-') {
+            "" => "webhook".to_owned(),
+            name => name.to_owned(),
+        }
+    }
+}
+
+/// The host in a URL that an API server may call: https, and nothing after the path.
+fn host_of(url: &str) -> Result<String, String> {
+    let wrong = || format!("--url {url:?}: write it as https://HOST[:PORT][/PATH]");
+    let rest = url.strip_prefix("https://").ok_or_else(wrong)?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    if rest.contains(['?', '#', '@']) || authority.is_empty() {
+        return Err(wrong());
+    }
+    if let Some(address) = authority.strip_prefix('[') {
+        return address.split_once(']').map(|(address, _)| address.to_owned()).ok_or_else(wrong);
+    }
+    Ok(authority.split(':').next().unwrap_or_default().to_owned())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("write it as NAMESPACE/NAME".to_owned()),
+    }
+}
+
+fn service_name(text: &str) -> Result<Endpoint, String> {
+    let (rest, port) = match text.rsplit_once(':') {
+        Some((rest, port)) => {
+            (rest, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or("the port is a number")?)
+        }
+        None => (text, 443),
+    };
+    let (namespace, name) = pair(rest)?;
+    Ok(Endpoint::Service { namespace, name, port })
+}
+
+fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), String> {
+    let (part, policy) = match text.split_once('=') {
+        Some(("mutate", policy)) => (Part::Mutate, policy),
+        Some(("validate", policy)) => (Part::Validate, policy),
+        Some((part, _)) => return Err(format!("{part:?} is neither mutate nor validate")),
+        None => (Part::All, text),
+    };
+    match policy {
+        "Fail" => Ok((part, FailurePolicy::Fail)),
+        "Ignore" => Ok((part, FailurePolicy::Ignore)),
+        _ => Err("the policy is Fail or Ignore".to_owned()),
+    }
+}
+
+/// `90d`, `24h`, `10m`, `5s`, `250ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write it as 250ms, 5s, 10m, 24h or 90d".to_owned();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let millis = match unit {
+        "ms" => Some(number),
+        "s" => number.checked_mul(1_000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        "d" => number.checked_mul(86_400_000),
+        _ => None,
+    };
+    millis.map(Duration::from_millis).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+    use palisade_webhook::options::{Endpoint, FailurePolicy};
+
+    use super::{WebhookArgs, duration, host_of, service_name};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: WebhookArgs,
+    }
+
+    fn options(line: &str) -> Result<palisade_webhook::Options, String> {
+        let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()));
+        parsed.map_err(|error| error.to_string())?.args.options()
+    }
+
+    #[test]
+    fn a_service_a_url_or_nobody() {
+        let registered = options("--register --service a/b:8443 --failure-policy mutate=Ignore").unwrap();
+        let registration = registered.registration.unwrap();
+        assert_eq!(
+            (registration.mutate, registration.validate),
+            (FailurePolicy::Ignore, FailurePolicy::Fail)
+        );
+        assert_eq!(registration.excluded_namespaces, ["kube-system"]);
+        assert!(options("--url https://h:1").unwrap().registration.is_none());
+        for wrong in
+            ["--register", "--register --url http://x", "--url https://x --service a/b", "--tls-cert x"]
+        {
+            assert!(options(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(host_of("https://[::1]:8443/x").as_deref(), Ok("::1"));
+        assert_eq!(host_of("https://web.example:8443").as_deref(), Ok("web.example"));
+        assert!(host_of("https://user@x").is_err() && host_of("http://x").is_err());
+        let service = Endpoint::Service { namespace: "a".into(), name: "b".into(), port: 443 };
+        assert_eq!(service_name("a/b"), Ok(service));
+        assert!(service_name("a/b:x").is_err() && service_name("b").is_err());
+        assert_eq!(duration("90d"), Ok(Duration::from_secs(7_776_000)));
+        assert!(
+            duration("90").is_err() && duration("d").is_err() && duration("99999999999999999999d").is_err()
+        );
+    }
+}

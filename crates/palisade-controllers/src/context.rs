@@ -1,0 +1,159 @@
+//! What every controller of the rollout has: a client, what was observed, and the release it is to be.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use palisade_policy::enforcement::{
+    conditions::Troubles, instances::Report, mode::Release, state::Outputs, violations::Entry,
+};
+use tokio::{sync::watch as channel, time::sleep};
+
+use crate::{
+    api::Api,
+    config_observer::plan::{instances, requested},
+    metrics::Metrics,
+    observe::{Observed, State},
+    readiness::plan::{self, Plan},
+    time,
+};
+
+/// Many changes together are looked at once.
+const SETTLE: Duration = Duration::from_millis(20);
+/// How often controllers look even if nothing seems to happen: Leases run out without a change.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What the controllers of a rollout share.
+#[derive(Debug)]
+pub struct Context {
+    /// The API server.
+    pub api: Api,
+    /// What is known.
+    pub observed: Arc<Observed>,
+    /// The release.
+    pub release: Release,
+    /// The feature gate `OpenShiftPodSecurityAdmission`.
+    pub gate: bool,
+    /// How often everything is evaluated anew.
+    pub evaluation_interval: Duration,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    troubles: Mutex<BTreeMap<&'static str, String>>,
+}
+
+impl Context {
+    /// A rollout.
+    #[must_use]
+    pub fn new(
+        api: Api,
+        observed: Arc<Observed>,
+        release: Release,
+        gate: bool,
+        evaluation_interval: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { api, observed, release, gate, evaluation_interval, metrics, troubles: Mutex::default() }
+    }
+
+    /// What the controllers are to do.
+    pub(crate) fn outputs(&self, state: &State) -> Outputs {
+        self.with_observation(state, &[], |observation| plan::outputs(observation, &state.cluster))
+    }
+
+    /// What the readiness controller is to write.
+    pub(crate) fn plan(&self, state: &State, remembered: &[Entry]) -> Plan {
+        self.with_observation(state, remembered, |observation| plan::plan(observation, &state.cluster))
+    }
+
+    fn with_observation<T>(
+        &self,
+        state: &State,
+        remembered: &[Entry],
+        then: impl FnOnce(&plan::Observed<'_>) -> T,
+    ) -> T {
+        let configuration = state.configuration.as_ref();
+        let alive = state.reports.values().filter(|report| is_alive(report));
+        let (failing, skipped) = (self.failing(state), skipped(state));
+        then(&plan::Observed {
+            release: self.release,
+            gate: self.gate,
+            config: &state.config,
+            is_config_served: state.is_config_served,
+            remembered,
+            instances: instances(alive, configuration),
+            requested: requested(configuration),
+            has_synced: state.has_synced(),
+            troubles: Troubles { failing: failing.as_deref(), skipped: skipped.as_deref() },
+            now: &time::seconds(),
+        })
+    }
+
+    /// What keeps a controller from working; `None` if nothing does any more.
+    pub(crate) fn report(&self, controller: &'static str, trouble: Option<String>) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let changed = match trouble {
+            Some(trouble) => troubles.insert(controller, trouble.clone()) != Some(trouble),
+            None => troubles.remove(controller).is_some(),
+        };
+        drop(troubles);
+        if changed {
+            self.observed.notify();
+        }
+    }
+
+    fn failing(&self, state: &State) -> Option<String> {
+        let troubles = self.troubles.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let own = troubles.first_key_value().map(|(controller, why)| format!("{controller}: {why}"));
+        own.or_else(|| state.failing())
+    }
+}
+
+/// When a controller looks: whenever something changed, and now and then.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    context: Arc<Context>,
+    controller: &'static str,
+    changes: channel::Receiver<u64>,
+    began: Instant,
+}
+
+impl Turns {
+    /// The first turn, once everything has been seen.
+    pub(crate) async fn begin(context: &Arc<Context>, controller: &'static str) -> Self {
+        context.observed.synced().await;
+        let changes = context.observed.subscribe();
+        Self { context: Arc::clone(context), controller, changes, began: Instant::now() }
+    }
+
+    /// The next turn, after `again` at the latest.
+    pub(crate) async fn next(&mut self, again: Option<Duration>) {
+        self.context.metrics.turn(self.controller, self.began.elapsed());
+        tokio::select! {
+            more = self.changes.changed() => if more.is_err() { std::future::pending::<()>().await },
+            () = sleep(again.unwrap_or(TICK).min(TICK)) => {}
+        }
+        sleep(SETTLE).await;
+        self.changes.mark_unchanged();
+        self.began = Instant::now();
+    }
+}
+
+/// Whether what an instance reports still counts.
+pub(crate) fn is_alive(report: &Report) -> bool {
+    time::seconds_since(&report.renewed).is_some_and(|ago| ago <= i64::from(report.lasts))
+}
+
+/// Constraints that are left out, in a sentence of bounded length.
+fn skipped(state: &State) -> Option<String> {
+    const MOST: usize = 5;
+    let skipped = state.cluster.skipped_constraints();
+    let mut named: Vec<String> =
+        skipped.iter().take(MOST).map(|(name, why)| format!("{name} ({why})")).collect();
+    if skipped.len() > MOST {
+        named.push(format!("and {} more", skipped.len() - MOST));
+    }
+    (!named.is_empty())
+        .then(|| format!("SecurityContextConstraints that make no sense are skipped: {}", named.join(", ")))
+}

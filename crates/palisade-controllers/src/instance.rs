@@ -1,0 +1,138 @@
+//! One that enforces: applies the global configuration, and reports what it runs.
+//!
+//! Implements: the other half of the config observer, see `palisade_policy::enforcement::instances`. A configuration that
+//! cannot be applied changes nothing, and the report goes on saying what runs, so that the rollout waits.
+
+use std::time::Duration;
+
+use palisade_policy::enforcement::instances::{
+    CONFIG_MAP, Configuration, NAMESPACE, RENEW_SECONDS, instance_lease, lease_name, read_config_map,
+};
+use serde_json::Value;
+use tokio::{sync::watch as channel, time::sleep};
+
+use crate::{
+    api::{Api, ApiError, CONFIG_MAPS, LEASES, Patch},
+    leader::ensure_namespace,
+    observe::watch::{Target, Told, follow},
+    runner::{Shutdown, stopped},
+    time,
+};
+
+/// How soon a report that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// An instance.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// What it is, such as `apiserver`.
+    pub component: &'static str,
+    /// What tells it from others of its kind; part of the name of a Lease.
+    pub identity: String,
+    /// What it runs before it has been told anything.
+    pub running: Configuration,
+}
+
+impl Instance {
+    /// Reads the configuration once, applies and reports it: what an instance does before it serves anyone.
+    pub async fn catch_up(&mut self, api: &Api, apply: &impl Fn(&Value) -> Result<(), String>) {
+        let path = CONFIG_MAPS.object(Some(NAMESPACE), CONFIG_MAP);
+        match api.get(&path).await {
+            Ok(Some(object)) => self.apply(&object, apply),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the global configuration cannot be read"),
+        }
+        if let Err(error) = self.report(api).await {
+            tracing::warn!(%error, "cannot report which configuration runs");
+        }
+    }
+
+    /// Applies and reports until `shutdown` turns true, then takes its report back.
+    pub async fn run(
+        mut self,
+        api: Api,
+        apply: impl Fn(&Value) -> Result<(), String> + Send + Sync,
+        shutdown: Shutdown,
+    ) {
+        tokio::select! {
+            () = self.serve(&api, &apply) => {}
+            () = stopped(shutdown) => {}
+        }
+        let path = LEASES.object(Some(NAMESPACE), &lease_name(self.component, &self.identity));
+        if let Err(error) = api.delete(&path).await {
+            tracing::warn!(%error, "the report cannot be taken back");
+        }
+    }
+
+    async fn serve(&mut self, api: &Api, apply: &(impl Fn(&Value) -> Result<(), String> + Sync)) {
+        let (sender, mut news) = channel::channel(Value::Null);
+        let target = Target {
+            path: CONFIG_MAPS.collection(Some(NAMESPACE)),
+            field_selector: Some(format!("metadata.name={CONFIG_MAP}")),
+            label_selector: None,
+        };
+        let watching = follow(api, &target, |told| {
+            if let Told::Present(text) = told
+                && let Ok(object) = serde_json::from_str(text)
+            {
+                sender.send_replace(object);
+            }
+        });
+        let reporting = async {
+            let mut wait = Duration::ZERO;
+            loop {
+                tokio::select! {
+                    more = news.changed() => if more.is_err() { return },
+                    () = sleep(wait) => {}
+                }
+                let object = news.borrow_and_update().clone();
+                if !object.is_null() {
+                    self.apply(&object, apply);
+                }
+                wait = match self.report(api).await {
+                    Ok(()) => Duration::from_secs(RENEW_SECONDS.into()),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot report which configuration runs");
+                        RETRY
+                    }
+                };
+            }
+        };
+        tokio::select! {
+            () = watching => {}
+            () = reporting => {}
+        }
+    }
+
+    fn apply(&mut self, object: &Value, apply: &impl Fn(&Value) -> Result<(), String>) {
+        let configuration = match read_config_map(object) {
+            Ok(configuration) => configuration,
+            Err(error) => return tracing::error!(%error, "the last configuration stays in force"),
+        };
+        if configuration.revision != self.running.revision {
+            if let Err(why) = apply(&configuration.value) {
+                return tracing::error!(
+                    why,
+                    "the configuration cannot be applied; the last one stays in force"
+                );
+            }
+            tracing::info!(revision = configuration.revision, "Pod Security configuration applied");
+        }
+        self.running = configuration;
+    }
+
+    async fn report(&self, api: &Api) -> Result<(), ApiError> {
+        let name = lease_name(self.component, &self.identity);
+        let lease = instance_lease(self.component, &self.identity, &self.running, &time::micros());
+        let path = LEASES.object(Some(NAMESPACE), &name);
+        let manager = format!("palisade-{}", self.component);
+        let how = Patch::Apply { force: true };
+        match api.patch(&path, &manager, how, &lease).await {
+            Err(error) if error.is_not_found() => {
+                ensure_namespace(api).await?;
+                api.patch(&path, &manager, how, &lease).await.map(|_| ())
+            }
+            answer => answer.map(|_| ()),
+        }
+    }
+}

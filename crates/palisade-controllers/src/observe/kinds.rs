@@ -1,0 +1,138 @@
+//! What is watched, and what a message about it changes.
+
+use palisade_model::workload::{WORKLOADS, WorkloadKind};
+use palisade_policy::enforcement::{instances, resource};
+
+use super::watch::Target;
+use crate::api::{CONFIG_MAPS, LEASES, NAMESPACES, Resource};
+
+/// A kind that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    Namespaces,
+    Pods,
+    ServiceAccounts,
+    Workloads(&'static WorkloadKind),
+    Roles,
+    ClusterRoles,
+    RoleBindings,
+    ClusterRoleBindings,
+    Constraints,
+    Config,
+    ConfigMap,
+    Instances,
+}
+
+impl Watched {
+    /// Everything the rollout depends on.
+    pub(super) fn all() -> Vec<Self> {
+        let mut all = vec![
+            Self::Namespaces,
+            Self::ServiceAccounts,
+            Self::Roles,
+            Self::ClusterRoles,
+            Self::RoleBindings,
+            Self::ClusterRoleBindings,
+            Self::Constraints,
+            Self::Config,
+            Self::ConfigMap,
+            Self::Instances,
+        ];
+        all.extend(WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads));
+        all.push(Self::Pods);
+        all
+    }
+
+    fn resource(self) -> Resource {
+        let rbac = |plural| Resource::new("rbac.authorization.k8s.io", "v1", plural);
+        match self {
+            Self::Namespaces => NAMESPACES,
+            Self::Pods => Resource::new("", "v1", "pods"),
+            Self::ServiceAccounts => Resource::new("", "v1", "serviceaccounts"),
+            Self::Workloads(kind) => {
+                Resource::new(kind.group, version_of(kind).unwrap_or("v1"), kind.resource)
+            }
+            Self::Roles => rbac("roles"),
+            Self::ClusterRoles => rbac("clusterroles"),
+            Self::RoleBindings => rbac("rolebindings"),
+            Self::ClusterRoleBindings => rbac("clusterrolebindings"),
+            Self::Constraints => CONSTRAINTS,
+            Self::Config => CONFIG,
+            Self::ConfigMap => CONFIG_MAPS,
+            Self::Instances => LEASES,
+        }
+    }
+
+    /// Where to look for it.
+    pub(super) fn target(self) -> Target {
+        let resource = self.resource();
+        match self {
+            Self::ConfigMap => Target {
+                path: resource.collection(Some(instances::NAMESPACE)),
+                field_selector: Some(format!("metadata.name={}", instances::CONFIG_MAP)),
+                label_selector: None,
+            },
+            Self::Instances => Target {
+                path: resource.collection(Some(instances::NAMESPACE)),
+                label_selector: Some(instances::INSTANCE_SELECTOR.to_owned()),
+                field_selector: None,
+            },
+            _ => Target { path: resource.collection(None), ..Target::default() },
+        }
+    }
+
+    /// The name people know it by.
+    pub(super) fn name(self) -> &'static str {
+        self.resource().plural
+    }
+}
+
+/// `PSAEnforcementConfig`.
+pub(crate) const CONFIG: Resource = Resource::new(resource::GROUP, resource::VERSION, resource::PLURAL);
+/// `SecurityContextConstraints`.
+pub(crate) const CONSTRAINTS: Resource =
+    Resource::new("security.openshift.io", "v1", "securitycontextconstraints");
+
+/// The version in which a kind of workload is watched; `None` for those that are not. What has no pods of its own kind
+/// (pods) or makes none (pod templates) is not a workload here, and of the custom ones only OpenShift's own is.
+fn version_of(kind: &WorkloadKind) -> Option<&'static str> {
+    match (kind.group, kind.kind) {
+        (_, "Pod" | "PodTemplate") => None,
+        ("" | "apps" | "batch" | "apps.openshift.io", _) => Some("v1"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watched;
+
+    #[test]
+    fn everything_that_decides_is_watched() {
+        let paths: Vec<String> = Watched::all().iter().map(|watched| watched.target().path).collect();
+        for expected in [
+            "/api/v1/namespaces",
+            "/api/v1/pods",
+            "/api/v1/serviceaccounts",
+            "/api/v1/replicationcontrollers",
+            "/apis/apps/v1/deployments",
+            "/apis/apps/v1/daemonsets",
+            "/apis/apps/v1/statefulsets",
+            "/apis/apps/v1/replicasets",
+            "/apis/batch/v1/jobs",
+            "/apis/batch/v1/cronjobs",
+            "/apis/apps.openshift.io/v1/deploymentconfigs",
+            "/apis/rbac.authorization.k8s.io/v1/roles",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            "/apis/security.openshift.io/v1/securitycontextconstraints",
+            "/apis/config.openshift.io/v1alpha1/psaenforcementconfigs",
+            "/api/v1/namespaces/palisade-system/configmaps",
+            "/apis/coordination.k8s.io/v1/namespaces/palisade-system/leases",
+        ] {
+            assert!(paths.iter().any(|path| path == expected), "{expected} in {paths:?}");
+        }
+        assert_eq!(paths.len(), 19);
+    }
+}

@@ -1,0 +1,292 @@
+//! What is known of a running cluster: kept by watches, asked by every controller.
+//!
+//! One state behind one lock, which nobody holds while waiting for anything. Controllers hear that something changed and
+//! ask then; until everything has been seen once nobody decides anything.
+
+mod kinds;
+pub(crate) mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use palisade_policy::{
+    enforcement::{
+        instances::{Configuration, Report, read_config_map, read_report},
+        resource,
+    },
+    standards::evaluator::Evaluator,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::{sync::watch as channel, task::JoinSet};
+
+use self::{kinds::Watched, watch::Told};
+use crate::{
+    api::Api,
+    cluster::{Cluster, WatchedPod},
+};
+
+pub(crate) use self::kinds::{CONFIG, CONSTRAINTS};
+
+/// Everything that was observed.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Namespaces, workloads, grants, constraints.
+    pub cluster: Cluster,
+    /// The `PSAEnforcementConfig`; null if there is none.
+    pub config: Value,
+    /// Whether that kind exists.
+    pub is_config_served: bool,
+    /// The global configuration, if there is one that can be read.
+    pub configuration: Option<Configuration>,
+    /// What instances report, by the name of their Lease.
+    pub reports: BTreeMap<String, Report>,
+    /// Kinds that have not been seen in full yet.
+    waiting: BTreeSet<&'static str>,
+    /// What cannot be watched at the moment, and why.
+    failing: BTreeMap<&'static str, String>,
+    /// Names of objects other than pods and workloads, to know after a list which of them are gone.
+    names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
+    listing: BTreeMap<&'static str, BTreeSet<(String, String)>>,
+}
+
+/// The name of an object, read without the rest of it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Name {
+    name: String,
+    namespace: String,
+}
+
+impl State {
+    /// Whether everything has been seen once.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// What cannot be watched at the moment.
+    #[must_use]
+    pub fn failing(&self) -> Option<String> {
+        let (kind, why) = self.failing.first_key_value()?;
+        Some(format!("cannot watch {kind}: {why}"))
+    }
+
+    /// The `PSAEnforcementConfig` was seen. Answers to writes overtake watches, so an older one changes nothing.
+    pub fn set_config(&mut self, object: Value) {
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
+        if object["metadata"]["name"] != resource::NAME {
+            return;
+        }
+        let is_same = self.config["metadata"]["uid"] == object["metadata"]["uid"];
+        if is_same && version(&object).zip(version(&self.config)).is_some_and(|(new, old)| new < old) {
+            return;
+        }
+        self.config = object;
+    }
+
+    fn tell(&mut self, watched: Watched, told: Told<'_>) {
+        match told {
+            Told::Begin => self.begin(watched),
+            Told::Present(object) => self.present(watched, object),
+            Told::Gone(object) => {
+                let Named { metadata } = serde_json::from_str(object).unwrap_or_default();
+                self.gone(watched, &metadata.namespace, &metadata.name);
+            }
+            Told::End => {
+                if watched == Watched::Config {
+                    self.is_config_served = true;
+                }
+                self.end(watched);
+            }
+            Told::Missing => {
+                if watched == Watched::Config {
+                    self.is_config_served = false;
+                }
+                self.failing.remove(watched.name());
+                self.begin(watched);
+                self.end(watched);
+            }
+            Told::Failing(error) => {
+                self.failing.insert(watched.name(), error.to_string());
+            }
+            Told::Working => {
+                self.failing.remove(watched.name());
+            }
+        }
+    }
+
+    fn begin(&mut self, watched: Watched) {
+        match watched {
+            Watched::Pods => self.cluster.begin_list("Pod"),
+            Watched::Workloads(kind) => self.cluster.begin_list(kind.kind),
+            _ => {
+                self.listing.insert(watched.name(), BTreeSet::new());
+            }
+        }
+    }
+
+    fn end(&mut self, watched: Watched) {
+        match watched {
+            Watched::Pods => self.cluster.end_list("Pod"),
+            Watched::Workloads(kind) => self.cluster.end_list(kind.kind),
+            _ => {
+                let seen = self.listing.remove(watched.name()).unwrap_or_default();
+                let known = self.names.get(watched.name()).cloned().unwrap_or_default();
+                for (namespace, name) in known.difference(&seen) {
+                    self.gone(watched, namespace, name);
+                }
+            }
+        }
+        self.waiting.remove(watched.name());
+    }
+
+    fn present(&mut self, watched: Watched, text: &str) {
+        if watched == Watched::Pods {
+            match serde_json::from_str::<WatchedPod<'_>>(text) {
+                Ok(pod) => self.cluster.set_pod(pod),
+                Err(error) => {
+                    let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
+                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "a pod cannot be read");
+                    self.cluster.set_unreadable("Pod", &metadata.namespace, &metadata.name);
+                }
+            }
+            return;
+        }
+        let Ok(object) = serde_json::from_str::<Value>(text) else { return };
+        if let Watched::Workloads(kind) = watched {
+            self.cluster.set_workload(kind, &object);
+            return;
+        }
+        let part = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (part("namespace"), part("name"));
+        let scope = (!namespace.is_empty()).then_some(namespace.as_str());
+        match watched {
+            Watched::Namespaces => self.cluster.set_namespace(&object),
+            Watched::ServiceAccounts => self.cluster.set_service_account(&namespace, &name),
+            Watched::Roles | Watched::ClusterRoles => self.cluster.set_role(scope, &name, Some(&object)),
+            Watched::RoleBindings | Watched::ClusterRoleBindings => {
+                self.cluster.set_binding(scope, &name, Some(&object));
+            }
+            Watched::Constraints => self.cluster.set_constraint(&object),
+            Watched::Config => self.set_config(object),
+            Watched::ConfigMap => {
+                self.configuration = read_config_map(&object)
+                    .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
+                    .ok();
+            }
+            Watched::Instances => {
+                if let Some(report) = read_report(&object) {
+                    self.reports.insert(name.clone(), report);
+                }
+            }
+            Watched::Pods | Watched::Workloads(_) => {}
+        }
+        let key = (namespace, name);
+        if let Some(seen) = self.listing.get_mut(watched.name()) {
+            seen.insert(key.clone());
+        }
+        self.names.entry(watched.name()).or_default().insert(key);
+    }
+
+    fn gone(&mut self, watched: Watched, namespace: &str, name: &str) {
+        let scope = (!namespace.is_empty()).then_some(namespace);
+        match watched {
+            Watched::Namespaces => self.cluster.remove_namespace(name),
+            Watched::Pods => self.cluster.remove_pod(namespace, name),
+            Watched::ServiceAccounts => self.cluster.remove_service_account(namespace, name),
+            Watched::Workloads(kind) => self.cluster.remove_workload(kind, namespace, name),
+            Watched::Roles | Watched::ClusterRoles => self.cluster.set_role(scope, name, None),
+            Watched::RoleBindings | Watched::ClusterRoleBindings => {
+                self.cluster.set_binding(scope, name, None);
+            }
+            Watched::Constraints => self.cluster.remove_constraint(name),
+            Watched::Config => {
+                if name == resource::NAME {
+                    self.config = Value::Null;
+                }
+            }
+            Watched::ConfigMap => self.configuration = None,
+            Watched::Instances => {
+                self.reports.remove(name);
+            }
+        }
+        if let Some(names) = self.names.get_mut(watched.name()) {
+            names.remove(&(namespace.to_owned(), name.to_owned()));
+        }
+    }
+}
+
+/// The state, shared, and the news that it changed.
+#[derive(Debug)]
+pub struct Observed {
+    state: Mutex<State>,
+    changes: channel::Sender<u64>,
+}
+
+impl Observed {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(evaluator: Evaluator) -> Arc<Self> {
+        let state = State {
+            cluster: Cluster::new(evaluator),
+            waiting: Watched::all().into_iter().map(Watched::name).collect(),
+            ..State::default()
+        };
+        Arc::new(Self { state: Mutex::new(state), changes: channel::Sender::new(0) })
+    }
+
+    /// The state. Not to be held while waiting.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked did so between two changes of a map; what it left is as good as what a watch left out.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Hears of changes.
+    #[must_use]
+    pub fn subscribe(&self) -> channel::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Tells everyone that something changed.
+    pub fn notify(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Returns when everything has been seen once.
+    pub async fn synced(&self) {
+        let mut changes = self.subscribe();
+        while !self.lock().has_synced() {
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Starts all watches. They end when the set is dropped.
+    #[must_use]
+    pub fn watch(self: &Arc<Self>, api: &Api) -> JoinSet<()> {
+        let mut watches = JoinSet::new();
+        for watched in Watched::all() {
+            let (observed, api) = (Arc::clone(self), api.clone());
+            watches.spawn(async move {
+                let target = watched.target();
+                watch::follow(&api, &target, |told| observed.tell(watched, told)).await;
+            });
+        }
+        watches
+    }
+
+    fn tell(&self, watched: Watched, told: Told<'_>) {
+        self.lock().tell(watched, told);
+        self.notify();
+    }
+}

@@ -1,0 +1,245 @@
+//! One list and watch, for as long as it is wanted.
+//!
+//! Implements: Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/>
+//! Ended watches go on where they were; a version that is no longer known (410) begins anew; an API server that is away is
+//! asked again, ever more rarely; a kind that does not exist counts as one without objects, and is looked for again.
+
+use std::{fmt::Write as _, time::Duration};
+
+use bytes::BytesMut;
+use http_body_util::BodyExt as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::{
+    api::{Api, ApiError, encoded},
+    backoff::Backoff,
+};
+
+/// Objects of a page.
+const PAGE: usize = 500;
+/// How long a watch is asked to last. Whatever goes wrong in silence is over then.
+const WATCH_SECONDS: u64 = 290;
+/// How often a kind that does not exist is looked for.
+const MISSING_RETRY: Duration = Duration::from_secs(10);
+/// How often in a row a kind that did exist must be missing: a server that has just started may not know it yet.
+const MISSING_FOR_SURE: u32 = 3;
+
+/// What to list and watch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Target {
+    /// The path of the collection.
+    pub(crate) path: String,
+    /// Only these labels.
+    pub(crate) label_selector: Option<String>,
+    /// Only these fields.
+    pub(crate) field_selector: Option<String>,
+}
+
+impl Target {
+    fn query(&self) -> String {
+        let mut query = String::new();
+        for (key, value) in [("labelSelector", &self.label_selector), ("fieldSelector", &self.field_selector)]
+        {
+            if let Some(value) = value {
+                let _ = write!(query, "&{key}={}", encoded(value));
+            }
+        }
+        query
+    }
+}
+
+/// What a watch tells. Objects are JSON.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told<'j> {
+    /// All objects are about to come.
+    Begin,
+    /// An object is there, or has changed.
+    Present(&'j str),
+    /// An object is gone.
+    Gone(&'j str),
+    /// All objects have come; after [`Told::Begin`] what did not come is gone.
+    End,
+    /// There is no such kind.
+    Missing,
+    /// The API server cannot be asked, or refuses.
+    Failing(&'j ApiError),
+    /// It can again.
+    Working,
+}
+
+#[derive(Deserialize)]
+struct Page<'j> {
+    #[serde(borrow, default)]
+    metadata: PageMeta<'j>,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'j RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta<'j> {
+    resource_version: std::borrow::Cow<'j, str>,
+    #[serde(rename = "continue")]
+    continue_token: String,
+}
+
+#[derive(Deserialize)]
+struct Line<'j> {
+    #[serde(rename = "type")]
+    kind: std::borrow::Cow<'j, str>,
+    #[serde(borrow)]
+    object: &'j RawValue,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Versioned {
+    metadata: Version,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Version {
+    resource_version: String,
+}
+
+/// Tells `tell` about a collection, and never returns.
+pub(crate) async fn follow(api: &Api, target: &Target, mut tell: impl FnMut(Told<'_>) + Send) {
+    let mut backoff = Backoff::default();
+    let (mut has_listed, mut missing) = (false, 0_u32);
+    let mut version = None;
+    loop {
+        let (began, is_watch) = (Instant::now(), version.is_some());
+        let outcome = match version.take() {
+            None => list(api, target, &mut tell).await,
+            Some(from) => watch(api, target, from, &mut tell).await,
+        };
+        match outcome {
+            Ok(next) => {
+                (has_listed, missing) = (true, 0);
+                tell(Told::Working);
+                if is_watch && began.elapsed() < Duration::from_secs(1) {
+                    // A server on its way out ends watches as fast as they come.
+                    sleep(backoff.next()).await;
+                } else {
+                    backoff.reset();
+                }
+                version = Some(next);
+            }
+            Err(Ended { error, .. }) if error.is_gone() => {
+                tracing::debug!(path = target.path, "the version is no longer known: beginning anew");
+            }
+            Err(Ended { error, .. }) if error.is_not_found() => {
+                missing += 1;
+                if !has_listed || missing >= MISSING_FOR_SURE {
+                    tell(Told::Missing);
+                }
+                sleep(if has_listed { backoff.next() } else { MISSING_RETRY }).await;
+            }
+            Err(Ended { error, at }) => {
+                tracing::warn!(path = target.path, %error, "cannot watch");
+                tell(Told::Failing(&error));
+                version = at;
+                sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// Why a list or watch ended, and the version to go on from.
+struct Ended {
+    error: ApiError,
+    at: Option<String>,
+}
+
+impl From<ApiError> for Ended {
+    fn from(error: ApiError) -> Self {
+        Self { error, at: None }
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> ApiError {
+    ApiError::Unreachable(Box::new(kube::Error::SerdeError(error)))
+}
+
+async fn list(api: &Api, target: &Target, tell: &mut (impl FnMut(Told<'_>) + Send)) -> Result<String, Ended> {
+    let mut token = String::new();
+    tell(Told::Begin);
+    loop {
+        let mut path = format!("{}?limit={PAGE}{}", target.path, target.query());
+        if !token.is_empty() {
+            let _ = write!(path, "&continue={}", encoded(&token));
+        }
+        let bytes = api.read(&path).await?;
+        let page: Page<'_> = serde_json::from_slice(&bytes).map_err(unreadable)?;
+        for item in page.items.into_iter().flatten() {
+            tell(Told::Present(item.get()));
+        }
+        if page.metadata.continue_token.is_empty() {
+            tell(Told::End);
+            return Ok(page.metadata.resource_version.into_owned());
+        }
+        token = page.metadata.continue_token;
+    }
+}
+
+/// Follows changes; returns the version to go on from when the server ends the watch.
+async fn watch(
+    api: &Api,
+    target: &Target,
+    mut from: String,
+    tell: &mut (impl FnMut(Told<'_>) + Send),
+) -> Result<String, Ended> {
+    let path = format!(
+        "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
+        target.path,
+        encoded(&from),
+        target.query()
+    );
+    let fail = |error: ApiError, from: &str| Ended { error, at: Some(from.to_owned()) };
+    let mut body = api.open(&path).await.map_err(|error| fail(error, &from))?.into_body();
+    tell(Told::Working);
+    let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS + 20);
+    let mut rest = BytesMut::new();
+    loop {
+        let frame = match timeout_at(deadline, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return Err(fail(error.into(), &from)),
+            // Ended by the server, or so quiet that nobody can be there any more.
+            Ok(None) | Err(_) => return Ok(from),
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        rest.extend_from_slice(&data);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = rest.split_to(end + 1);
+            let line: Line<'_> =
+                serde_json::from_slice(&line).map_err(|error| fail(unreadable(error), &from))?;
+            let object = line.object.get();
+            match &*line.kind {
+                "ERROR" => return Err(Ended { error: refusal(object), at: None }),
+                kind => {
+                    match kind {
+                        "DELETED" => tell(Told::Gone(object)),
+                        "BOOKMARK" => {}
+                        _ => tell(Told::Present(object)),
+                    }
+                    let versioned: Versioned = serde_json::from_str(object).unwrap_or_default();
+                    if !versioned.metadata.resource_version.is_empty() {
+                        from = versioned.metadata.resource_version;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The error that a watch ends with.
+fn refusal(object: &str) -> ApiError {
+    let status: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
+    let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+    ApiError::Refused { code, reason: text("reason"), message: text("message") }
+}

@@ -1,0 +1,210 @@
+//! What pods refer to, what is published, and what ConfigMaps hold: reduced to what decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use palisade_model::profile::published::{
+    CHANGED_SOURCES_ANNOTATION, ProfileSource, UNREFERENCED_ANNOTATION, published_hash,
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// A key of a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct SourceKey {
+    pub namespace: String,
+    pub config_map: String,
+    pub key: String,
+}
+
+impl std::fmt::Display for SourceKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.config_map, self.key)
+    }
+}
+
+/// What a source holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceState {
+    /// A text with this hash.
+    Holds(String),
+    /// No such ConfigMap, or no such key in it.
+    Gone,
+}
+
+/// A pod that has not ended, as far as profiles go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodRecord {
+    /// Its identity.
+    pub uid: String,
+    /// Every profile it refers to, with the sources it names for it.
+    pub references: BTreeMap<String, BTreeSet<SourceKey>>,
+}
+
+/// A published profile.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProfileRecord {
+    /// Its identity.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// Whether its bytes have the hash it is named by.
+    pub intact: bool,
+    /// Since when nobody refers to it, as written on it.
+    pub unreferenced_since: Option<Timestamp>,
+    /// What is written on it about changed sources.
+    pub changed_sources: String,
+    /// Its status, as written.
+    pub status: Value,
+}
+
+/// Everything observed.
+#[derive(Debug, Clone, Default)]
+pub struct Index {
+    /// Pods that refer to published profiles, by namespace and name.
+    pub pods: BTreeMap<(String, String), PodRecord>,
+    /// Published profiles, by hash.
+    pub profiles: BTreeMap<String, ProfileRecord>,
+    /// What sources held when last asked.
+    pub sources: BTreeMap<SourceKey, SourceState>,
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The SHA-256 of a text, in hexadecimal.
+#[must_use]
+pub fn sha256_hex(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        for half in [byte >> 4, byte & 15] {
+            hex.push(char::from_digit(u32::from(half), 16).unwrap_or_default());
+        }
+        hex
+    })
+}
+
+impl Index {
+    /// A pod is there or has changed.
+    pub fn set_pod(&mut self, pod: &Value) {
+        let key = (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned());
+        let references = references(pod, &key.0);
+        if references.is_empty() || matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+            self.pods.remove(&key);
+        } else {
+            self.pods.insert(key, PodRecord { uid: text(pod, "/metadata/uid").to_owned(), references });
+        }
+    }
+
+    /// A pod is gone.
+    pub fn remove_pod(&mut self, pod: &Value) {
+        let key = (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned());
+        self.pods.remove(&key);
+    }
+
+    /// A published profile is there or has changed.
+    pub fn set_profile(&mut self, object: &Value) {
+        let name = text(object, "/metadata/name").to_owned();
+        let annotation = |key: &str| object.get("metadata")?.get("annotations")?.get(key)?.as_str();
+        let record = ProfileRecord {
+            uid: text(object, "/metadata/uid").to_owned(),
+            resource_version: text(object, "/metadata/resourceVersion").to_owned(),
+            created: text(object, "/metadata/creationTimestamp").parse().ok(),
+            intact: sha256_hex(text(object, "/spec/profile")) == name,
+            // What cannot be read says nothing: the time begins anew.
+            unreferenced_since: annotation(UNREFERENCED_ANNOTATION).and_then(|time| time.parse().ok()),
+            changed_sources: annotation(CHANGED_SOURCES_ANNOTATION).unwrap_or_default().to_owned(),
+            status: object.get("status").cloned().unwrap_or(Value::Null),
+        };
+        self.profiles.insert(name, record);
+    }
+
+    /// A published profile is gone.
+    pub fn remove_profile(&mut self, object: &Value) {
+        self.profiles.remove(text(object, "/metadata/name"));
+    }
+
+    /// Every profile that pods refer to: how many do, and which sources they name.
+    #[must_use]
+    pub fn referenced(&self) -> BTreeMap<&str, (usize, BTreeSet<&SourceKey>)> {
+        let mut found: BTreeMap<&str, (usize, BTreeSet<&SourceKey>)> = BTreeMap::new();
+        for (hash, sources) in self.pods.values().flat_map(|pod| &pod.references) {
+            let entry = found.entry(hash).or_default();
+            entry.0 += 1;
+            entry.1.extend(sources);
+        }
+        found
+    }
+}
+
+/// The profiles a pod refers to: by a field, and by where the webhook wrote down that it came from.
+fn references(pod: &Value, namespace: &str) -> BTreeMap<String, BTreeSet<SourceKey>> {
+    let mut found: BTreeMap<String, BTreeSet<SourceKey>> = BTreeMap::new();
+    let contexts = ["initContainers", "containers", "ephemeralContainers"]
+        .iter()
+        .filter_map(|list| pod.get("spec")?.get(list)?.as_array())
+        .flatten()
+        .chain(pod.get("spec"))
+        .filter_map(|holder| holder.get("securityContext"));
+    for context in contexts {
+        let path = text(context, "/seccompProfile/localhostProfile");
+        if text(context, "/seccompProfile/type") == "Localhost"
+            && let Some(hash) = published_hash(path)
+        {
+            found.entry(hash.to_owned()).or_default();
+        }
+    }
+    let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+    for (key, value) in annotations.into_iter().flatten() {
+        if ProfileSource::subject(key).is_some()
+            && let Some(source) = value.as_str().and_then(ProfileSource::parse)
+        {
+            found.entry(source.sha256.to_owned()).or_default().insert(SourceKey {
+                namespace: namespace.to_owned(),
+                config_map: source.config_map.to_owned(),
+                key: source.key.to_owned(),
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_are_found_wherever_a_pod_can_write_them() {
+        let hash = |letter: &str| letter.repeat(64);
+        let field = |letter: &str| json!({"seccompProfile": {"type": "Localhost", "localhostProfile": format!("palisade/{}.json", hash(letter))}});
+        let mut pod = json!({"metadata": {"namespace": "n", "name": "p", "uid": "u", "annotations": {
+                "container.seccomp.palisade.dev/b": format!("configmap/m/k@sha256:{}", hash("b")),
+                "seccomp.palisade.dev/pod": "nonsense", "other": format!("configmap/m/k@sha256:{}", hash("9"))}},
+            "spec": {"securityContext": field("a"),
+                "containers": [{"name": "b", "securityContext": field("b")},
+                    {"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "mine.json"}}}],
+                "initContainers": [{"securityContext": field("c")}],
+                "ephemeralContainers": [{"securityContext": field("d")}]}});
+        let mut index = Index::default();
+        index.set_pod(&pod);
+        let found: Vec<String> = index
+            .referenced()
+            .iter()
+            .map(|(hash, (pods, sources))| format!("{} {pods} {}", &hash[..1], sources.len()))
+            .collect();
+        assert_eq!(found, ["a 1 0", "b 1 1", "c 1 0", "d 1 0"]);
+        pod["status"]["phase"] = json!("Succeeded");
+        index.set_pod(&pod);
+        assert!(index.referenced().is_empty(), "a pod that has ended needs nothing");
+    }
+
+    #[test]
+    fn hashes_as_sha256sum_does() {
+        assert_eq!(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

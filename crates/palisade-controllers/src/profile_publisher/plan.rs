@@ -1,0 +1,252 @@
+//! What to publish, mark and remove. Pure: time is a parameter.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::observe::{Index, ProfileRecord, SourceKey, SourceState};
+
+/// How long a new profile waits for its first pod before it counts as unreferenced: the webhook publishes while it admits,
+/// and the pod is seen only afterwards.
+const SETTLING: Duration = Duration::from_mins(1);
+
+/// One thing to do. Every one can be repeated, and none depends on another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Publish a profile from one of these sources, whichever still holds it.
+    Publish {
+        /// The profile.
+        sha256: String,
+        /// Where it may be found.
+        sources: Vec<SourceKey>,
+        /// Whether an object of that name is there with other bytes.
+        replace: bool,
+    },
+    /// Write on a profile that nobody refers to it.
+    Mark {
+        /// The profile.
+        sha256: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Take that back.
+    Unmark {
+        /// The profile.
+        sha256: String,
+    },
+    /// Remove a profile: nobody has referred to it for the grace period.
+    Delete {
+        /// The profile.
+        sha256: String,
+        /// Its identity.
+        uid: String,
+        /// The version that was looked at.
+        resource_version: String,
+    },
+    /// Write which sources hold another profile by now.
+    Annotate {
+        /// The profile.
+        sha256: String,
+        /// The annotation's value; none takes it away.
+        changed_sources: Option<String>,
+    },
+    /// Write who refers to it.
+    Status {
+        /// The profile.
+        sha256: String,
+        /// The whole status.
+        status: Value,
+    },
+}
+
+/// What to do now, and when to look again even if nothing happens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order they should be tried: what pods wait for comes first.
+    pub steps: Vec<Step>,
+    /// The next time something falls due.
+    pub again_at: Option<Timestamp>,
+}
+
+/// Decides.
+#[must_use]
+pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
+    let referenced = index.referenced();
+    let mut plan = Plan::default();
+    let after = |time: Timestamp, wait: Duration| {
+        SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok())
+    };
+    for (&sha256, (_, sources)) in &referenced {
+        let found = index.profiles.get(sha256);
+        if found.is_none_or(|profile| !profile.intact) {
+            plan.steps.push(Step::Publish {
+                sha256: sha256.to_owned(),
+                sources: sources.iter().copied().cloned().collect(),
+                replace: found.is_some(),
+            });
+        }
+    }
+    for (sha256, profile) in &index.profiles {
+        let sha256 = sha256.clone();
+        let Some((pods, sources)) = referenced.get(sha256.as_str()) else {
+            let due = match profile.unreferenced_since {
+                Some(since) => after(since, grace_period),
+                None => profile.created.and_then(|created| after(created, SETTLING)),
+            };
+            if let Some(due) = due.filter(|&due| due > now) {
+                plan.again_at = Some(plan.again_at.map_or(due, |again| again.min(due)));
+            } else if profile.unreferenced_since.is_some() {
+                let (uid, resource_version) = (profile.uid.clone(), profile.resource_version.clone());
+                plan.steps.push(Step::Delete { sha256, uid, resource_version });
+                continue;
+            } else {
+                plan.steps.push(Step::Mark { sha256: sha256.clone(), since: now });
+                let due = after(now, grace_period);
+                plan.again_at = plan.again_at.into_iter().chain(due).min();
+            }
+            describe(&sha256, profile, 0, &BTreeSet::new(), index, &mut plan.steps);
+            continue;
+        };
+        if profile.unreferenced_since.is_some() {
+            plan.steps.push(Step::Unmark { sha256: sha256.clone() });
+        }
+        describe(&sha256, profile, *pods, sources, index, &mut plan.steps);
+    }
+    plan
+}
+
+fn describe(
+    sha256: &str,
+    profile: &ProfileRecord,
+    pods: usize,
+    sources: &BTreeSet<&SourceKey>,
+    index: &Index,
+    steps: &mut Vec<Step>,
+) {
+    let mut changed = Vec::new();
+    let mut rows = Vec::new();
+    for source in sources {
+        // Not asked yet: nothing is said about it.
+        let Some(state) = index.sources.get(*source) else { continue };
+        let state = match state {
+            SourceState::Holds(hash) if hash == sha256 => "Current",
+            SourceState::Holds(_) => "Changed",
+            SourceState::Gone => "Gone",
+        };
+        if state == "Changed" {
+            changed.push(source.to_string());
+        }
+        rows.push(json!({"namespace": source.namespace, "configMap": source.config_map, "key": source.key,
+            "state": state}));
+    }
+    let status = json!({"pods": pods, "sources": rows});
+    if profile.status != status {
+        steps.push(Step::Status { sha256: sha256.to_owned(), status });
+    }
+    let changed = changed.join(",");
+    if profile.changed_sources != changed {
+        let changed_sources = (!changed.is_empty()).then_some(changed);
+        steps.push(Step::Annotate { sha256: sha256.to_owned(), changed_sources });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::profile_publisher::observe::sha256_hex;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn at(text: &str) -> Timestamp {
+        format!("2026-01-01T{text}Z").parse().unwrap()
+    }
+
+    fn index(pods: usize, profile: Option<(&str, Option<&str>)>) -> (Index, String) {
+        let hash = sha256_hex("{}");
+        let mut index = Index::default();
+        for number in 0..pods {
+            index.set_pod(
+                &json!({"metadata": {"namespace": "n", "name": format!("p{number}"), "annotations": {
+                "seccomp.palisade.dev/pod": format!("configmap/m/k@sha256:{hash}")}}}),
+            );
+        }
+        if let Some((content, since)) = profile {
+            index.set_profile(&json!({"metadata": {"name": hash, "uid": "u", "resourceVersion": "7",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"palisade.dev/unreferenced-since": since}}, "spec": {"profile": content},
+                "status": {"pods": pods, "sources": []}}));
+        }
+        (index, hash)
+    }
+
+    #[test]
+    fn steps_follow_from_who_refers_to_what() {
+        for (case, pods, profile, now, expected) in [
+            ("nothing there", 0, None, "05:00:00", "[] None"),
+            ("a pod waits", 1, None, "05:00:00", "[Publish from 1] None"),
+            ("published", 2, Some(("{}", None)), "05:00:00", "[] None"),
+            ("other bytes", 1, Some(("[]", None)), "05:00:00", "[Replace from 1] None"),
+            ("new, its pod is on the way", 0, Some(("{}", None)), "00:00:30", "[] 00:01:00"),
+            ("nobody came", 0, Some(("{}", None)), "00:02:00", "[Mark] 01:02:00"),
+            ("marked", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[] 03:00:00"),
+            ("mark unreadable", 0, Some(("{}", Some("yesterday"))), "02:30:00", "[Mark] 03:30:00"),
+            ("somebody came", 1, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[Unmark] None"),
+            ("grace period over", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "03:00:00", "[Delete] None"),
+            (
+                "marked in the future",
+                0,
+                Some(("{}", Some("2026-01-01T09:00:00Z"))),
+                "03:00:00",
+                "[] 10:00:00",
+            ),
+        ] {
+            let (index, _) = index(pods, profile);
+            let plan = plan(&index, at(now), HOUR);
+            let steps: Vec<String> = plan
+                .steps
+                .iter()
+                .map(|step| match step {
+                    Step::Publish { sources, replace: false, .. } => {
+                        format!("Publish from {}", sources.len())
+                    }
+                    Step::Publish { sources, .. } => format!("Replace from {}", sources.len()),
+                    other => format!("{other:?}").split([' ', '{']).next().unwrap().to_owned(),
+                })
+                .collect();
+            let again =
+                plan.again_at.map_or_else(|| "None".to_owned(), |time| time.strftime("%T").to_string());
+            assert_eq!(format!("[{}] {again}", steps.join(", ")), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_changed_source_is_told_and_taken_back() {
+        let (mut index, hash) = index(1, Some(("{}", None)));
+        let source = SourceKey { namespace: "n".into(), config_map: "m".into(), key: "k".into() };
+        let mut told = |state: SourceState, changed: &str| {
+            index.sources.insert(source.clone(), state);
+            index.profiles.get_mut(&hash).unwrap().changed_sources = changed.to_owned();
+            let steps = plan(&index, at("05:00:00"), HOUR).steps;
+            let annotated: Vec<_> = steps
+                .iter()
+                .filter_map(|step| match step {
+                    Step::Annotate { changed_sources, .. } => Some(changed_sources.clone()),
+                    _ => None,
+                })
+                .collect();
+            let state = steps.iter().find_map(|step| match step {
+                Step::Status { status, .. } => Some(status["sources"][0]["state"].clone()),
+                _ => None,
+            });
+            (annotated, state.unwrap())
+        };
+        assert_eq!(told(SourceState::Holds(hash.clone()), ""), (vec![], json!("Current")));
+        let other = SourceState::Holds("f".repeat(64));
+        assert_eq!(told(other.clone(), ""), (vec![Some("n/m/k".to_owned())], json!("Changed")));
+        assert_eq!(told(other, "n/m/k"), (vec![], json!("Changed")));
+        assert_eq!(told(SourceState::Gone, "n/m/k"), (vec![None], json!("Gone")));
+    }
+}

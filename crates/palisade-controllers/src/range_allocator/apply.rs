@@ -1,0 +1,109 @@
+//! Writes the ranges of namespaces.
+
+use std::{sync::Arc, time::Duration};
+
+use palisade_policy::scc::allocate::Ranges;
+use serde_json::{Map, Value, json};
+
+use super::plan::{MANAGER, allocations};
+use crate::{
+    api::{NAMESPACES, Patch},
+    backoff::Backoff,
+    context::{Context, Turns},
+    event_recorder::{About, News, record},
+    metrics::Outcome,
+};
+
+/// The name of the controller.
+pub const NAME: &str = "namespace-ranges";
+
+/// Runs until dropped.
+pub async fn run(context: Arc<Context>) {
+    let mut turns = Turns::begin(&context, NAME).await;
+    let mut backoff = Backoff::default();
+    loop {
+        let again = turn(&context, &mut backoff).await;
+        turns.next(again).await;
+    }
+}
+
+/// A namespace and what it is to get.
+struct Write {
+    name: String,
+    uid: String,
+    resource_version: String,
+    ranges: Ranges,
+}
+
+async fn turn(context: &Context, backoff: &mut Backoff) -> Option<Duration> {
+    let writes: Vec<Write> = {
+        let state = context.observed.lock();
+        if state.cluster.constraints().is_empty() {
+            // Nobody would read them.
+            return None;
+        }
+        let namespaces = allocations(&state.cluster).into_iter();
+        namespaces
+            .filter_map(|(name, ranges)| {
+                let record = state.cluster.namespace(name)?;
+                Some(Write {
+                    name: name.to_owned(),
+                    uid: record.uid().to_owned(),
+                    resource_version: record.resource_version().to_owned(),
+                    ranges,
+                })
+            })
+            .collect()
+    };
+    let mut trouble = None;
+    for write in &writes {
+        let path = NAMESPACES.object(None, &write.name);
+        let how = Patch::Apply { force: false };
+        let outcome = match context.api.patch(&path, MANAGER, how, &object(write)).await {
+            Ok(answer) => {
+                context.observed.lock().cluster.set_namespace(&answer);
+                tell(context, write).await;
+                Outcome::Done
+            }
+            Err(error) if error.is_conflict() => Outcome::Conflict,
+            Err(error) if error.is_not_found() => Outcome::Gone,
+            Err(error) => {
+                tracing::warn!(namespace = write.name, %error, "cannot give a namespace its ranges");
+                trouble = Some(format!("cannot give namespace {} its ranges: {error}", write.name));
+                Outcome::Failed
+            }
+        };
+        context.metrics.wrote(NAME, outcome);
+    }
+    if !writes.is_empty() {
+        context.observed.notify();
+    }
+    let failed = trouble.is_some();
+    context.report(NAME, trouble);
+    if !failed {
+        backoff.reset();
+        return None;
+    }
+    tokio::time::sleep(backoff.next()).await;
+    Some(Duration::ZERO)
+}
+
+fn object(write: &Write) -> Value {
+    let annotations: Map<String, Value> =
+        write.ranges.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": write.name, "resourceVersion": write.resource_version, "annotations": annotations,
+    }})
+}
+
+async fn tell(context: &Context, write: &Write) {
+    let about = About { api_version: "v1", kind: "Namespace", name: &write.name, uid: &write.uid };
+    let news = News {
+        component: MANAGER,
+        is_warning: false,
+        reason: "CreatedSCCRanges",
+        message: "created SCC ranges",
+        occasion: "",
+    };
+    record(&context.api, about, news).await;
+}

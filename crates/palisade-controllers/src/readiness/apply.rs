@@ -1,0 +1,228 @@
+//! Writes the `PSAEnforcementConfig`, and tells of what changed.
+//!
+//! Events come before the status they follow from: killed in between, the controller repeats itself, and the event is
+//! there already. Every write is bound to the version that was looked at.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use palisade_policy::enforcement::{
+    mode::{Release, SpecMode},
+    resource,
+    violations::Entry,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    events::{self, transitions},
+    plan::Plan,
+};
+use crate::{
+    api::{ApiError, Patch},
+    backoff::Backoff,
+    context::{Context, Turns},
+    event_recorder::{About, News, record},
+    metrics::Outcome,
+    observe::{CONFIG, CONSTRAINTS},
+};
+
+/// The name of the controller.
+pub const NAME: &str = "readiness";
+/// The field manager, and who events come from.
+pub const MANAGER: &str = "pod-security-readiness-controller";
+
+/// How often a write that came too late is tried again before others have their turn.
+const TRIES: usize = 4;
+
+/// Runs until dropped.
+pub async fn run(context: Arc<Context>) {
+    let mut turns = Turns::begin(&context, NAME).await;
+    let mut controller = Controller::default();
+    loop {
+        let again = controller.turn(&context).await;
+        turns.next(again).await;
+    }
+}
+
+#[derive(Default)]
+struct Controller {
+    /// Violating namespaces that the status has no room for.
+    remembered: Vec<Entry>,
+    /// Constraints whose trouble was told.
+    told: BTreeSet<(String, String)>,
+    evaluated: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Controller {
+    async fn turn(&mut self, context: &Context) -> Option<Duration> {
+        if self.evaluated.is_none_or(|at| at.elapsed() >= context.evaluation_interval) {
+            self.evaluated = Some(Instant::now());
+            context.metrics.evaluated(jiff::Timestamp::now().as_second());
+        }
+        self.tell_of_constraints(context).await;
+        for _ in 0..TRIES {
+            match self.step(context).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.backoff.reset();
+                    context.report(NAME, None);
+                    return None;
+                }
+                Err(error) if error.is_conflict() => {
+                    context.metrics.wrote(NAME, Outcome::Conflict);
+                    if let Ok(Some(fresh)) = context.api.get(&CONFIG.object(None, resource::NAME)).await {
+                        context.observed.lock().set_config(fresh);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot write the PSAEnforcementConfig");
+                    context.metrics.wrote(NAME, Outcome::Failed);
+                    context.report(NAME, Some(format!("cannot write PSAEnforcementConfig: {error}")));
+                    tokio::time::sleep(self.backoff.next()).await;
+                    return Some(Duration::ZERO);
+                }
+            }
+        }
+        Some(Duration::ZERO)
+    }
+
+    /// One write; whether there may be more to do.
+    async fn step(&mut self, context: &Context) -> Result<bool, ApiError> {
+        let (config, plan, namespaces) = {
+            let state = context.observed.lock();
+            if !state.is_config_served || context.release == Release::Introduce {
+                return Ok(false);
+            }
+            let plan = context.plan(&state, &self.remembered);
+            let before = state.config.get("status").unwrap_or(&Value::Null);
+            let namespaces: Vec<(events::Event, String)> = plan
+                .status
+                .iter()
+                .flat_map(|status| transitions(before, status))
+                .map(|event| {
+                    let namespace = event.namespace.as_deref().and_then(|name| state.cluster.namespace(name));
+                    let uid = namespace.map_or_else(String::new, |namespace| namespace.uid().to_owned());
+                    (event, uid)
+                })
+                .collect();
+            (state.config.clone(), plan, namespaces)
+        };
+        let Plan { spec, status, remembered, .. } = plan;
+        if config.is_null() {
+            let made = context.api.create(&CONFIG.collection(None), MANAGER, &resource::new_object()).await;
+            return match made {
+                Err(error) if error.is_already_exists() => Ok(true),
+                made => {
+                    done(context, made?);
+                    Ok(true)
+                }
+            };
+        }
+        if let Some(mode) = spec {
+            tell_of_opt_out(context, &config, mode).await;
+            let change = json!({
+                "metadata": {"resourceVersion": config["metadata"]["resourceVersion"]},
+                "spec": {"enforcementMode": mode.as_str()},
+            });
+            let path = CONFIG.object(None, resource::NAME);
+            done(context, context.api.patch(&path, MANAGER, Patch::Merge, &change).await?);
+            return Ok(true);
+        }
+        let Some(status) = status else {
+            self.remembered = remembered;
+            return Ok(false);
+        };
+        for (event, uid) in &namespaces {
+            tell(context, &config, event, uid).await;
+        }
+        let mut object = config;
+        object["status"] = status;
+        let path = format!("{}/status", CONFIG.object(None, resource::NAME));
+        let answer = context.api.replace(&path, MANAGER, &object).await?;
+        self.remembered = remembered;
+        done(context, answer);
+        Ok(true)
+    }
+
+    /// A constraint that makes no sense is told of once for every way in which it does not.
+    async fn tell_of_constraints(&mut self, context: &Context) {
+        let skipped: BTreeSet<(String, String)> = {
+            let state = context.observed.lock();
+            let skipped = state.cluster.skipped_constraints();
+            skipped.into_iter().map(|(name, why)| (name.to_owned(), why)).collect()
+        };
+        for (name, why) in skipped.difference(&self.told) {
+            let path = CONSTRAINTS.object(None, name);
+            let uid = match context.api.get(&path).await {
+                Ok(Some(object)) => object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                _ => continue,
+            };
+            let about = About {
+                api_version: "security.openshift.io/v1",
+                kind: "SecurityContextConstraints",
+                name,
+                uid: &uid,
+            };
+            let message = format!("skipped by admission and by the label syncer: {why}");
+            let news = News {
+                component: MANAGER,
+                is_warning: true,
+                reason: "MalformedConstraint",
+                message: &message,
+                occasion: "",
+            };
+            record(&context.api, about, news).await;
+        }
+        self.told = skipped;
+    }
+}
+
+/// Takes note of an answer.
+fn done(context: &Context, answer: Value) {
+    context.metrics.wrote(NAME, Outcome::Done);
+    context.observed.lock().set_config(answer);
+    context.observed.notify();
+}
+
+fn about_config(config: &Value) -> About<'_> {
+    About {
+        api_version: "config.openshift.io/v1alpha1",
+        kind: resource::KIND,
+        name: resource::NAME,
+        uid: config["metadata"]["uid"].as_str().unwrap_or_default(),
+    }
+}
+
+/// Tells of a transition, on the object it is about.
+async fn tell(context: &Context, config: &Value, event: &events::Event, uid: &str) {
+    let about = match event.namespace.as_deref() {
+        Some(name) => About { api_version: "v1", kind: "Namespace", name, uid },
+        None => about_config(config),
+    };
+    let news = News {
+        component: MANAGER,
+        is_warning: event.is_warning,
+        reason: event.reason,
+        message: &event.message,
+        occasion: &event.occasion,
+    };
+    record(&context.api, about, news).await;
+}
+
+async fn tell_of_opt_out(context: &Context, config: &Value, mode: SpecMode) {
+    let message = format!(
+        "namespaces would suffer from enforcement, so spec.enforcementMode becomes {}; set it to Restricted to \
+         enforce all the same",
+        mode.as_str()
+    );
+    let generation = config["metadata"]["generation"].to_string();
+    let news = News {
+        component: MANAGER,
+        is_warning: true,
+        reason: "EnforcementOptedOut",
+        message: &message,
+        occasion: &generation,
+    };
+    record(&context.api, about_config(config), news).await;
+}

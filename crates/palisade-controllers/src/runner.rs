@@ -1,0 +1,229 @@
+//! Runs controllers, on the one process that leads.
+//!
+//! Watches run only while this process leads: what a standby would hold in memory is of no use to anyone. Controllers are
+//! dropped where they stand, at shutdown as at the loss of the lead; each of them can be killed at any call.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use kube::Client;
+use palisade_model::compat::Compat;
+use palisade_policy::{enforcement::mode::Release, standards::evaluator::Evaluator};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    api::Api,
+    config_observer,
+    context::Context,
+    label_syncer,
+    leader::{Candidate, Timing},
+    metrics::Metrics,
+    observe::Observed,
+    range_allocator, readiness,
+};
+
+/// Turns true when everything is to end.
+pub type Shutdown = watch::Receiver<bool>;
+
+/// The controllers of the rollout.
+pub const ROLLOUT: [&str; 4] = [
+    label_syncer::apply::NAME,
+    readiness::apply::NAME,
+    config_observer::apply::NAME,
+    range_allocator::apply::NAME,
+];
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A controller that needs nothing of the rollout, only a client, and the lead.
+#[derive(Clone)]
+pub struct Hosted {
+    /// The name.
+    pub name: &'static str,
+    run: Arc<dyn Fn(Client, Shutdown) -> Running + Send + Sync>,
+}
+
+impl Hosted {
+    /// A controller. It is started anew each time this process comes to lead.
+    pub fn new<F>(name: &'static str, run: impl Fn(Client, Shutdown) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self { name, run: Arc::new(move |client, shutdown| Box::pin(run(client, shutdown))) }
+    }
+}
+
+impl fmt::Debug for Hosted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hosted").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The release.
+    pub release: Release,
+    /// The feature gate `OpenShiftPodSecurityAdmission`; the release's default if nobody says.
+    pub gate: Option<bool>,
+    /// The names of the controllers to run, of the rollout and hosted.
+    pub controllers: BTreeSet<&'static str>,
+    /// Controllers besides those of the rollout.
+    pub hosted: Vec<Hosted>,
+    /// How often everything is evaluated anew.
+    pub evaluation_interval: Duration,
+    /// Whose edition of the standards counts; the newest if nobody says.
+    pub compat: Option<Compat>,
+    /// The name to stand for election with; without one, this process leads.
+    pub identity: Option<String>,
+    /// How long things take in the election.
+    pub timing: Timing,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            release: Release::default(),
+            gate: None,
+            controllers: ROLLOUT.into_iter().collect(),
+            hosted: Vec::new(),
+            evaluation_interval: Duration::from_hours(4),
+            compat: None,
+            identity: None,
+            timing: Timing::default(),
+        }
+    }
+}
+
+impl Options {
+    fn evaluator(&self) -> Evaluator {
+        self.compat.as_ref().map_or_else(Evaluator::default, Evaluator::of)
+    }
+}
+
+/// Controllers, and what they count.
+pub struct Runner {
+    client: Client,
+    options: Options,
+    metrics: Arc<Metrics>,
+    current: Mutex<Arc<Observed>>,
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    /// Controllers that do not run yet.
+    #[must_use]
+    pub fn new(client: Client, options: Options) -> Arc<Self> {
+        let observed = Observed::new(options.evaluator());
+        Arc::new(Self { client, options, metrics: Arc::default(), current: Mutex::new(observed) })
+    }
+
+    /// What they count, in the format of Prometheus.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let observed = self.observed();
+        let state = observed.lock();
+        self.metrics.render(&state)
+    }
+
+    /// Whether there is nothing to wait for: this process leads and has seen everything, or is a standby.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.metrics.is_leader() || self.observed().lock().has_synced()
+    }
+
+    /// What the controllers know.
+    #[must_use]
+    pub fn observed(&self) -> Arc<Observed> {
+        Arc::clone(&self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Runs until `shutdown` turns true.
+    pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        let Some(identity) = self.options.identity.clone() else {
+            loop {
+                tokio::select! {
+                    () = self.lead(&shutdown) => {}
+                    () = stopped(shutdown.clone()) => return,
+                }
+            }
+        };
+        let mut candidate = Candidate::new(Api::new(self.client.clone()), identity, self.options.timing);
+        loop {
+            tokio::select! {
+                () = candidate.acquire() => {}
+                () = stopped(shutdown.clone()) => return,
+            }
+            tracing::info!("this process leads");
+            tokio::select! {
+                () = self.lead(&shutdown) => {}
+                () = candidate.hold() => self.metrics.lead(false),
+                () = stopped(shutdown.clone()) => {
+                    self.metrics.lead(false);
+                    candidate.release().await;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Runs controllers; returns only if one of them ends, which none should.
+    async fn lead(&self, shutdown: &Shutdown) {
+        let Options { release, gate, evaluation_interval, .. } = self.options;
+        let observed = Observed::new(self.options.evaluator());
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
+        self.metrics.lead(true);
+        let api = Api::new(self.client.clone());
+        let context = Arc::new(Context::new(
+            api.clone(),
+            Arc::clone(&observed),
+            release,
+            gate.unwrap_or_else(|| release.gate_default()),
+            evaluation_interval,
+            Arc::clone(&self.metrics),
+        ));
+        let wanted = |name: &str| self.options.controllers.contains(name);
+        let mut tasks = JoinSet::new();
+        let context = || Arc::clone(&context);
+        if wanted(label_syncer::apply::NAME) {
+            tasks.spawn(label_syncer::apply::run(context()));
+        }
+        if wanted(readiness::apply::NAME) {
+            tasks.spawn(readiness::apply::run(context()));
+        }
+        if wanted(config_observer::apply::NAME) {
+            tasks.spawn(config_observer::apply::run(context()));
+        }
+        if wanted(range_allocator::apply::NAME) {
+            tasks.spawn(range_allocator::apply::run(context()));
+        }
+        // Without a controller of the rollout there is nothing to know.
+        let _watches = ROLLOUT.iter().any(|name| wanted(name)).then(|| observed.watch(&api));
+        for hosted in self.options.hosted.iter().filter(|hosted| wanted(hosted.name)) {
+            tasks.spawn((hosted.run)(self.client.clone(), shutdown.clone()));
+        }
+        match tasks.join_next().await {
+            Some(Err(error)) => tracing::error!(%error, "a controller ended: all are started anew"),
+            Some(Ok(())) => tracing::warn!("a controller ended: all are started anew"),
+            None => std::future::pending().await,
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Returns when everything is to end.
+pub async fn stopped(mut shutdown: Shutdown) {
+    // An error means that nobody is left who could say so, which is the end as well.
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,183 @@
+//! Watches pods, nodes and heartbeats, and makes the plan true: bindings, conditions, events.
+//!
+//! Nothing happens before the first heartbeat of a node: a cluster without nodes has pods that wait, and nobody who
+//! complains about it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+    runtime::{
+        WatchStreamExt as _, reflector,
+        watcher::{self, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+
+use super::plan::{Decision, SCHEDULER, World, name, plan};
+
+/// Where agents leave their heartbeats.
+const HEARTBEATS: &str = "kube-node-lease";
+
+/// Changes come in bursts; what can wait this long is decided together.
+const BURST: Duration = Duration::from_millis(20);
+
+/// How often everything is looked at although nothing changed: silence of a node is no event.
+const RESYNC: Duration = Duration::from_secs(10);
+
+/// Schedules until it is dropped.
+pub async fn run(client: Client) {
+    wait_for_a_node(&client).await;
+    let changed = Arc::new(Notify::new());
+    let (pods, watching_pods) = reflected::<Pod>(Api::all(client.clone()), &changed);
+    let (nodes, watching_nodes) = reflected::<Node>(Api::all(client.clone()), &changed);
+    let (leases, watching_leases) = reflected::<Lease>(Api::namespaced(client.clone(), HEARTBEATS), &changed);
+    let deciding = async {
+        if pods.wait_until_ready().await.is_err()
+            || nodes.wait_until_ready().await.is_err()
+            || leases.wait_until_ready().await.is_err()
+        {
+            return;
+        }
+        let mut told = BTreeMap::new();
+        loop {
+            decide(&client, &pods.state(), &nodes.state(), &leases.state(), &mut told).await;
+            let _ = tokio::time::timeout(RESYNC, changed.notified()).await;
+            tokio::time::sleep(BURST).await;
+        }
+    };
+    tokio::select! {
+        () = deciding => {}
+        () = watching_pods.for_each(|()| async {}) => {}
+        () = watching_nodes.for_each(|()| async {}) => {}
+        () = watching_leases.for_each(|()| async {}) => {}
+    }
+}
+
+async fn wait_for_a_node(client: &Client) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), HEARTBEATS);
+    let mut events = watcher(leases, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(event) = events.next().await {
+        if event.is_ok() {
+            return;
+        }
+    }
+}
+
+/// A mirror of a kind, and the stream that keeps it.
+fn reflected<K>(api: Api<K>, changed: &Arc<Notify>) -> (reflector::Store<K>, impl Stream<Item = ()> + Unpin)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let changed = Arc::clone(changed);
+    let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    let stream = events.map(move |event| match event {
+        Ok(_) => changed.notify_one(),
+        Err(error) => debug!(%error, "a watch of the scheduler is interrupted"),
+    });
+    (store, stream.boxed())
+}
+
+async fn decide(
+    client: &Client,
+    pods: &[Arc<Pod>],
+    nodes: &[Arc<Node>],
+    leases: &[Arc<Lease>],
+    told: &mut BTreeMap<String, String>,
+) {
+    let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
+    let mut nodes: Vec<&Node> = nodes.iter().map(AsRef::as_ref).collect();
+    nodes.sort_by_key(|node| &node.metadata.name);
+    let heartbeats = leases
+        .iter()
+        .filter_map(|lease| {
+            let renewed = lease.spec.as_ref()?.renew_time.as_ref()?.0;
+            Some((lease.metadata.name.clone()?, renewed))
+        })
+        .collect();
+    let now = Timestamp::now();
+    let decisions = plan(&World { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now });
+    told.retain(|pod, _| decisions.contains_key(pod));
+    for pod in pods {
+        match decisions.get(&name(pod)) {
+            Some(Decision::Bind(node)) => bind(client, pod, node).await,
+            // The same complaint is made once.
+            Some(Decision::Unschedulable(why)) if told.get(&name(pod)) != Some(why) => {
+                complain(client, pod, why).await;
+                told.insert(name(pod), why.clone());
+            }
+            Some(Decision::Unschedulable(_)) | None => {}
+        }
+    }
+}
+
+async fn bind(client: &Client, pod: &Pod, node: &str) {
+    let (namespace, pod_name) = names(pod);
+    let binding = json!({"apiVersion": "v1", "kind": "Binding",
+        "metadata": {"namespace": namespace, "name": pod_name, "uid": pod.metadata.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod_name}/binding");
+    match post(client, &path, &binding).await {
+        Ok(()) => {
+            let text = format!("Successfully assigned {namespace}/{pod_name} to {node}");
+            say(client, pod, "Normal", "Scheduled", &text).await;
+        }
+        // It was assigned or deleted meanwhile; what is seen next says what is left to do.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+        Err(error) => warn!(%error, pod = name(pod), "not bound"),
+    }
+}
+
+async fn complain(client: &Client, pod: &Pod, why: &str) {
+    say(client, pod, "Warning", "FailedScheduling", why).await;
+    let (namespace, pod_name) = names(pod);
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "lastProbeTime": null, "lastTransitionTime": now});
+    let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+    // Strategic merge: conditions are merged by their type.
+    let written = api.patch_status(pod_name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    if let Err(error) = written {
+        debug!(%error, pod = name(pod), "condition not written");
+    }
+}
+
+async fn say(client: &Client, pod: &Pod, kind: &str, reason: &str, message: &str) {
+    let (namespace, pod_name) = names(pod);
+    let now = Timestamp::now();
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let event = json!({"apiVersion": "v1", "kind": "Event",
+        "metadata": {"namespace": namespace, "name": format!("{pod_name}.{:x}", now.as_nanosecond())},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod_name,
+            "uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+        "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": time,
+        "lastTimestamp": time, "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER});
+    if let Err(error) = post(client, &format!("/api/v1/namespaces/{namespace}/events"), &event).await {
+        debug!(%error, pod = name(pod), "event not written");
+    }
+}
+
+fn names(pod: &Pod) -> (&str, &str) {
+    let metadata = &pod.metadata;
+    (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
+}
+
+async fn post(client: &Client, path: &str, object: &Value) -> Result<(), kube::Error> {
+    let request = http::Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(object.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    client.request::<Value>(request).await.map(drop)
+}

@@ -1,0 +1,33 @@
+//! The clock, in the two ways the API writes it.
+
+use jiff::Timestamp;
+
+/// Now, to the second: `2026-01-01T00:00:00Z`.
+pub(crate) fn seconds() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Now, to the microsecond, as Leases have it.
+#[must_use]
+pub fn micros() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// How many seconds ago that was; `None` if it is no time.
+pub(crate) fn seconds_since(text: &str) -> Option<i64> {
+    let then: Timestamp = text.parse().ok()?;
+    Some(Timestamp::now().as_second().saturating_sub(then.as_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{micros, seconds, seconds_since};
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        assert_eq!(seconds().len(), "2026-01-01T00:00:00Z".len());
+        assert_eq!(micros().len(), "2026-01-01T00:00:00.000000Z".len());
+        assert!(seconds_since(&micros()).is_some_and(|ago| (0..5).contains(&ago)));
+        assert_eq!(seconds_since("yesterday"), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! The publisher against our own API server, in process: with faults, restarts and a clock that matters.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{core::v1::ConfigMap, core::v1::Pod, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use palisade_apiserver::{Router, Server};
+use palisade_controllers::profile_publisher::{
+    Options,
+    apply::{published_profile, published_profiles},
+    observe::sha256_hex,
+    run,
+};
+use palisade_policy::resources::custom_resource_definitions;
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
+const SOON: Duration = Duration::from_secs(20);
+
+/// A server with our kinds, and no service accounts, so that pods need none.
+async fn server() -> Router {
+    let router = Server::builder().disable_plugins(["ServiceAccount".to_owned()]).router().unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(Client::new(router.clone(), "default"));
+    for definition in custom_resource_definitions() {
+        let definition = serde_json::from_value(definition).unwrap();
+        definitions.create(&PostParams::default(), &definition).await.unwrap();
+    }
+    router
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(client: Client, grace_period: Duration) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let options = Options { grace_period, resync: Duration::from_millis(100) };
+        let task = tokio::spawn(run(client, options, async {
+            let _ = stopped.await;
+        }));
+        Self { stop, task }
+    }
+
+    async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap();
+    }
+}
+
+async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let looked = tokio::time::timeout(SOON, async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    looked.await.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+struct World {
+    client: Client,
+    profiles: Api<DynamicObject>,
+}
+
+impl World {
+    fn new(router: &Router) -> Self {
+        let client = Client::new(router.clone(), "default");
+        Self { profiles: Api::all_with(client.clone(), &published_profiles()), client }
+    }
+
+    async fn put_map(&self, name: &str, text: &str) {
+        let maps: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
+        let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"p.json": text}});
+        maps.patch(name, &PatchParams::apply("tests"), &Patch::Apply(patch)).await.unwrap();
+    }
+
+    async fn put_pod(&self, name: &str, map: Option<&str>, hash: &str) {
+        let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i",
+            "securityContext": {"seccompProfile": {"type": "Localhost",
+                "localhostProfile": format!("palisade/{hash}.json")}}}]}});
+        if let Some(map) = map {
+            pod["metadata"]["annotations"] =
+                json!({"container.seccomp.palisade.dev/c": format!("configmap/{map}/p.json@sha256:{hash}")});
+        }
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    async fn delete_pod(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+
+    async fn profile(&self, hash: &str) -> Option<Value> {
+        self.profiles.get_opt(hash).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    async fn until_profile(&self, hash: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        until(what, || async { self.profile(hash).await.filter(&holds) }).await
+    }
+
+    async fn notes(&self) -> Vec<(String, String)> {
+        let events: Api<Event> = Api::default_namespaced(self.client.clone());
+        let list = events.list(&ListParams::default()).await.unwrap();
+        let mut notes: Vec<_> = list
+            .into_iter()
+            .map(|event| (event.regarding.unwrap().name.unwrap(), event.note.unwrap()))
+            .collect();
+        notes.sort();
+        notes
+    }
+}
+
+fn sources(profile: &Value) -> String {
+    let rows = profile["status"]["sources"].as_array().cloned().unwrap_or_default();
+    let row =
+        |row: &Value| format!("{}:{}", row["configMap"].as_str().unwrap(), row["state"].as_str().unwrap());
+    format!("{} {}", profile["status"]["pods"], rows.iter().map(row).collect::<Vec<_>>().join(","))
+}
+
+#[tokio::test]
+async fn what_pods_refer_to_is_published_counted_and_told_when_it_ages() {
+    let world = World::new(&server().await);
+    let hash = sha256_hex(PROFILE);
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    let found = world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
+    assert_eq!(found["spec"]["profile"], PROFILE, "byte for byte");
+    assert!(found["metadata"].get("finalizers").is_none());
+    world.put_pod("two", Some("web"), &hash).await;
+    world.until_profile(&hash, "counted", |found| sources(found) == "2 web:Current").await;
+
+    // Somebody deletes it: it is made again.
+    let uid = found["metadata"]["uid"].clone();
+    world.profiles.delete(&hash, &DeleteParams::default()).await.unwrap();
+    world.until_profile(&hash, "made again", |found| found["metadata"]["uid"] != uid).await;
+    // Somebody puts other bytes under its name: they are replaced.
+    let patch = Patch::Merge(json!({"spec": {"profile": "{}"}}));
+    world.profiles.patch(&hash, &PatchParams::default(), &patch).await.unwrap();
+    world.until_profile(&hash, "replaced", |found| found["spec"]["profile"] == PROFILE).await;
+
+    // The ConfigMap moves on: the profile of running pods stays, and everybody can see that it is the older one.
+    world.put_map("web", "{}").await;
+    let aged = world.until_profile(&hash, "aged", |found| sources(found) == "2 web:Changed").await;
+    assert_eq!(aged["spec"]["profile"], PROFILE);
+    world
+        .until_profile(&hash, "annotated", |found| {
+            found["metadata"]["annotations"]["palisade.dev/changed-sources"] == "default/web/p.json"
+        })
+        .await;
+    world.put_map("web", PROFILE).await;
+    world
+        .until_profile(&hash, "taken back", |found| {
+            found["metadata"]["annotations"].get("palisade.dev/changed-sources").is_none()
+        })
+        .await;
+    assert_eq!(world.notes().await, []);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_published_is_told_to_each_pod_once() {
+    let world = World::new(&server().await);
+    let hash = sha256_hex(PROFILE);
+    world.put_map("other", "{}").await;
+    world.put_pod("bare", None, &sha256_hex("x")).await;
+    world.put_pod("changed", Some("other"), &hash).await;
+    world.put_pod("missing", Some("absent"), &sha256_hex("y")).await;
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    let notes =
+        until("three events", || async { Some(world.notes().await).filter(|notes| notes.len() == 3) }).await;
+    let said: Vec<String> =
+        notes.into_iter().map(|(pod, note)| format!("{pod}: {}", note.split_once(": ").unwrap().1)).collect();
+    assert_eq!(
+        said,
+        [
+            "bare: no annotation of the pod says which ConfigMap it came from",
+            "changed: key p.json of ConfigMap default/other holds another profile by now",
+            "missing: configmap \"absent\" not found in namespace \"default\"",
+        ]
+    );
+    // The ConfigMap comes late: published, without anybody doing anything.
+    world.put_map("other", PROFILE).await;
+    world.until_profile(&hash, "published late", |_| true).await;
+    assert_eq!(world.notes().await.len(), 3, "nothing is said twice");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_grace_period_outlives_a_restart_and_a_pod_that_comes_back_stops_it() {
+    let world = World::new(&server().await);
+    let hash = sha256_hex(PROFILE);
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    world.until_profile(&hash, "published", |_| true).await;
+    // As old as it must be to count: a new one is given time for its pod to appear.
+    let since = |found: &Value| found["metadata"]["annotations"]["palisade.dev/unreferenced-since"].clone();
+    running.stop().await;
+    world.delete_pod("one").await;
+    let mark = |time: &str| {
+        Patch::Merge(json!({"metadata": {"annotations": {"palisade.dev/unreferenced-since": time}}}))
+    };
+    let now = jiff::Timestamp::now();
+    let before = |hours: i64| (now - jiff::SignedDuration::from_hours(hours)).strftime("%FT%TZ").to_string();
+    world.profiles.patch(&hash, &PatchParams::default(), &mark(&before(1))).await.unwrap();
+
+    // Another controller, a longer period: it stays, and the mark with it.
+    let running = Running::start(world.client.clone(), Duration::from_hours(2));
+    world.until_profile(&hash, "counted", |found| found["status"]["pods"] == 0).await;
+    assert_eq!(since(&world.profile(&hash).await.unwrap()), before(1));
+    world.put_pod("two", Some("web"), &hash).await;
+    world.until_profile(&hash, "unmarked", |found| since(found).is_null()).await;
+    running.stop().await;
+
+    world.delete_pod("two").await;
+    world.profiles.patch(&hash, &PatchParams::default(), &mark(&before(3))).await.unwrap();
+    let running = Running::start(world.client.clone(), Duration::from_hours(2));
+    until("removed", || async { world.profile(&hash).await.is_none().then_some(()) }).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
+    let world = World::new(&server().await);
+    let hash = sha256_hex(PROFILE);
+    let object = serde_json::from_value(published_profile(&hash, PROFILE)).unwrap();
+    world.profiles.create(&PostParams::default(), &object).await.unwrap();
+    let running = Running::start(world.client.clone(), Duration::ZERO);
+    world.until_profile(&hash, "counted", |found| found["status"]["pods"] == 0).await;
+    assert!(world.profile(&hash).await.unwrap()["metadata"].get("annotations").is_none());
+    running.stop().await;
+}
+
+/// A third of the requests never arrives.
+#[derive(Clone)]
+struct Faulty {
+    inner: Router,
+    count: Arc<AtomicUsize>,
+}
+
+impl<B> tower::Service<http::Request<B>> for Faulty
+where
+    Router: tower::Service<
+            http::Request<B>,
+            Response = http::Response<palisade_apiserver::http::Body>,
+            Error = std::convert::Infallible,
+            Future: Send,
+        >,
+    B: Send + 'static,
+{
+    type Response = http::Response<palisade_apiserver::http::Body>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, std::io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        // Scattered, so that no round of calls meets the same fault at the same place for ever.
+        let scattered = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
+        if scattered.is_multiple_of(3) {
+            return Box::pin(async { Err(std::io::Error::other("the connection broke")) });
+        }
+        let answer = self.inner.call(request);
+        Box::pin(async { Ok(answer.await.unwrap_or_else(|never| match never {})) })
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_fails_now_and_then_only_costs_time() {
+    let router = server().await;
+    let world = World::new(&router);
+    let faulty = Faulty { inner: router, count: Arc::default() };
+    for number in 0..20 {
+        let text = format!("{{\"n\": {number}}}");
+        world.put_map(&format!("m{number}"), &text).await;
+        world.put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256_hex(&text)).await;
+    }
+    let running = Running::start(Client::new(faulty.clone(), "default"), Duration::from_hours(1));
+    until("all published", || async {
+        let list = world.profiles.list(&ListParams::default()).await.unwrap();
+        let described = |profile: &DynamicObject| profile.data["status"]["sources"][0]["state"] == "Current";
+        (list.items.len() == 20 && list.items.iter().all(described)).then_some(())
+    })
+    .await;
+    assert!(faulty.count.load(Ordering::Relaxed) > 60);
+    running.stop().await;
+}

@@ -1,0 +1,229 @@
+//! A profile that a ConfigMap holds: is it there, is it a document at all, and where a pod says it came from.
+//!
+//! Implements: "Starting containers with non-existent profile" of the ConfigMap profile design, with bounds that the design
+//! takes for granted: size, depth, and no NUL, which a C library behind the runtime would take for the end of a name.
+//! Reading the ConfigMap and hashing its bytes is left to whoever has them.
+
+use std::fmt;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{ProfileRef, seccomp};
+
+/// The largest profile taken: what a ConfigMap can hold.
+pub const MAX_PROFILE_BYTES: usize = 1 << 20;
+
+/// Why a text is no profile.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DocumentError {
+    /// Larger than any ConfigMap.
+    #[error("has {size} bytes, more than the {MAX_PROFILE_BYTES} a profile may have")]
+    TooLarge {
+        /// How large.
+        size: usize,
+    },
+    /// Not JSON, or nested deeper than any profile.
+    #[error("is not valid JSON: {0}")]
+    NotJson(String),
+    /// A string with a NUL in it.
+    #[error("has a string with a NUL character")]
+    Nul,
+}
+
+/// Checks that a text is JSON within bounds. Nothing else about it is looked at: the runtime validates further.
+pub fn check_document(text: &str) -> Result<(), DocumentError> {
+    if text.len() > MAX_PROFILE_BYTES {
+        return Err(DocumentError::TooLarge { size: text.len() });
+    }
+    // serde_json gives up at a depth of 128, where a profile has five.
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| DocumentError::NotJson(error.to_string()))?;
+    if has_nul(&value) { Err(DocumentError::Nul) } else { Ok(()) }
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(fields) => fields.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        _ => false,
+    }
+}
+
+/// Why a reference to a profile in a ConfigMap cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigMapProblem {
+    /// There is no such ConfigMap in the pod's namespace.
+    #[error(
+        "configmap {name:?} not found in namespace {namespace:?}: it holds seccomp profile configmap/{name}/{key}"
+    )]
+    ConfigMapMissing {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The ConfigMap has no such key.
+    #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
+    KeyMissing {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The key is there, but not as text.
+    #[error(
+        "key {key} of ConfigMap {namespace}/{name} is in binaryData: a seccomp profile is text and belongs in data"
+    )]
+    KeyBinary {
+        /// The pod's namespace.
+        namespace: String,
+        /// The ConfigMap.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// The document is not one a runtime should be bothered with.
+    #[error("seccomp profile {profile} {source}")]
+    Document {
+        /// The reference.
+        profile: String,
+        /// What is wrong.
+        source: DocumentError,
+    },
+}
+
+/// Annotation of a pod: where its profile came from.
+pub const POD_SOURCE: &str = "seccomp.palisade.dev/pod";
+/// Prefix of the annotation that says where a container's profile came from; the container's name follows.
+pub const CONTAINER_SOURCE_PREFIX: &str = "container.seccomp.palisade.dev/";
+/// The folder below a node's seccomp folder that holds profiles by their hash.
+pub const FOLDER: &str = "palisade/";
+
+/// The annotation that says where a container's profile came from.
+#[must_use]
+pub fn container_source(container: &str) -> String {
+    format!("{CONTAINER_SOURCE_PREFIX}{container}")
+}
+
+/// The path of a profile below a node's seccomp folder, by its SHA-256 in hexadecimal.
+#[must_use]
+pub fn localhost_path(hash: &str) -> String {
+    format!("{FOLDER}{hash}.json")
+}
+
+/// The hash in a path that [`localhost_path`] made.
+#[must_use]
+pub fn hash_in_path(path: &str) -> Option<&str> {
+    path.strip_prefix(FOLDER)?.strip_suffix(".json").filter(|hash| is_hash(hash))
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// A profile in a ConfigMap, and its hash once somebody has looked: `configmap/<name>/<key>[@sha256:<hex>]`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// The ConfigMap, in the pod's namespace.
+    pub name: String,
+    /// The key in its data.
+    pub key: String,
+    /// SHA-256 of the bytes, in hexadecimal.
+    pub hash: Option<String>,
+}
+
+impl Source {
+    /// Reads the value of an annotation, ours or the older ones of Kubernetes.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let (reference, hash) = match value.split_once('@') {
+            Some((reference, digest)) => {
+                (reference, Some(digest.strip_prefix("sha256:").filter(|hash| is_hash(hash))?.to_owned()))
+            }
+            None => (value, None),
+        };
+        match seccomp::from_annotation(reference)? {
+            ProfileRef::ConfigMap { name, key } => {
+                Some(Self { name: name.to_string(), key: key.to_string(), hash })
+            }
+            _ => None,
+        }
+    }
+
+    /// The reference without the hash.
+    #[must_use]
+    pub fn reference(&self) -> ProfileRef<'static> {
+        ProfileRef::ConfigMap { name: self.name.clone().into(), key: self.key.clone().into() }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configmap/{}/{}", self.name, self.key)?;
+        self.hash.as_ref().map_or(Ok(()), |hash| write!(f, "@sha256:{hash}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn takes_json_within_bounds_and_nothing_else() {
+        let large = format!("\"{}\"", "x".repeat(MAX_PROFILE_BYTES - 2));
+        let too_large = format!("{large} ");
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        for (case, text, expected) in [
+            ("a profile", r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#, "ok"),
+            ("an unknown action is the runtime's business", r#"{"defaultAction":"NOPE"}"#, "ok"),
+            ("1 MiB", &large, "ok"),
+            ("1 MiB and a byte", &too_large, "has 1048577 bytes, more than the 1048576 a profile may have"),
+            ("empty", "", "is not valid JSON: EOF while parsing a value at line 1 column 0"),
+            ("YAML", "defaultAction: SCMP_ACT_ALLOW", "is not valid JSON: expected value at line 1 column 1"),
+            ("two documents", "{} {}", "is not valid JSON: trailing characters at line 1 column 4"),
+            ("NUL", "{\0}", "is not valid JSON: key must be a string at line 1 column 2"),
+            ("NUL in a name", r#"{"names":["mkdir\u0000x"]}"#, "has a string with a NUL character"),
+            ("NUL in a key", r#"{"\u0000":1}"#, "has a string with a NUL character"),
+            ("deep", &nested(100_000), "is not valid JSON: recursion limit exceeded at line 1 column 128"),
+        ] {
+            let found = check_document(text).map_or_else(|error| error.to_string(), |()| "ok".to_owned());
+            assert_eq!(found, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_read_as_it_is_written() {
+        let hash = "0123456789abcdef".repeat(4);
+        for (value, hashed) in [
+            ("configmap/web/a.json".to_owned(), false),
+            (format!("configmap/web/a.json@sha256:{hash}"), true),
+        ] {
+            let source = Source::parse(&value).unwrap();
+            assert_eq!((source.to_string(), source.hash.is_some()), (value, hashed));
+        }
+        for wrong in
+            ["configmap/web", "configmap/web/a@sha256:12", "configmap/web/a@md5:12", "runtime/default", ""]
+        {
+            assert_eq!(Source::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(hash_in_path(&localhost_path(&hash)), Some(hash.as_str()));
+        for wrong in ["palisade/x.json", "other/x.json", "palisade/../x.json"] {
+            assert_eq!(hash_in_path(wrong), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = check_document(&text);
+        }
+    }
+}

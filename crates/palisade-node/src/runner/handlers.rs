@@ -1,0 +1,394 @@
+//! What probes and hooks do: run a command in a container, connect to a port, ask a web server.
+//!
+//! Implements: `pkg/probe/{exec,http,tcp,grpc}` with the words users see. A certificate is not checked, as upstream does not:
+//! a probe asks whether the container answers, not who it is.
+
+use std::{
+    io::{self, ErrorKind},
+    sync::Arc,
+    time::Duration,
+};
+
+use prost::Message;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    cri::client::{Runtime, RuntimeError},
+    lifecycle::{HttpGet, PortRef},
+    pod::Container,
+};
+
+/// Where a handler finds its container.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) runtime: Runtime,
+    /// The runtime's id.
+    pub(super) id: String,
+    /// The pod's address.
+    pub(super) ip: String,
+    /// The release, for the user agent.
+    pub(super) minor: u16,
+}
+
+/// What came of asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All is well.
+    Success,
+    /// It is not, and this is what was said.
+    Failure(String),
+    /// Nobody could tell.
+    Unknown(String),
+}
+
+/// A command that ended otherwise than well.
+#[derive(Debug)]
+pub(super) enum ExecError {
+    /// It ended with another status than 0.
+    Exit { code: i32, stderr: String, output: String },
+    /// It took too long.
+    TimedOut,
+    /// It was never run.
+    Runtime(RuntimeError),
+}
+
+impl Target {
+    /// Runs a command in the container.
+    pub(super) async fn exec(&self, command: &[String], timeout: Duration) -> Result<(), ExecError> {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        match self.runtime.exec_sync(&self.id, &words, timeout).await {
+            Ok(answer) if answer.exit_code == 0 => Ok(()),
+            Ok(answer) => {
+                let stderr = String::from_utf8_lossy(&answer.stderr).into_owned();
+                let output = format!("{}{stderr}", String::from_utf8_lossy(&answer.stdout));
+                Err(ExecError::Exit { code: answer.exit_code, stderr, output })
+            }
+            Err(error) if error.code == "DeadlineExceeded" || error.message.contains("timeout") => {
+                Err(ExecError::TimedOut)
+            }
+            Err(error) => Err(ExecError::Runtime(error)),
+        }
+    }
+
+    /// Asks a web server; the error is Go's sentence.
+    pub(super) async fn http_get(
+        &self,
+        container: &Container,
+        get: &HttpGet,
+        timeout: Duration,
+    ) -> Result<u16, String> {
+        let port = port(container, &get.port)?;
+        let host = if get.host.is_empty() { &self.ip } else { &get.host };
+        let scheme = if get.scheme == "HTTPS" { "https" } else { "http" };
+        let path = if get.path.starts_with('/') { get.path.clone() } else { format!("/{}", get.path) };
+        let address = join(host, port);
+        let shown = format!("Get \"{scheme}://{address}{path}\"");
+        let ask = async {
+            let stream = TcpStream::connect((host.as_str(), port))
+                .await
+                .map_err(|error| dial_error(&address, &error))?;
+            let request = request(get, &path, &address, self.minor);
+            if scheme == "http" {
+                return talk(stream, &request).await.map_err(|error| error.to_string());
+            }
+            let name = ServerName::try_from(host.clone()).map_err(|error| error.to_string())?;
+            let connector = tokio_rustls::TlsConnector::from(unchecked()?);
+            let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+            talk(stream, &request).await.map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(timeout, ask).await {
+            Ok(Ok(code)) => Ok(code),
+            Ok(Err(error)) => Err(format!("{shown}: {error}")),
+            Err(_) => Err(format!(
+                "{shown}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            )),
+        }
+    }
+
+    /// Whether somebody listens; the error is Go's sentence.
+    pub(super) async fn connect(
+        &self,
+        container: &Container,
+        host: &str,
+        wanted: &PortRef,
+        timeout: Duration,
+    ) -> Result<(), String> {
+        let port = port(container, wanted)?;
+        let host = if host.is_empty() { self.ip.as_str() } else { host };
+        let address = join(host, port);
+        match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(dial_error(&address, &error)),
+            Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
+        }
+    }
+
+    /// Asks a gRPC server about its health.
+    pub(super) async fn grpc(&self, port: u16, service: &str, timeout: Duration) -> Answer {
+        let address = join(&self.ip, port);
+        let seconds = timeout.as_secs();
+        let late = format!(
+            "timeout: failed to connect service {address:?} within {seconds}s: context deadline exceeded"
+        );
+        let Ok(endpoint) = tonic::transport::Endpoint::from_shared(format!("http://{address}")) else {
+            return Answer::Unknown(format!("{address:?} is no address"));
+        };
+        let ask = async {
+            let channel = endpoint.connect().await.map_err(|_| Answer::Failure(late.clone()))?;
+            let mut client = tonic::client::Grpc::new(channel);
+            client.ready().await.map_err(|_| Answer::Failure(late.clone()))?;
+            let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+            let codec = tonic_prost::ProstCodec::<HealthRequest, HealthResponse>::default();
+            let request = tonic::Request::new(HealthRequest { service: service.to_owned() });
+            let answer = client.unary(request, path, codec).await;
+            answer.map_err(|status| {
+                Answer::Failure(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
+            })
+        };
+        match tokio::time::timeout(timeout, ask).await {
+            Ok(Ok(answer)) => match answer.into_inner().status {
+                1 => Answer::Success,
+                status => {
+                    let word = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
+                    let word = usize::try_from(status).ok().and_then(|at| word.get(at)).unwrap_or(&"UNKNOWN");
+                    Answer::Failure(format!("service unhealthy (responded with {word:?})"))
+                }
+            },
+            Ok(Err(answer)) => answer,
+            Err(_) => Answer::Failure(late),
+        }
+    }
+}
+
+/// `grpc.health.v1.HealthCheckRequest`
+#[derive(Clone, PartialEq, Message)]
+struct HealthRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`
+#[derive(Clone, PartialEq, Message)]
+struct HealthResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// A port by number, or by the name the container gives it.
+fn port(container: &Container, wanted: &PortRef) -> Result<u16, String> {
+    match wanted {
+        PortRef::Number(number) => {
+            u16::try_from(*number).map_err(|_| format!("invalid port number: {number}"))
+        }
+        PortRef::Name(name) => {
+            let named = container.ports.iter().find(|port| port.name == *name);
+            // A number in quotes is a number.
+            let number = named.map(|port| port.container_port).or_else(|| name.parse().ok());
+            number
+                .and_then(|number| u16::try_from(number).ok())
+                .ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", container.name))
+        }
+    }
+}
+
+fn join(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Go's words for a connection that does not come about.
+fn dial_error(address: &str, error: &io::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {address}: {why}")
+}
+
+fn request(get: &HttpGet, path: &str, address: &str, minor: u16) -> String {
+    let has = |name: &str| get.http_headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
+    let mut text = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n");
+    for (name, value) in
+        [("Host", address), ("User-Agent", &format!("kube-probe/1.{minor}")), ("Accept", "*/*")]
+    {
+        if !has(name) {
+            text.push_str(&format_header(name, value));
+        }
+    }
+    for header in &get.http_headers {
+        text.push_str(&format_header(&header.name, &header.value));
+    }
+    text.push_str("\r\n");
+    text
+}
+
+/// A header on a line of its own, and never on two: a line break would let its value add others.
+fn format_header(name: &str, value: &str) -> String {
+    let plain = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
+    format!("{}: {}\r\n", plain(name), plain(value))
+}
+
+/// Sends a request and reads the status code of the answer.
+async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> io::Result<u16> {
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    let mut piece = [0_u8; 256];
+    while !answer.contains(&b'\n') && answer.len() < 4096 {
+        let read = stream.read(&mut piece).await?;
+        if read == 0 {
+            break;
+        }
+        answer.extend_from_slice(piece.get(..read).unwrap_or_default());
+    }
+    let line = String::from_utf8_lossy(&answer).into_owned();
+    let mut words = line.lines().next().unwrap_or_default().split(' ');
+    let code =
+        words.next().filter(|word| word.starts_with("HTTP/1.")).and_then(|_| words.next()?.parse().ok());
+    match (answer.is_empty(), code) {
+        (_, Some(code)) => Ok(code),
+        (true, None) => Err(io::Error::other("EOF")),
+        (false, None) => {
+            let line = line.lines().next().unwrap_or_default();
+            Err(io::Error::other(format!(
+                "net/http: HTTP/1.x transport connection broken: malformed HTTP response {line:?}"
+            )))
+        }
+    }
+}
+
+fn unchecked() -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// Takes every certificate.
+#[derive(Debug)]
+struct Anybody(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn target(ip: &str) -> Target {
+        let runtime = Runtime::new("/nonexistent", Duration::from_secs(1)).unwrap();
+        Target { runtime, id: String::new(), ip: ip.to_owned(), minor: 31 }
+    }
+
+    /// A server that answers every connection with the same bytes and keeps what it was sent.
+    async fn server(answer: &'static [u8]) -> (u16, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; 4096];
+            let read = stream.read(&mut asked).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            String::from_utf8_lossy(&asked[..read]).into_owned()
+        });
+        (port, task)
+    }
+
+    #[tokio::test]
+    async fn asks_as_a_kubelet_asks() {
+        let (number, asked) = server(b"HTTP/1.0 503 no\r\n\r\n").await;
+        let container: Container =
+            serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": number}]}))
+                .unwrap();
+        let get: HttpGet = serde_json::from_value(
+            json!({"path": "ready?x=1", "port": "web", "httpHeaders": [{"name": "X-A", "value": "b\r\nEvil: 1"}]}),
+        )
+        .unwrap();
+        let answer = target("127.0.0.1").http_get(&container, &get, Duration::from_secs(5)).await;
+        assert_eq!(answer, Ok(503));
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("GET /ready?x=1 HTTP/1.1\r\n"), "{asked}");
+        assert!(
+            asked.contains("User-Agent: kube-probe/1.31\r\n") && asked.contains("X-A: bEvil: 1\r\n"),
+            "{asked}"
+        );
+    }
+
+    #[tokio::test]
+    async fn says_what_go_says() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let free = listener.local_addr().unwrap().port();
+        drop(listener);
+        let target = target("127.0.0.1");
+        let container = Container { name: "c".into(), ..Container::default() };
+        let patience = Duration::from_secs(5);
+        let get = HttpGet { port: PortRef::Number(i32::from(free)), ..HttpGet::default() };
+        let refused = format!("dial tcp 127.0.0.1:{free}: connect: connection refused");
+        assert_eq!(
+            target.http_get(&container, &get, patience).await,
+            Err(format!("Get \"http://127.0.0.1:{free}/\": {refused}"))
+        );
+        assert_eq!(target.connect(&container, "", &get.port, patience).await, Err(refused));
+        let unnamed = PortRef::Name("nope".into());
+        assert_eq!(
+            target.connect(&container, "", &unnamed, patience).await,
+            Err("couldn't find port: \"nope\" in container \"c\"".to_owned())
+        );
+        let (port, _task) = server(b"hello\r\n").await;
+        let get = HttpGet { port: PortRef::Number(i32::from(port)), ..HttpGet::default() };
+        let error = target.http_get(&container, &get, patience).await.unwrap_err();
+        assert!(error.ends_with("malformed HTTP response \"hello\""), "{error}");
+        let late = target.grpc(free, "", Duration::from_secs(1)).await;
+        assert!(
+            matches!(late, Answer::Failure(text) if text.starts_with("timeout: failed to connect service"))
+        );
+    }
+}

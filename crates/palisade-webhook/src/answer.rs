@@ -1,0 +1,279 @@
+//! From the bytes of a review to the bytes of its answer.
+//!
+//! What is asked of the cluster is asked here, the verdict is `palisade-admission`'s. A review that finds everything in the
+//! watches is answered without waiting for anything.
+
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, Instant as Clock},
+};
+
+use palisade_admission::{
+    admission_review::{Facts as PodSecurityFacts, Needs, Review, ReviewError},
+    config_map_profiles::Profiles,
+    constraints::Constraints,
+    mutation::{self, Mutation},
+    profile_policies::select,
+    response::{Refusal, Response},
+    rules::Rules,
+    validation,
+};
+use palisade_model::{
+    compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
+    pod::Pod,
+};
+use palisade_policy::{
+    scc::{choose::Identity, evaluate},
+    standards::namespace::Limit,
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::{
+    configuration::Follower,
+    facts::{ConstraintFacts, Facts},
+    metrics::{Metrics, Outcome},
+    shared::Shared,
+};
+
+/// Looking at the pods of a namespace may take this long, or half of what is left of the request's time.
+const EXISTING_PODS: Duration = Duration::from_secs(1);
+/// Upstream looks at no more pods than these.
+const UPSTREAM_PODS: usize = 3000;
+
+/// Which webhook is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The one that changes objects.
+    Mutate,
+    /// The one that judges them.
+    Validate,
+}
+
+/// Answers reviews.
+#[derive(Debug)]
+pub struct Answerer {
+    /// What is known of the cluster.
+    pub facts: Facts,
+    /// What is in force.
+    pub configuration: Arc<Follower>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    rules: Shared<Rules>,
+    limit: Limit,
+}
+
+impl Answerer {
+    /// By the rules of a release, or beside an API server whose release is yet to be found out.
+    #[must_use]
+    pub fn new(
+        facts: Facts,
+        configuration: Arc<Follower>,
+        metrics: Arc<Metrics>,
+        emulate: Option<Compat>,
+    ) -> Self {
+        let rules = emulate.map_or_else(
+            // What a newer release leaves to us does no harm beside an older one.
+            || Rules::beside(NEWEST_MINOR),
+            Rules::Instead,
+        );
+        let limit = if emulate.is_some() { Limit::Pods(UPSTREAM_PODS) } else { Limit::None };
+        Self { facts, configuration, metrics, rules: Shared::new(rules), limit }
+    }
+
+    /// The API server that asks is `v1.<minor>`.
+    pub fn serve_beside(&self, minor: u16) {
+        if matches!(*self.rules.get(), Rules::Beside(_)) {
+            self.rules.set(Rules::beside(minor));
+            self.configuration.judge_as(Compat::kubernetes(minor.clamp(OLDEST_MINOR, NEWEST_MINOR)));
+        }
+    }
+
+    /// Answers a review, by a moment.
+    pub async fn answer(&self, route: Route, body: &[u8], deadline: Instant) -> Result<Vec<u8>, ReviewError> {
+        let began = Clock::now();
+        let review = match Review::parse(body) {
+            Ok(review) => review,
+            Err(error) => {
+                self.metrics.review(route, Outcome::Failed, began.elapsed());
+                return Err(error);
+            }
+        };
+        let response = match route {
+            Route::Mutate => self.mutate(&review, deadline).await,
+            Route::Validate => self.validate(&review, deadline).await,
+        };
+        if !response.counted.is_empty() {
+            let resource = review.metric_resource();
+            let operation = lower_case(&review.operation);
+            self.metrics.pod_security.count(
+                &operation,
+                resource,
+                &review.request_sub_resource,
+                &response.counted,
+            );
+        }
+        let outcome = match response.refused {
+            Some(_) => Outcome::Denied,
+            None => Outcome::Allowed { patched: !response.patch.is_empty() },
+        };
+        if let Some(refusal) = &response.refused {
+            tracing::debug!(
+                namespace = %review.namespace, name = %review.name, code = refusal.code, message = refusal.message,
+                "refused"
+            );
+        }
+        let bytes = response.to_bytes(&review.uid).map_err(ReviewError::Undecodable);
+        self.metrics.review(route, outcome, began.elapsed());
+        bytes
+    }
+
+    async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
+        let rules = *self.rules.get();
+        let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
+        let stored = if mutation.is_new_pod() {
+            match self.facts.policies(deadline).await {
+                Ok(stored) => stored,
+                Err(why) => return unknown("ProfilePolicies", &why),
+            }
+        } else {
+            Arc::default()
+        };
+        let constraints = match self.facts.constraints() {
+            Ok(constraints) => constraints.filter(|_| review.is_pod()),
+            Err(why) => return unknown("SecurityContextConstraints", &why),
+        };
+        let namespace = if stored.is_empty() && constraints.is_none() {
+            None
+        } else {
+            match self.facts.namespace(&review.namespace, deadline).await {
+                Ok(namespace) => Some(namespace),
+                Err(why) => return unknown(&format!("namespace {:?}", review.namespace), &why),
+            }
+        };
+        // Mistakes in policies are told once, by the judging webhook.
+        let (policies, _) =
+            namespace.as_ref().map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
+        let wanted = mutation.config_maps(&policies);
+        let profiles = if wanted.is_empty() {
+            Profiles::default()
+        } else {
+            let publish = review.dry_run != Some(true) && mutation.is_new_pod();
+            self.facts.profiles(&review.namespace, &wanted, publish, deadline).await
+        };
+        let grants = |identity: &Identity<'_>, constraint: &str| {
+            constraints.as_ref().is_some_and(|facts| {
+                facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
+            })
+        };
+        mutation.answer(&mutation::Facts {
+            policies,
+            profiles,
+            constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
+            namespace: namespace.as_deref(),
+        })
+    }
+
+    async fn validate(&self, review: &Review<'_>, deadline: Instant) -> Response {
+        let rules = *self.rules.get();
+        let configured = match self.configuration.current() {
+            Ok(configured) => configured,
+            Err(why) if review.is_pod() || review.metric_resource() == "namespace" => {
+                return Response::refuse(Refusal::internal(&why));
+            }
+            Err(why) => {
+                return Response { audit: vec![("error".into(), why)], ..Response::default() };
+            }
+        };
+        let security = &configured.security;
+        let judged_by_policies = validation::concerns_policies(review) && !review.is_mirror_pod();
+        let stored = if judged_by_policies {
+            match self.facts.policies(deadline).await {
+                Ok(stored) => stored,
+                Err(why) => return unknown("ProfilePolicies", &why),
+            }
+        } else {
+            Arc::default()
+        };
+        let constraints = match self.facts.constraints() {
+            Ok(constraints) => constraints.filter(|_| judged_by_policies),
+            Err(why) if judged_by_policies => return unknown("SecurityContextConstraints", &why),
+            Err(_) => None,
+        };
+        let needs = review.needs(security);
+        let mut namespace = None;
+        let (mut listed, mut budget) = (Err(String::new()), None);
+        if let Needs::Pods(name, _) = needs {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let time = EXISTING_PODS.min(left / 2);
+            budget = Some((Clock::now(), time));
+            listed = self.facts.pods(name, time).await;
+        } else if matches!(needs, Needs::Namespace(_)) || !stored.is_empty() || constraints.is_some() {
+            namespace = Some(self.facts.namespace(&review.namespace, deadline).await);
+        }
+        let known = match &namespace {
+            Some(Ok(known)) => Some(&**known),
+            Some(Err(why)) if judged_by_policies && !(stored.is_empty() && constraints.is_none()) => {
+                return unknown(&format!("namespace {:?}", review.namespace), why);
+            }
+            _ => None,
+        };
+        let pod_security = match needs {
+            Needs::Nothing => PodSecurityFacts::Nothing,
+            Needs::Namespace(_) => PodSecurityFacts::Namespace(match &namespace {
+                Some(Ok(known)) => Ok(&known.labels),
+                Some(Err(why)) => Err(why.clone()),
+                None => Err("it was not looked up".to_owned()),
+            }),
+            Needs::Pods(..) => {
+                PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods_in))
+            }
+        };
+        let (policies, policy_warnings) =
+            known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
+        let grants = |identity: &Identity<'_>, constraint: &str| {
+            constraints.as_ref().is_some_and(|facts| {
+                facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
+            })
+        };
+        let facts = validation::Facts {
+            pod_security,
+            policies,
+            policy_warnings,
+            constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
+            namespace: known,
+        };
+        let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
+        validation::validate(review, security, &rules, &facts, self.limit, expired)
+    }
+}
+
+/// Refuses what cannot be looked into.
+fn unknown(what: &str, why: &str) -> Response {
+    Response::refuse(Refusal::internal(&format!("failed to lookup {what}: {why}")))
+}
+
+fn judges(facts: &ConstraintFacts) -> Constraints<'_> {
+    let options = evaluate::Options { config_map_profiles: true, ..evaluate::Options::default() };
+    Constraints { set: &facts.set, unreadable: &facts.unreadable, options }
+}
+
+fn pods_in(list: &str) -> Result<Vec<Pod<'_>>, String> {
+    #[derive(Deserialize)]
+    struct List<'l> {
+        #[serde(borrow, default)]
+        items: Vec<Pod<'l>>,
+    }
+    let list: List<'_> = serde_json::from_str(list).map_err(|error| error.to_string())?;
+    Ok(list.items)
+}
+
+/// Operations are written in upper case, metrics say them in lower case.
+fn lower_case(operation: &str) -> Cow<'static, str> {
+    match operation {
+        "CREATE" => Cow::Borrowed("create"),
+        "UPDATE" => Cow::Borrowed("update"),
+        other => Cow::Owned(other.to_lowercase()),
+    }
+}

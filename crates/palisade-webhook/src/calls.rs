@@ -1,0 +1,186 @@
+//! Every call that the webhook makes to the API server: what its role must grant, and no more.
+//!
+//! The tests compare this list with the calls they see.
+
+/// Who the webhook says it is when it writes.
+pub const MANAGER: &str = "palisade-webhook";
+
+/// An error of the API server as a person reads it.
+#[must_use]
+pub fn in_words(error: &kube::Error) -> String {
+    let text = match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        _ => error.to_string(),
+    };
+    // In one line, wherever it is written.
+    text.replace('\n', " ")
+}
+
+/// Where a resource is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Cluster-scoped, or in every namespace.
+    Cluster,
+    /// In the namespace of the webhook, or of the global configuration.
+    Own,
+}
+
+/// When a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Always.
+    Always,
+    /// With `--register`.
+    Registering,
+    /// Unless the certificate comes from files.
+    ManagingCertificates,
+    /// With `--admission-config-map`, or without any configuration.
+    ConfigurationInConfigMap,
+    /// With `--security-context-constraints`.
+    Constraints,
+}
+
+/// Verbs on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// API group; empty for core.
+    pub group: &'static str,
+    /// The resource.
+    pub resource: &'static str,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+    /// Where.
+    pub scope: Scope,
+    /// When.
+    pub when: When,
+    /// What for.
+    pub why: &'static str,
+}
+
+const fn call(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+    scope: Scope,
+    when: When,
+    why: &'static str,
+) -> Call {
+    Call { group, resource, verbs, scope, when, why }
+}
+
+/// All of them. `/version` is asked as well, which needs no grant.
+pub const CALLS: &[Call] = &[
+    call(
+        "",
+        "namespaces",
+        &["get", "list", "watch"],
+        Scope::Cluster,
+        When::Always,
+        "labels decide the level; read directly while the watch is cold",
+    ),
+    call(
+        "",
+        "pods",
+        &["list"],
+        Scope::Cluster,
+        When::Always,
+        "existing pods, when the level of a namespace rises",
+    ),
+    call("", "configmaps", &["get"], Scope::Cluster, When::Always, "seccomp profiles that pods refer to"),
+    call(
+        "palisade.dev",
+        "profilepolicies",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Always,
+        "allowed and default profiles",
+    ),
+    call(
+        "palisade.dev",
+        "publishedprofiles",
+        &["create", "patch"],
+        Scope::Cluster,
+        When::Always,
+        "gives the nodes the bytes of a profile",
+    ),
+    call(
+        "coordination.k8s.io",
+        "leases",
+        &["create", "delete", "patch"],
+        Scope::Own,
+        When::Always,
+        "reports the configuration this replica enforces",
+    ),
+    call(
+        "",
+        "configmaps",
+        &["list", "watch"],
+        Scope::Own,
+        When::ConfigurationInConfigMap,
+        "the PodSecurityConfiguration",
+    ),
+    call(
+        "",
+        "secrets",
+        &["create", "get", "update"],
+        Scope::Own,
+        When::ManagingCertificates,
+        "authority and serving certificate, shared by all replicas",
+    ),
+    call(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        &["create", "list", "patch", "watch"],
+        Scope::Cluster,
+        When::Registering,
+        "keeps its own registration",
+    ),
+    call(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        &["create", "list", "patch", "watch"],
+        Scope::Cluster,
+        When::Registering,
+        "keeps its own registration",
+    ),
+    call(
+        "security.openshift.io",
+        "securitycontextconstraints",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "the constraints",
+    ),
+    call(
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "who may use which constraint",
+    ),
+    call(
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "who may use which constraint",
+    ),
+    call(
+        "rbac.authorization.k8s.io",
+        "roles",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "who may use which constraint",
+    ),
+    call(
+        "rbac.authorization.k8s.io",
+        "rolebindings",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "who may use which constraint",
+    ),
+];

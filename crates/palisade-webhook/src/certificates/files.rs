@@ -1,0 +1,74 @@
+//! Somebody else's certificate, in files that are read again when they change.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::{Trust, issue::Pair, resolver::Resolver};
+use crate::{configuration::stamp, metrics::Metrics};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The three files.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The certificate and those that lead to its root.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// What the API server shall trust.
+    pub authority: Option<PathBuf>,
+}
+
+impl Files {
+    /// Reads certificate and key.
+    pub fn pair(&self) -> Result<Pair, String> {
+        Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
+    }
+
+    /// Reads what the API server shall trust.
+    pub fn trust(&self) -> Result<Trust, String> {
+        let authorities = self.authority.as_deref().map(read).transpose()?;
+        Ok(Trust { authorities: authorities.into_iter().collect() })
+    }
+
+    /// Follows the files. While they do not belong together, as in the middle of a change, the last good pair stays.
+    pub async fn follow(self, resolver: Arc<Resolver>, trust: watch::Sender<Trust>, metrics: Arc<Metrics>) {
+        let stamps = || {
+            let authority = self.authority.as_deref().and_then(stamp);
+            (stamp(&self.certificate), stamp(&self.key), authority)
+        };
+        let mut seen = None;
+        loop {
+            let now = stamps();
+            if seen != Some(now) {
+                let pair = self.pair();
+                let replaced = pair.and_then(|pair| {
+                    resolver.replace(&pair, None, &metrics).map_err(|error| error.to_string())
+                });
+                match replaced.and_then(|()| self.trust()) {
+                    Ok(read) => {
+                        trust.send_if_modified(|current| {
+                            let changed = *current != read;
+                            *current = read;
+                            changed
+                        });
+                        seen = Some(now);
+                        tracing::info!(file = %self.certificate.display(), "certificate in use");
+                    }
+                    Err(why) => tracing::warn!(why, "certificate not replaced"),
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}

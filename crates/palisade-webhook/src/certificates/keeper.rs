@@ -1,0 +1,226 @@
+//! Keeps the Secret that all replicas share.
+//!
+//! Every replica does the same: reads the Secret, takes the step that is due, writes it back under the version it read. Of
+//! several at once one wins, and the others go on from what it wrote. While the API server is away or takes no
+//! writes, what was last read stays in use.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::Request;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    Trust,
+    issue::{self, Pair},
+    plan::{self, State},
+    resolver::Resolver,
+};
+use crate::{calls::in_words, metrics::Metrics, options::Managed};
+
+/// The key of the Secret that holds everything; the others repeat parts of it for people and tools.
+const STATE: &str = "state.json";
+/// The Secret is read at most this seldom.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Keeps the Secret.
+pub struct Keeper {
+    /// The API server.
+    pub client: Client,
+    /// The namespace of the Secret.
+    pub namespace: String,
+    /// Times and names.
+    pub options: Managed,
+    /// Where the certificate goes.
+    pub resolver: Arc<Resolver>,
+    /// Where the authorities go.
+    pub trust: watch::Sender<Trust>,
+    /// The authorities that the API server is seen to trust; `None` if nobody looks.
+    pub trusted: Option<watch::Receiver<BTreeSet<String>>>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Secret {
+    metadata: Metadata,
+    data: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    resource_version: String,
+}
+
+impl Keeper {
+    /// Keeps it until the end of the webhook.
+    pub async fn run(self) {
+        let pause = (self.options.overlap / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let mut used = State::default();
+        let mut said: Option<String> = None;
+        loop {
+            let pause = match self.once(&mut used).await {
+                Ok(()) => {
+                    said = None;
+                    pause
+                }
+                Err(why) => {
+                    // Once is enough while it stays the same.
+                    if said.as_ref() != Some(&why) {
+                        tracing::warn!(why, "certificates are not kept; what is in use stays");
+                    }
+                    said = Some(why);
+                    pause.min(Duration::from_secs(2))
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Reads, takes the steps that are due, writes, and uses what came of it.
+    async fn once(&self, used: &mut State) -> Result<(), String> {
+        let (mut state, mut version) = self.read().await?;
+        self.adopt(&state, used);
+        let now = issue::now();
+        let trusted = |certificate: &str| {
+            self.trusted.as_ref().is_none_or(|trusted| trusted.borrow().contains(certificate))
+        };
+        while let Some(step) = plan::next(&state, &self.options, now, &trusted) {
+            let next = plan::take(state, step, &self.options, now).map_err(|error| error.to_string())?;
+            (state, version) = if let Some(written) = self.write(&next, &version).await? {
+                tracing::info!(?step, "certificates changed");
+                (next, written)
+            } else {
+                // Somebody else was first.
+                self.read().await?
+            };
+            self.adopt(&state, used);
+        }
+        Ok(())
+    }
+
+    /// Uses a state that is complete.
+    fn adopt(&self, state: &State, used: &mut State) {
+        let Some(serving) = &state.serving else { return };
+        if state == used {
+            return;
+        }
+        let authority = state.authorities.last().and_then(|ca| issue::about(&ca.pair.certificate).ok());
+        // Trust goes before use.
+        self.trust.send_replace(state.trust());
+        if used.serving.as_ref() != Some(serving) {
+            let ends = authority.map(|about| about.not_after);
+            match self.resolver.replace(serving, ends, &self.metrics) {
+                Ok(()) => tracing::info!("certificate in use"),
+                Err(error) => {
+                    tracing::error!(%error, "certificate not replaced");
+                    return;
+                }
+            }
+        }
+        *used = state.clone();
+    }
+
+    fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets", self.namespace)
+    }
+
+    /// The state in the Secret and its version; nothing and no version if there is no Secret.
+    async fn read(&self) -> Result<(State, String), String> {
+        let request = Request::get(format!("{}/{}", self.path(), self.options.secret))
+            .body(Vec::new())
+            .map_err(|error| error.to_string())?;
+        match self.client.request::<Secret>(request).await {
+            Ok(secret) => {
+                // A Secret that cannot be read is replaced: nobody can have used it.
+                let state = secret
+                    .data
+                    .get(STATE)
+                    .and_then(|text| BASE64_STANDARD.decode(text).ok())
+                    .and_then(|json| serde_json::from_slice(&json).ok())
+                    .unwrap_or_default();
+                Ok((state, secret.metadata.resource_version))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok((State::default(), String::new())),
+            Err(error) => {
+                let (namespace, secret) = (&self.namespace, &self.options.secret);
+                Err(format!("cannot read Secret {namespace}/{secret}: {}", in_words(&error)))
+            }
+        }
+    }
+
+    /// Writes a state over a version; the new version, or `None` if somebody else was first.
+    async fn write(&self, state: &State, version: &str) -> Result<Option<String>, String> {
+        let body = self.secret(state, version).to_string().into_bytes();
+        let request = if version.is_empty() {
+            Request::post(self.path())
+        } else {
+            Request::put(format!("{}/{}", self.path(), self.options.secret))
+        };
+        let request = request
+            .header("content-type", "application/json")
+            .body(body)
+            .map_err(|error| error.to_string())?;
+        match self.client.request::<Secret>(request).await {
+            Ok(secret) => Ok(Some(secret.metadata.resource_version)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 && self.make_namespace().await => Ok(None),
+            Err(error) => {
+                let (namespace, secret) = (&self.namespace, &self.options.secret);
+                Err(format!("cannot write Secret {namespace}/{secret}: {}", in_words(&error)))
+            }
+        }
+    }
+
+    /// Makes the namespace of a webhook that was started by hand on a cluster without it; whether it is there now. An
+    /// installed one finds its namespace and needs no right to make any.
+    async fn make_namespace(&self) -> bool {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        let request = Request::post("/api/v1/namespaces")
+            .header("content-type", "application/json")
+            .body(namespace.to_string().into_bytes());
+        let Ok(request) = request else { return false };
+        match self.client.request_text(request).await {
+            Ok(_) => {
+                tracing::info!(namespace = self.namespace, "namespace made");
+                true
+            }
+            Err(kube::Error::Api(status)) => status.code == 409,
+            Err(_) => false,
+        }
+    }
+
+    fn secret(&self, state: &State, version: &str) -> Value {
+        let encode = |text: &str| BASE64_STANDARD.encode(text);
+        let mut data = json!({"ca.crt": encode(&state.trust().bundle())});
+        if let Ok(text) = serde_json::to_string(state) {
+            data[STATE] = encode(&text).into();
+        }
+        if let Some(Pair { certificate, key }) = &state.serving {
+            data["tls.crt"] = encode(certificate).into();
+            data["tls.key"] = encode(key).into();
+        }
+        let mut metadata = json!({
+            "name": self.options.secret,
+            "namespace": self.namespace,
+            "labels": {"app.kubernetes.io/part-of": "palisade", "app.kubernetes.io/component": "webhook"},
+        });
+        if !version.is_empty() {
+            metadata["resourceVersion"] = version.into();
+        }
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data})
+    }
+}

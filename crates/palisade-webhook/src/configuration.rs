@@ -1,0 +1,236 @@
+//! The configuration of Pod Security Admission, kept up to date.
+//!
+//! Implements: `PodSecurityConfiguration` from a file or a ConfigMap, read again whenever it changes. One that cannot be used
+//! changes nothing and is reported. Reviews under way end with the configuration they began with.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+    runtime::watcher,
+};
+use palisade_admission::{
+    configuration::{ConfigurationError, GROUP, PodSecurityConfiguration},
+    pod_security::PodSecurity,
+};
+use palisade_model::compat::Compat;
+use palisade_policy::{
+    enforcement::instances::{CONFIG_MAP_KEY, Configuration},
+    standards::evaluator::Evaluator,
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::{
+    facts::{Keep, Status, follow_in},
+    metrics::Metrics,
+    options::{ConfigurationSource, ReadConfiguration},
+    shared::Shared,
+};
+
+/// How often a file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A configuration in force.
+#[derive(Debug)]
+pub struct Configured {
+    /// What judges.
+    pub security: PodSecurity,
+    /// The document, and its revision.
+    pub document: Configuration,
+}
+
+/// What is in force, if anything is known.
+pub type Current = Result<Arc<Configured>, String>;
+
+/// Follows a source and says what is in force.
+#[derive(Debug)]
+pub struct Follower {
+    read: ReadConfiguration,
+    release: Shared<Compat>,
+    metrics: Arc<Metrics>,
+    current: watch::Sender<Current>,
+    status: Status,
+    source: String,
+}
+
+impl Follower {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(
+        source: &ConfigurationSource,
+        read: ReadConfiguration,
+        release: Compat,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let source = match source {
+            ConfigurationSource::File(file) => file.display().to_string(),
+            ConfigurationSource::ConfigMap { namespace, name } => format!("ConfigMap {namespace}/{name}"),
+        };
+        let unknown = Err(format!("the PodSecurity configuration in {source} is not known yet"));
+        Self {
+            read,
+            release: Shared::new(release),
+            metrics,
+            current: watch::Sender::new(unknown),
+            status: Status::default(),
+            source,
+        }
+    }
+
+    /// What is in force now.
+    pub fn current(&self) -> Current {
+        self.current.borrow().clone()
+    }
+
+    /// Tells of every change.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Current> {
+        self.current.subscribe()
+    }
+
+    /// Puts a text in force, or says why not.
+    pub fn apply(&self, text: &str) -> Result<(), String> {
+        let document = Configuration::new((self.read)(text)?);
+        let configured = self.configure(document)?;
+        self.enforce(configured);
+        Ok(())
+    }
+
+    fn configure(&self, document: Configuration) -> Result<Configured, String> {
+        let read: PodSecurityConfiguration =
+            serde_json::from_value(document.value.clone()).map_err(|error| error.to_string())?;
+        // Upstream's webhook begins these sentences in another way than its API server does.
+        let (defaults, exemptions) = read.resolve().map_err(|error| match error {
+            ConfigurationError::Defaults(text) => format!("configuration error: {text}"),
+            ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
+            other @ ConfigurationError::WrongKind { .. } => other.to_string(),
+        })?;
+        // The same words as the API server's own plugin, so that nobody is told the same thing twice.
+        let evaluator = Evaluator::of(&self.release.get());
+        Ok(Configured { security: PodSecurity { evaluator, defaults, exemptions }, document })
+    }
+
+    fn enforce(&self, configured: Configured) {
+        let changed = self
+            .current
+            .borrow()
+            .as_ref()
+            .map_or(true, |current| current.document.revision != configured.document.revision);
+        if changed {
+            let revision = configured.document.revision.clone();
+            tracing::info!(source = self.source, revision, "Pod Security configuration applied");
+            let _ = self.current.send_replace(Ok(Arc::new(configured)));
+        }
+    }
+
+    /// Judges as a release does from now on.
+    pub fn judge_as(&self, release: Compat) {
+        if *self.release.get() == release {
+            return;
+        }
+        self.release.set(release);
+        let document = self.current.borrow().as_ref().ok().map(|configured| configured.document.clone());
+        if let Some(Ok(configured)) = document.map(|document| self.configure(document)) {
+            let _ = self.current.send_replace(Ok(Arc::new(configured)));
+        }
+    }
+
+    fn refuse(&self, why: &str) {
+        self.metrics.configuration_errors.increment();
+        tracing::error!(source = self.source, why, "Pod Security configuration not applied");
+        if self.current.borrow().is_err() {
+            let text = format!("the PodSecurity configuration in {} cannot be used: {why}", self.source);
+            let _ = self.current.send_replace(Err(text));
+        }
+    }
+
+    /// No configuration: upstream's defaults, which leave everything to the labels of namespaces.
+    fn apply_defaults(&self) {
+        let document = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "PodSecurityConfiguration"});
+        match self.configure(Configuration::new(document)) {
+            Ok(configured) => self.enforce(configured),
+            Err(why) => self.refuse(&why),
+        }
+    }
+
+    /// Follows a file.
+    pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
+        let mut seen = stamp(&file);
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = stamp(&file);
+            if now == seen || now.is_none() {
+                continue;
+            }
+            seen = now;
+            let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
+            if let Err(why) = applied.and_then(|text| self.apply(&text)) {
+                self.refuse(&why);
+            }
+        }
+    }
+
+    /// Follows a ConfigMap.
+    pub async fn follow_config_map(self: Arc<Self>, client: Client, namespace: String, name: String) {
+        let kind = GroupVersionKind::gvk("", "v1", "ConfigMap");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "configmaps");
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        follow_in(api, config, "pod security configuration", self).await;
+    }
+}
+
+/// When a file was last written, and how long it is.
+pub(crate) fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+impl Keep for Follower {
+    type Item = Option<String>;
+
+    /// The text in the ConfigMap: the config observer's key, or else the first.
+    fn read(&self, object: DynamicObject) -> Option<String> {
+        let data = object.data.get("data")?.as_object()?;
+        let value = data.get(CONFIG_MAP_KEY).or_else(|| data.values().next())?;
+        value.as_str().map(str::to_owned)
+    }
+
+    fn replace(&self, items: Vec<Option<String>>) {
+        match items.into_iter().next() {
+            Some(item) => self.put_text(item),
+            None => self.apply_defaults(),
+        }
+    }
+
+    fn put(&self, item: Option<String>) {
+        self.put_text(item);
+    }
+
+    fn remove(&self, _: &Option<String>) {
+        tracing::warn!(
+            source = self.source,
+            "the Pod Security configuration is gone; the defaults are in force"
+        );
+        self.apply_defaults();
+    }
+
+    fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+impl Follower {
+    fn put_text(&self, text: Option<String>) {
+        let applied = text.ok_or_else(|| "it has no data".to_owned()).and_then(|text| self.apply(&text));
+        if let Err(why) = applied {
+            self.refuse(&why);
+        }
+    }
+}

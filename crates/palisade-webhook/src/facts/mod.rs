@@ -1,0 +1,125 @@
+//! What verdicts need to know: namespaces, policies, constraints, ConfigMaps.
+//!
+//! Everything but ConfigMaps comes from watches. While a watch has not seen everything yet, and for a namespace it does not
+//! know, the API server is asked directly; if it does not answer in time, that is the answer.
+
+mod constraints;
+mod namespaces;
+mod policies;
+mod profiles;
+mod reading;
+mod watch;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
+use palisade_admission::{config_map_profiles::Profiles, profile_policies::StoredPolicy};
+use palisade_model::{metadata::ObjectMeta, profile::config_map::Source};
+use tokio::{task::JoinSet, time::Instant};
+
+pub use constraints::ConstraintFacts;
+use constraints::ConstraintWatch;
+use namespaces::Namespaces;
+use policies::Policies;
+use profiles::ProfileReader;
+use reading::Reader;
+pub(crate) use watch::{Keep, Status, follow_in};
+
+use crate::metrics::Metrics;
+
+/// What is known of the cluster.
+#[derive(Debug)]
+pub struct Facts {
+    reader: Reader,
+    namespaces: Arc<Namespaces>,
+    policies: Arc<Policies>,
+    constraints: Option<Arc<ConstraintWatch>>,
+    profiles: ProfileReader,
+}
+
+impl Facts {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(client: Client, constraints: bool, metrics: Arc<Metrics>) -> Self {
+        let reader = Reader::new(client);
+        Self {
+            namespaces: Arc::new(Namespaces::default()),
+            policies: Arc::new(Policies::default()),
+            constraints: constraints.then(Arc::default),
+            profiles: ProfileReader::new(reader.clone(), metrics),
+            reader,
+        }
+    }
+
+    /// Starts watching.
+    pub fn watch(&self, tasks: &mut JoinSet<()>) {
+        let client = self.reader.client();
+        tasks.spawn(watch::follow(client.clone(), namespaces::resource(), self.namespaces.clone()));
+        tasks.spawn(watch::follow(client.clone(), policies::resource(), self.policies.clone()));
+        if let Some(constraints) = &self.constraints {
+            constraints.watch(client, tasks);
+        }
+    }
+
+    /// Whether every watch has seen everything there is. Namespaces are what upstream waits for; the rest must be known
+    /// before anything that depends on it can be let through.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.waits_for().is_none()
+    }
+
+    /// The first thing that is not known yet.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<&'static str> {
+        if !self.namespaces.status.is_ready() {
+            return Some("namespaces");
+        }
+        if !self.policies.status.is_ready() {
+            return Some("profilepolicies");
+        }
+        self.constraints.as_ref().and_then(|constraints| constraints.waits_for())
+    }
+
+    /// How many namespaces are known.
+    #[must_use]
+    pub fn known_namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// A namespace, or why it cannot be had.
+    pub async fn namespace(&self, name: &str, deadline: Instant) -> Result<Arc<ObjectMeta<'static>>, String> {
+        match self.namespaces.get(name) {
+            Some(known) => Ok(known),
+            None => self.reader.namespace(name, deadline).await,
+        }
+    }
+
+    /// All policies, or why they cannot be had.
+    pub async fn policies(&self, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, String> {
+        if self.policies.status.is_ready() {
+            return Ok(self.policies.all());
+        }
+        self.reader.policies(deadline).await.map(Arc::new)
+    }
+
+    /// The constraints and who may use them; `None` where they are not in force.
+    pub fn constraints(&self) -> Result<Option<Arc<ConstraintFacts>>, String> {
+        self.constraints.as_ref().map(|constraints| constraints.current()).transpose()
+    }
+
+    /// The pods of a namespace as the API server lists them, within a time.
+    pub async fn pods(&self, namespace: &str, budget: Duration) -> Result<String, String> {
+        self.reader.pods(namespace, Instant::now() + budget).await
+    }
+
+    /// Profiles in ConfigMaps of a namespace. Unless it is a dry run, the nodes are given what is usable.
+    pub async fn profiles(
+        &self,
+        namespace: &str,
+        sources: &[Source],
+        publish: bool,
+        deadline: Instant,
+    ) -> Profiles {
+        self.profiles.read(namespace, sources, publish, deadline).await
+    }
+}

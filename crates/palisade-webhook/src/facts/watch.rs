@@ -1,0 +1,100 @@
+//! Follows one kind of object, for as long as the webhook runs.
+//!
+//! Implements: Kubernetes API Concepts, "Efficient detection of changes", by kube's watcher. A kind that nobody serves is
+//! known to have no objects; that it may be installed later is why it is asked for again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject},
+    runtime::watcher::{self, Event},
+};
+
+/// The first and the longest pause after an error.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long to wait before asking again for a kind that nobody serves.
+const ABSENT: Duration = Duration::from_secs(5);
+
+/// Whether a watch has seen everything.
+#[derive(Debug, Default)]
+pub(crate) struct Status(AtomicBool);
+
+impl Status {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps what a watch tells.
+pub(crate) trait Keep: Send + Sync + 'static {
+    /// What is kept of an object.
+    type Item: Send;
+    /// Reads an object.
+    fn read(&self, object: DynamicObject) -> Self::Item;
+    /// These are all there are.
+    fn replace(&self, items: Vec<Self::Item>);
+    /// This is new, or has changed.
+    fn put(&self, item: Self::Item);
+    /// This is gone.
+    fn remove(&self, item: &Self::Item);
+    /// Whether everything has been seen.
+    fn status(&self) -> &Status;
+}
+
+/// Follows all objects of a kind, in all namespaces.
+pub(crate) async fn follow<K: Keep>(client: Client, resource: ApiResource, keep: Arc<K>) {
+    let what = resource.plural.clone();
+    follow_in(Api::all_with(client, &resource), watcher::Config::default(), &what, keep).await;
+}
+
+/// Follows the objects that an API and a selector name.
+pub(crate) async fn follow_in<K: Keep>(
+    api: Api<DynamicObject>,
+    config: watcher::Config,
+    what: &str,
+    keep: Arc<K>,
+) {
+    let mut events = watcher::watcher(api, config).boxed();
+    let (mut listed, mut pause) = (Vec::new(), PAUSE.0);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                pause = PAUSE.0;
+                match event {
+                    Event::Init => listed = Vec::new(),
+                    Event::InitApply(object) => listed.push(keep.read(object)),
+                    Event::InitDone => {
+                        keep.replace(std::mem::take(&mut listed));
+                        ready(&*keep, what);
+                    }
+                    Event::Apply(object) => keep.put(keep.read(object)),
+                    Event::Delete(object) => keep.remove(&keep.read(object)),
+                }
+            }
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+                keep.replace(Vec::new());
+                ready(&*keep, what);
+                tokio::time::sleep(ABSENT).await;
+            }
+            Err(error) => {
+                tracing::warn!(what, %error, "watch interrupted; what was seen stays in use");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE.1);
+            }
+        }
+    }
+}
+
+fn ready<K: Keep>(keep: &K, what: &str) {
+    if !keep.status().0.swap(true, Ordering::AcqRel) {
+        tracing::info!(what, "watch complete");
+    }
+}

@@ -1,0 +1,271 @@
+//! A running webhook: start, and the end without losing a review.
+
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use kube::Client;
+use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
+use thiserror::Error;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    answer::Answerer,
+    certificates::{
+        Trust,
+        files::Files,
+        issue, keeper,
+        resolver::{Resolver, ServeError},
+    },
+    configuration::Follower,
+    facts::Facts,
+    http::{Routes, serve_plain, serve_tls},
+    instance,
+    metrics::Metrics,
+    options::{CertificateSource, ConfigurationSource, Options},
+    registration,
+};
+
+/// How often an API server is asked for its version: it may be upgraded.
+const VERSION_EVERY: Duration = Duration::from_mins(5);
+/// How long to wait before asking again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often it is looked whether everything is known.
+const READY_EVERY: Duration = Duration::from_millis(50);
+/// A certificate that nobody trusts, for as long as there is no other: health can be asked over TLS from the start.
+const PROVISIONAL: Duration = Duration::from_hours(24);
+
+/// Why a webhook does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The address.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The configuration of Pod Security Admission.
+    #[error("{source}: {why}", source = .file)]
+    Configuration {
+        /// The file.
+        file: String,
+        /// What is wrong in it.
+        why: String,
+    },
+    /// The certificate.
+    #[error("cannot serve the certificate: {0}")]
+    Certificate(String),
+    /// TLS.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+impl From<ServeError> for StartError {
+    fn from(error: ServeError) -> Self {
+        Self::Certificate(error.to_string())
+    }
+}
+
+/// A running webhook. [`Webhook::shutdown`] ends it gracefully; dropped, it answers on with what it knows.
+pub struct Webhook {
+    /// Where reviews are taken.
+    pub address: SocketAddr,
+    /// Where metrics are served in plain HTTP.
+    pub metrics_address: Option<SocketAddr>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What the API server shall trust, and every change of it.
+    pub trust: watch::Receiver<Trust>,
+    /// Whether reviews can be answered.
+    pub ready: watch::Receiver<bool>,
+    routes: Arc<Routes>,
+    drain: watch::Sender<bool>,
+    servers: Vec<JoinHandle<()>>,
+    background: JoinSet<()>,
+    options: Options,
+    client: Client,
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Webhook {
+    /// Starts a webhook. It listens when this returns; whether it can answer already is what [`Webhook::ready`] says.
+    pub async fn start(options: Options, client: Client) -> Result<Self, StartError> {
+        let metrics = Arc::new(Metrics::default());
+        let configuration = follower(&options, &metrics)?;
+        let facts = Facts::new(client.clone(), options.constraints, metrics.clone());
+        let answerer =
+            Arc::new(Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate));
+        let routes = Arc::new(Routes::new(answerer.clone(), options.limits));
+
+        let listener = listen(options.listen).await?;
+        let plain = match options.metrics_listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let address = listener.local_addr().unwrap_or(options.listen);
+        let metrics_address = plain.as_ref().and_then(|plain| plain.local_addr().ok());
+
+        let mut background = JoinSet::new();
+        let (trust, trust_seen) = watch::channel(Trust::default());
+        let (trusted, trusted_seen) = watch::channel(BTreeSet::new());
+        let (resolver, foreign) = match &options.certificate {
+            CertificateSource::Files { certificate, key, authority } => {
+                let files = Files {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                    authority: authority.clone(),
+                };
+                let pair = files.pair().map_err(StartError::Certificate)?;
+                let resolver = Arc::new(Resolver::new(&pair)?);
+                trust.send_replace(files.trust().map_err(StartError::Certificate)?);
+                background.spawn(files.follow(resolver.clone(), trust, metrics.clone()));
+                (resolver, true)
+            }
+            CertificateSource::Managed(managed) => {
+                let now = issue::now();
+                let provisional = issue::authority(now, PROVISIONAL)
+                    .and_then(|authority| issue::serving(&authority, &managed.names, now, PROVISIONAL))
+                    .map_err(|error| StartError::Certificate(error.to_string()))?;
+                let resolver = Arc::new(Resolver::new(&provisional)?);
+                let keeper = keeper::Keeper {
+                    client: client.clone(),
+                    namespace: options.namespace.clone(),
+                    options: managed.clone(),
+                    resolver: resolver.clone(),
+                    trust,
+                    trusted: options.registration.is_some().then_some(trusted_seen),
+                    metrics: metrics.clone(),
+                };
+                background.spawn(keeper.run());
+                (resolver, false)
+            }
+        };
+
+        answerer.facts.watch(&mut background);
+        match &options.configuration {
+            ConfigurationSource::File(file) => {
+                background.spawn(configuration.clone().follow_file(file.clone()));
+            }
+            ConfigurationSource::ConfigMap { namespace, name } => {
+                let following =
+                    configuration.clone().follow_config_map(client.clone(), namespace.clone(), name.clone());
+                background.spawn(following);
+            }
+        }
+        let identity = options.identity.clone();
+        background.spawn(instance::report(client.clone(), identity, configuration.subscribe()));
+        let (minor, minor_seen) = watch::channel(None);
+        background.spawn(follow_version(client.clone(), answerer.clone(), minor));
+        let (ready, ready_seen) = watch::channel(false);
+        background.spawn(follow_readiness(answerer, ready));
+        if let Some(registration) = &options.registration {
+            let keeper = registration::keeper::Keeper {
+                client: client.clone(),
+                options: registration.clone(),
+                namespace: options.namespace.clone(),
+                constraints: options.constraints,
+                minor: minor_seen,
+                trust: trust_seen.clone(),
+                foreign,
+                trusted,
+                ready: ready_seen.clone(),
+                metrics: metrics.clone(),
+            };
+            background.spawn(keeper.run());
+        }
+
+        let (drain, draining) = watch::channel(false);
+        let acceptor = TlsAcceptor::from(Arc::new(resolver.server_config()?));
+        let mut servers = vec![tokio::spawn(serve_tls(listener, acceptor, routes.clone(), draining.clone()))];
+        if let Some(plain) = plain {
+            servers.push(tokio::spawn(serve_plain(plain, routes.clone(), draining)));
+        }
+        Ok(Self {
+            address,
+            metrics_address,
+            metrics,
+            trust: trust_seen,
+            ready: ready_seen,
+            routes,
+            drain,
+            servers,
+            background,
+            options,
+            client,
+        })
+    }
+
+    /// Stops: first nobody is sent here any more, then running reviews end, then everything else.
+    pub async fn shutdown(mut self) {
+        self.routes.stop();
+        tokio::time::sleep(self.options.shutdown_delay).await;
+        // Nobody listening any more means that everything has ended already.
+        let _ = self.drain.send(true);
+        for server in self.servers {
+            let _ = server.await;
+        }
+        self.background.shutdown().await;
+        instance::withdraw(self.client, &self.options.identity).await;
+    }
+}
+
+fn follower(options: &Options, metrics: &Arc<Metrics>) -> Result<Arc<Follower>, StartError> {
+    let release = options.emulate.unwrap_or_else(|| Compat::kubernetes(NEWEST_MINOR));
+    let follower =
+        Follower::new(&options.configuration, options.read_configuration, release, metrics.clone());
+    if let ConfigurationSource::File(file) = &options.configuration {
+        let fail = |why: String| StartError::Configuration { file: file.display().to_string(), why };
+        let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
+        follower.apply(&text).map_err(fail)?;
+    }
+    Ok(Arc::new(follower))
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+/// Finds out beside which release we are, again and again.
+async fn follow_version(client: Client, answerer: Arc<Answerer>, minor: watch::Sender<Option<u16>>) {
+    loop {
+        let pause = match client.apiserver_version().await {
+            Ok(version) => {
+                // Distributions write "27+".
+                let digits = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
+                let known = digits.parse::<u16>().ok();
+                if let Some(known) = known {
+                    answerer.serve_beside(known);
+                }
+                // One that does not say gets a registration that every release understands.
+                let found = known.unwrap_or(OLDEST_MINOR);
+                minor.send_if_modified(|minor| minor.replace(found) != Some(found));
+                VERSION_EVERY
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the version of the API server is not known yet");
+                RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn follow_readiness(answerer: Arc<Answerer>, ready: watch::Sender<bool>) {
+    while !(answerer.facts.is_ready() && answerer.configuration.current().is_ok()) {
+        tokio::time::sleep(READY_EVERY).await;
+    }
+    ready.send_replace(true);
+    // Whoever waits holds the other end for as long as this one is there.
+    std::future::pending::<()>().await;
+}
