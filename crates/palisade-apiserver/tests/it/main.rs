@@ -7,6 +7,7 @@ mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;
+mod logs;
 mod openshift;
 mod storage;
 mod support;

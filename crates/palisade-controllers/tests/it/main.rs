@@ -9,4 +9,5 @@ mod live_faults;
 mod live_rollout;
 mod profile_publisher;
 mod rollout;
+mod scheduler;
 mod world;
