@@ -62,9 +62,13 @@ pub(crate) fn run_bench() -> Result<(), Failure> {
     review(&mut lines)?;
     namespace(&mut lines)?;
     command_line(&mut lines)?;
+    rollout(&mut lines)?;
     // What is known is written down before the longest part begins.
     write_table(&lines)?;
     server(&mut lines)?;
+    write_table(&lines)?;
+    webhook(&mut lines)?;
+    write_table(&lines)?;
     node(&mut lines)?;
     report(&lines)
 }
@@ -228,19 +232,30 @@ fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
 
 /// The embedded API server, measured from outside by a program that speaks TLS.
 fn server(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    example(lines, "palisade-apiserver", "measure", &[root().join("target/release/palisade")])
+}
+
+/// The webhook, likewise.
+fn webhook(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    example(lines, "palisade-webhook", "load", &[root().join("target/release/palisade")])
+}
+
+/// The readiness of a cluster with a million pods.
+fn rollout(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    example(lines, "palisade-controllers", "rollout_measure", &[])
+}
+
+/// Figures that an example of a crate prints: what, figure, target, whether it is met, separated by tabs.
+fn example(
+    lines: &mut Vec<Line>,
+    package: &str,
+    name: &str,
+    arguments: &[std::path::PathBuf],
+) -> Result<(), Failure> {
     let printed = output(
         Command::new("cargo")
-            .args([
-                "run",
-                "--release",
-                "--quiet",
-                "--package",
-                "palisade-apiserver",
-                "--example",
-                "measure",
-                "--",
-            ])
-            .arg(root().join("target/release/palisade"))
+            .args(["run", "--release", "--quiet", "--package", package, "--example", name, "--"])
+            .args(arguments)
             .current_dir(root()),
     )?;
     for line in printed.lines() {

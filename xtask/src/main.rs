@@ -27,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
                                    the tests on a real runtime, which anybody else must leave out by name
   conformance [--recordings DIR]   replay what real servers answered, against the engine
   conformance --server             the same over HTTPS, against the embedded API server
+  conformance --webhook            the same over TLS, through /mutate and /validate of the webhook
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
@@ -71,6 +72,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
                 option("--recordings").map_or_else(|| root().join("tests/data/recordings"), PathBuf::from);
             if arguments.iter().any(|argument| argument == "--server") {
                 return conformance::run_server(&folder);
+            }
+            if arguments.iter().any(|argument| argument == "--webhook") {
+                return conformance::run_webhook(&folder);
             }
             conformance::run_all(&folder)
         }

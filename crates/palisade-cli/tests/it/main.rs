@@ -14,5 +14,6 @@ mod node;
 mod profile;
 mod property;
 mod rollout;
+mod rollout_scenario;
 mod support;
 mod suppressions;
