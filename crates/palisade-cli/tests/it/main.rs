@@ -10,6 +10,7 @@ mod fixtures;
 mod formats;
 mod human;
 mod migrate;
+mod node;
 mod profile;
 mod property;
 mod rollout;
