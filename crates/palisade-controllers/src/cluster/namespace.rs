@@ -44,6 +44,8 @@ pub struct NamespaceRecord {
     /// Whether its level will be known once others have done their part: gave it ranges, made service accounts.
     is_unsettled: bool,
     level: NamespaceLevel,
+    /// The verdict as it was last counted.
+    pub(super) last_verdict: Option<Verdict>,
     pub(super) service_accounts: BTreeSet<String>,
     pub(super) templates: BTreeMap<u64, Template>,
     /// What cannot be read, and the list that brought it.
