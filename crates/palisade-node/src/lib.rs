@@ -10,7 +10,7 @@
 //! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`agent::run`] |
 //! | `palisade run -f POD` | [`run::RunningPod::start`], `settled`, `report`, `stop` |
 //! | `palisade verify` | [`verify::verify_pod`] for every pod of the node; [`verify::PodReport::lines`] or its JSON |
-//! | `palisade node`, beside a kubelet | [`companion::run`] |
+//! | `palisade node --mode=agent`, beside a kubelet | [`companion::run`] |
 //! | `kubectl logs` | [`logs::container_logs`] |
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use kube::Client;
-use palisade_model::compat::OLDEST_MINOR;
+use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -221,8 +221,9 @@ impl Webhook {
 }
 
 fn follower(options: &Options, metrics: &Arc<Metrics>) -> Result<Arc<Follower>, StartError> {
+    let release = options.emulate.unwrap_or_else(|| Compat::kubernetes(NEWEST_MINOR));
     let follower =
-        Follower::new(&options.configuration, options.read_configuration, options.emulate, metrics.clone());
+        Follower::new(&options.configuration, options.read_configuration, release, metrics.clone());
     if let ConfigurationSource::File(file) = &options.configuration {
         let fail = |why: String| StartError::Configuration { file: file.display().to_string(), why };
         let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;

@@ -105,7 +105,7 @@ pub struct ControllerArgs {
     /// Switches: OpenShiftPodSecurityAdmission=false is the break-glass [default: on in release n+1]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Install the kinds PSAEnforcementConfig and, where they are missing, SecurityContextConstraints
+    /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
     /// Where to serve /metrics, /healthz and /readyz, over plain HTTP

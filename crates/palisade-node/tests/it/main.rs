@@ -7,3 +7,5 @@
 )]
 
 mod api;
+mod companion;
+mod companion_world;

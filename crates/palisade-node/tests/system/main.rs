@@ -9,6 +9,10 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod companion;
+#[path = "../it/companion_world.rs"]
+mod companion_world;
+mod containerd;
 mod contexts;
 mod cost;
 mod failures;

@@ -99,14 +99,13 @@ impl Keeper {
         };
         while let Some(step) = plan::next(&state, &self.options, now, &trusted) {
             let next = plan::take(state, step, &self.options, now).map_err(|error| error.to_string())?;
-            match self.write(&next, &version).await? {
-                Some(written) => {
-                    tracing::info!(?step, "certificates changed");
-                    (state, version) = (next, written);
-                }
+            (state, version) = if let Some(written) = self.write(&next, &version).await? {
+                tracing::info!(?step, "certificates changed");
+                (next, written)
+            } else {
                 // Somebody else was first.
-                None => (state, version) = self.read().await?,
-            }
+                self.read().await?
+            };
             self.adopt(&state, used);
         }
         Ok(())

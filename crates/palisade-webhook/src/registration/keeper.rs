@@ -33,7 +33,7 @@ use crate::{
 /// An API server that leaves something out of what it was given is not asked again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Everything is looked at again this often.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_mins(1);
 
 /// Keeps the registration.
 pub struct Keeper {
