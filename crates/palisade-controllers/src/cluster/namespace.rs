@@ -45,6 +45,8 @@ pub struct NamespaceRecord {
     /// What others have to do before its level can be known.
     awaits: Awaits,
     level: NamespaceLevel,
+    /// The verdict as it was last counted.
+    pub(super) last_verdict: Option<Verdict>,
     pub(super) service_accounts: BTreeSet<String>,
     pub(super) templates: BTreeMap<u64, Template>,
     /// What cannot be read, and the list that brought it.
