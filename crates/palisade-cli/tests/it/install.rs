@@ -175,14 +175,14 @@ fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
         [&["--components", "webhook,controller"][..], &["--components", "webhook,controller", "--rollout"]]
     {
         project.file("install.yaml", &installed(arguments).0);
-        let shown = project.run(["check", "--level=restricted", "install.yaml"]).to_string();
+        let shown = project.run(&["check", "--level=restricted", "install.yaml"]).to_string();
         assert!(
             shown.contains("2 objects in 1 file judged at restricted:latest: 2 allowed, 0 denied"),
             "{shown}"
         );
     }
     project.file("install.yaml", &installed(&["--components", "node"]).0);
-    let shown = project.run(["check", "--level=baseline", "-o", "name", "install.yaml"]).to_string();
+    let shown = project.run(&["check", "--level=baseline", "-o", "name", "install.yaml"]).to_string();
     assert!(shown.contains("0 allowed, 1 denied"), "the agent needs the host, and says what for: {shown}");
 }
 

@@ -26,11 +26,9 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
-    let config = Config::from_custom_kubeconfig(
-        Kubeconfig::read_from(&kubeconfig).unwrap(),
-        &KubeConfigOptions::default(),
-    );
-    let client = Client::try_from(config.await.unwrap()).unwrap();
+    let (read, options) = (Kubeconfig::read_from(&kubeconfig).unwrap(), KubeConfigOptions::default());
+    let config = Config::from_custom_kubeconfig(read, &options).await.unwrap();
+    let client = Client::try_from(config).unwrap();
     let put = async |group: &str, kind: &str, namespace: Option<&str>, object: Value| {
         let version = kube::core::GroupVersionKind::gvk(group, "v1", kind);
         let resource = kube::core::ApiResource::from_gvk(&version);
