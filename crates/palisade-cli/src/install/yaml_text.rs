@@ -80,11 +80,11 @@ mod tests {
     fn reads_as_people_write() {
         let mut text = String::new();
         let value =
-            json!({"a": [{"b": "x", "c": []}, "y", ["z"]], "d": {"e": "true", "f": "1", "g": null, "h": {}}});
+            json!({"a": [{"b": "x", "c": []}, "w", ["z"]], "d": {"e": "true", "f": "1", "g": null, "h": {}}});
         block(&value, 0, &mut text);
         assert_eq!(
             text,
-            "a:\n- b: x\n  c: []\n- y\n- - z\nd:\n  e: \"true\"\n  f: \"1\"\n  g: null\n  h: {}\n"
+            "a:\n- b: x\n  c: []\n- w\n- - z\nd:\n  e: \"true\"\n  f: \"1\"\n  g: null\n  h: {}\n"
         );
     }
 
