@@ -62,20 +62,19 @@ pub(crate) fn run_all(folder: &Path) -> Result<(), Failure> {
 
 /// Replays everything over HTTPS against the embedded API server, which the tests of its crate start.
 pub(crate) fn run_server(folder: &Path) -> Result<(), Failure> {
+    run_tests(folder, "palisade-apiserver", "conformance")
+}
+
+/// Replays the recordings about pods over TLS through the webhook, which the tests of its crate start.
+pub(crate) fn run_webhook(folder: &Path) -> Result<(), Failure> {
+    run_tests(folder, "palisade-webhook", "recordings")
+}
+
+fn run_tests(folder: &Path, package: &str, filter: &str) -> Result<(), Failure> {
     let folder = std::path::absolute(folder).map_err(|error| Failure(error.to_string()))?;
     process::run(
         Command::new("cargo")
-            .args([
-                "test",
-                "--quiet",
-                "--package",
-                "palisade-apiserver",
-                "--test",
-                "it",
-                "conformance",
-                "--",
-                "--nocapture",
-            ])
+            .args(["test", "--quiet", "--package", package, "--test", "it", filter, "--", "--nocapture"])
             .current_dir(crate::root())
             .env("PALISADE_RECORDINGS", folder),
     )

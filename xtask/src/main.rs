@@ -23,15 +23,17 @@ use std::{
 
 const USAGE: &str = "usage: cargo xtask CHORE
   demo                             check and explain the bundled example manifests
-  check                            the one gate: format, lints, tests, documentation, conformance, fuzzing
+  check [--without-system]         the one gate: format, lints, tests, documentation, conformance, fuzzing; as root also
+                                   the tests on a real runtime, which anybody else must leave out by name
   conformance [--recordings DIR]   replay what real servers answered, against the engine
   conformance --server             the same over HTTPS, against the embedded API server
+  conformance --webhook            the same over TLS, through /mutate and /validate of the webhook
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
   tidy                             edges between crates, module docs, names
   setup                            install what the tests need
-  system                           the node's tests on a real containerd, kernel and virtual machine (as root)
+  system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -54,7 +56,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1))
     };
     match arguments.first().map(String::as_str) {
-        Some("check") => check::run_check(),
+        Some("check") => check::run_check(arguments.iter().any(|argument| argument == "--without-system")),
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
@@ -71,9 +73,12 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             if arguments.iter().any(|argument| argument == "--server") {
                 return conformance::run_server(&folder);
             }
+            if arguments.iter().any(|argument| argument == "--webhook") {
+                return conformance::run_webhook(&folder);
+            }
             conformance::run_all(&folder)
         }
-        Some("system") => check::run_system(),
+        Some("system") => check::run_system(arguments.get(1..).unwrap_or_default()),
         Some("vm") => match option("--payload") {
             Some(payload) => vm::run_vm(Path::new(payload)),
             None => Err(Failure(USAGE.to_owned())),

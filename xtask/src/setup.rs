@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::{
     Failure,
     process::{exists, run},
+    vm,
 };
 
 /// A program the tests call, and the Debian package it comes in.
@@ -37,10 +38,14 @@ pub(crate) fn run_setup() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Installs what the node's tests on a real runtime need.
+/// Installs what the tests on a real runtime need, and fetches the kernel of their machine.
 pub(crate) fn need_runtime() -> Result<(), Failure> {
     run_setup()?;
-    install(NODE_PACKAGES)
+    if !is_root() {
+        return Err(Failure("tests on a real container runtime need root".to_owned()));
+    }
+    install(NODE_PACKAGES)?;
+    vm::fetch_kernel()
 }
 
 /// Installs the C compiler that some crates need to build.
@@ -66,7 +71,8 @@ fn install(packages: &[(&str, &str, &str)]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn is_root() -> bool {
+/// Whether we may do anything on this machine.
+pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1));
     effective == Some("0")

@@ -71,10 +71,20 @@ echo "PALISADE-VM-END $status"
 poweroff -f
 "#;
 
-/// Boots the machine with a payload and prints what it says.
-pub(crate) fn run_vm(payload: &Path) -> Result<(), Failure> {
+/// Fetches the machine's kernel, unless it is there.
+pub(crate) fn fetch_kernel() -> Result<(), Failure> {
+    kernel(&work_folder()?).map(drop)
+}
+
+fn work_folder() -> Result<PathBuf, Failure> {
     let work = root().join("target/vm");
     fs::create_dir_all(&work).map_err(|error| failure(&work, &error))?;
+    Ok(work)
+}
+
+/// Boots the machine with a payload and prints what it says.
+pub(crate) fn run_vm(payload: &Path) -> Result<(), Failure> {
+    let work = work_folder()?;
     let (kernel, overlay) = kernel(&work)?;
     let tree = work.join(format!("tree-{}", std::process::id()));
     let image = work.join(format!("initramfs-{}", std::process::id()));
@@ -115,19 +125,17 @@ fn kernel(work: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     if let Some(found) = found() {
         return Ok(found);
     }
-    let depends = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
-    let package = depends
-        .lines()
-        .find_map(|line| {
-            line.trim().strip_prefix("Depends: ").filter(|name| name.starts_with("linux-image-"))
-        })
-        .ok_or_else(|| {
-            Failure("apt-cache knows no linux-image-cloud-amd64: run apt-get update".to_owned())
-        })?;
+    let package = if let Some(package) = kernel_package()? {
+        package
+    } else {
+        // A machine that never asked its archive knows no packages.
+        output(Command::new("apt-get").args(["update", "-qq"]))?;
+        kernel_package()?.ok_or_else(|| Failure("the archive has no linux-image-cloud-amd64".to_owned()))?
+    };
     let download = work.join("download");
     fs::remove_dir_all(&download).ok();
     fs::create_dir_all(&download).map_err(|error| failure(&download, &error))?;
-    output(Command::new("apt-get").args(["download", package]).current_dir(&download))?;
+    output(Command::new("apt-get").args(["download", &package]).current_dir(&download))?;
     let archive = fs::read_dir(&download)
         .map_err(|error| failure(&download, &error))?
         .flatten()
@@ -136,6 +144,15 @@ fn kernel(work: &Path) -> Result<(PathBuf, PathBuf), Failure> {
         .ok_or_else(|| Failure(format!("apt-get download {package} brought nothing")))?;
     output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
     found().ok_or_else(|| Failure(format!("{package} holds no kernel, or no overlay.ko")))
+}
+
+/// The package behind `linux-image-cloud-amd64`, if the machine knows it.
+fn kernel_package() -> Result<Option<String>, Failure> {
+    let asked = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
+    let asked = asked.map_err(|error| Failure(format!("apt-cache: {error}")))?;
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    Ok(depends.map(str::to_owned).find(|name| name.starts_with("linux-image-")))
 }
 
 /// Puts together the file tree of the machine.

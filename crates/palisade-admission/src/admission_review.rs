@@ -4,6 +4,8 @@
 //! [`Review::needs`]; who looks it up, and how long that may take, is the caller's business. The object is read only
 //! when request and namespace do not decide already.
 
+use std::borrow::Cow;
+
 use palisade_model::{
     compat::Compat,
     metadata::{ObjectMeta, StringMap},
@@ -47,10 +49,10 @@ pub enum ReviewError {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
-    #[serde(borrow, default)]
-    api_version: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    kind: Cow<'a, str>,
     #[serde(borrow, default)]
     request: Option<Review<'a>>,
 }
@@ -60,24 +62,24 @@ struct Document<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct Review<'a> {
     /// Identity of the review; comes back in the response.
-    #[serde(borrow, default)]
-    pub uid: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub uid: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: GroupVersionKind<'a>,
     #[serde(borrow, default)]
     resource: GroupResource<'a>,
     /// The subresource of the original request; empty for the object itself.
-    #[serde(borrow, default)]
-    pub request_sub_resource: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub request_sub_resource: Cow<'a, str>,
     /// Name of the object.
-    #[serde(borrow, default)]
-    pub name: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub name: Cow<'a, str>,
     /// Namespace of the request.
-    #[serde(borrow, default)]
-    pub namespace: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub namespace: Cow<'a, str>,
     /// `CREATE`, `UPDATE`, …
-    #[serde(borrow, default)]
-    pub operation: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub operation: Cow<'a, str>,
     /// Who asks.
     #[serde(borrow, default)]
     pub user_info: UserInfo<'a>,
@@ -92,31 +94,57 @@ pub struct Review<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 struct GroupVersionKind<'a> {
-    #[serde(borrow, default)]
-    group: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    version: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    group: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    version: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    kind: Cow<'a, str>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct GroupResource<'a> {
-    #[serde(borrow, default)]
-    group: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    resource: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    group: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    resource: Cow<'a, str>,
 }
 
 /// The user of a request.
 #[derive(Debug, Default, Deserialize)]
 pub struct UserInfo<'a> {
     /// The name.
-    #[serde(borrow, default)]
-    pub username: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "text")]
+    pub username: Cow<'a, str>,
     /// The groups.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub groups: Vec<String>,
+}
+
+/// A string, borrowed if it can be; null is the empty one, as Go reads it.
+fn text<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+    struct Visitor;
+    impl<'de> serde::de::Visitor<'de> for Visitor {
+        type Value = Cow<'de, str>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+            Ok(text.into())
+        }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(text.to_owned().into())
+        }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Cow::default())
+        }
+    }
+    deserializer.deserialize_any(Visitor)
+}
+
+/// A list; null is the empty one.
+fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Group of the users that kubelets are.

@@ -67,10 +67,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
     pub fn of(review: &'r Review<'a>, rules: &Rules) -> Option<Self> {
         let kind = review.workload()?;
         let concerned = match (kind.subject(), review.operation.as_ref()) {
-            (Subject::Pod, "CREATE") => review.request_sub_resource.is_empty(),
             // Only constraints write into pods that are there already, and only into their debugging containers.
             (Subject::Pod, "UPDATE") => review.request_sub_resource == "ephemeralcontainers",
-            (Subject::Template(_), "CREATE" | "UPDATE") => review.request_sub_resource.is_empty(),
+            (Subject::Pod, "CREATE") | (Subject::Template(_), "CREATE" | "UPDATE") => {
+                review.request_sub_resource.is_empty()
+            }
             _ => false,
         };
         if !concerned || review.is_mirror_pod() {
@@ -104,6 +105,13 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// Answers.
     #[must_use]
     pub fn answer(&self, facts: &Facts<'_>) -> Response {
+        if let Some(compat) = self.rules.instead() {
+            return if self.review.operation == "CREATE" {
+                self.answer_as(compat)
+            } else {
+                Response::default()
+            };
+        }
         match self.kind.subject() {
             Subject::Template(_) => self.answer_template(facts),
             Subject::Pod if self.review.operation == "CREATE" => self.answer_pod(facts),
@@ -130,7 +138,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         if !changes.is_empty() {
             let before = self.object();
             let mut after = before.clone();
-            changes.iter().for_each(|change| change.apply(&mut after));
+            apply(&changes, &mut after);
             response.patch = json_patch::to_bytes(&before, &after);
         }
         response
@@ -139,9 +147,6 @@ impl<'r, 'a> Mutation<'r, 'a> {
     fn answer_pod(&self, facts: &Facts<'_>) -> Response {
         let mut response = Response::default();
         let mut draft = Draft::default();
-        if let Some(compat) = self.rules.instead() {
-            return self.answer_as(compat);
-        }
         match config_map_profiles::resolve(&self.pod, &facts.profiles) {
             Ok(changes) => draft.extend(changes),
             Err(refused) => return Response::refuse(self.refusal(refused)),
@@ -163,7 +168,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             let refused = self.constrain(constraints, *authorizer, object, None, facts, &mut response);
             match refused {
                 Ok(changes) => draft.extend(changes),
-                Err(refusal) => response.refused = Some(refusal),
+                Err(refusal) => response.refused = Some(*refusal),
             }
         }
         response.patch = draft.patch(|| self.object());
@@ -179,10 +184,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
         match self.constrain(constraints, *authorizer, &before, old.as_ref(), facts, &mut response) {
             Ok(changes) => {
                 let mut after = before.clone();
-                changes.iter().for_each(|change| change.apply(&mut after));
+                apply(&changes, &mut after);
                 response.patch = json_patch::to_bytes(&before, &after);
             }
-            Err(refusal) => response.refused = Some(refusal),
+            Err(refusal) => response.refused = Some(*refusal),
         }
         response
     }
@@ -195,7 +200,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         old: Option<&Value>,
         facts: &Facts<'_>,
         response: &mut Response,
-    ) -> Result<Vec<Change>, Refusal> {
+    ) -> Result<Vec<Change>, Box<Refusal>> {
         let review = self.review;
         let judged = constraints.judge(&Asked {
             pass: Pass::Mutate,
@@ -211,7 +216,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let (changes, said) = crate::validation::constraint_response(judged);
         let refused = said.refused.clone();
         response.join(Response { refused: None, ..said });
-        refused.map_or(Ok(changes), Err)
+        refused.map_or(Ok(changes), |refusal| Err(Box::new(refusal)))
     }
 
     /// What an API server of a release would have written itself.
@@ -219,17 +224,19 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let before = self.object();
         let Ok(reviewed) = review_create(&before, self.kind, compat) else { return Response::default() };
         let mut after = before.clone();
-        reviewed.changes.iter().for_each(|change| change.apply(&mut after));
+        apply(&reviewed.changes, &mut after);
         // The rest is said once the object is whole, by the validating webhook.
-        let mut pod = Pod::deserialize(&before).unwrap_or_default();
-        prepare_for_create(&mut pod, Subject::Pod, compat);
-        let told = sync::sync(&mut pod, compat).warnings;
+        let mut pod = self.pod.clone();
+        prepare_for_create(&mut pod, self.kind.subject(), compat);
+        let is_pod = self.kind.subject() == Subject::Pod;
+        let told = if is_pod { sync::sync(&mut pod, compat).warnings } else { Vec::new() };
         Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() }
     }
 
     fn fill_fields(&self, draft: &mut Draft, response: &mut Response) {
         let (seccomp, app_armor) = (self.rules.fills_seccomp(), self.rules.fills_app_armor());
-        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) {
+        // A Windows pod may not have the fields, and its annotations never meant anything.
+        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) || self.pod.spec.is_windows() {
             return;
         }
         let object;
@@ -279,6 +286,12 @@ fn config_map_in(change: &Change) -> Option<Source> {
     }
 }
 
+fn apply(changes: &[Change], object: &mut Value) {
+    for change in changes {
+        change.apply(object);
+    }
+}
+
 /// Changes so far, and the object with them; most pods need neither.
 #[derive(Default)]
 struct Draft {
@@ -289,7 +302,7 @@ struct Draft {
 impl Draft {
     fn extend(&mut self, changes: Vec<Change>) {
         if let Some(object) = &mut self.object {
-            changes.iter().for_each(|change| change.apply(object));
+            apply(&changes, object);
         }
         self.changes.extend(changes);
     }
@@ -298,7 +311,7 @@ impl Draft {
         let changes = &self.changes;
         self.object.get_or_insert_with(|| {
             let mut object = original();
-            changes.iter().for_each(|change| change.apply(&mut object));
+            apply(changes, &mut object);
             object
         })
     }

@@ -64,7 +64,7 @@ pub fn validate(
     review: &Review<'_>,
     security: &PodSecurity,
     rules: &Rules,
-    facts: Facts<'_>,
+    facts: &Facts<'_>,
     limit: Limit,
     expired: impl FnMut() -> bool,
 ) -> Response {
@@ -76,14 +76,14 @@ pub fn validate(
         return response;
     }
     if concerns_policies(review) {
-        response.join(by_policies(review, rules, &facts));
+        response.join(by_policies(review, rules, facts));
     }
     if response.refused.is_none() {
         let reading = rules.reading();
         response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
-        response.join(by_constraints(review, &facts));
+        response.join(by_constraints(review, facts));
     }
     response
 }

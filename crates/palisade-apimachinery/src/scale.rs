@@ -11,6 +11,7 @@ use crate::rest::path::{Errors, Path};
 use crate::scheme::{Body, Kind};
 use crate::selector::LabelSelector;
 use crate::status::{GroupName, Result, Status};
+use crate::version::KubeVersion;
 
 struct Paths {
     spec: Vec<String>,
@@ -37,6 +38,12 @@ fn paths(kind: &Kind) -> Paths {
 
 fn at<'v>(object: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(object, |value, key| value.get(key))
+}
+
+/// The kind of scales, to read what clients send.
+#[must_use]
+pub fn kind(version: KubeVersion) -> Kind {
+    crate::kinds::scale_kind(version)
 }
 
 /// The scale of an object.

@@ -171,8 +171,17 @@ impl RunningPod {
 
     /// What became of it, and what the kernel enforces.
     pub async fn report(&self) -> Result<RunReport, RunError> {
-        let verified =
-            verify_pod(&self.node.config, &self.node.runtime, Some(&self.source), &self.pod).await?;
+        let verified = loop {
+            let (config, runtime) = (&self.node.config, &self.node.runtime);
+            let mut changes = self.source.changes();
+            let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
+            // A container that ends while it is looked at: what is told about it follows.
+            let gone = verified.containers.iter().any(|container| container.skipped.is_some());
+            let late = gone && self.outcome() == Outcome::Running;
+            if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
+                break verified;
+            }
+        };
         Ok(RunReport {
             outcome: self.outcome(),
             status: self.status(),

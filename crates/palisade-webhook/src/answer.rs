@@ -11,6 +11,7 @@ use std::{
 
 use palisade_admission::{
     admission_review::{Facts as PodSecurityFacts, Needs, Review, ReviewError},
+    config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
     profile_policies::select,
@@ -18,7 +19,10 @@ use palisade_admission::{
     rules::Rules,
     validation,
 };
-use palisade_model::{compat::Compat, pod::Pod};
+use palisade_model::{
+    compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
+    pod::Pod,
+};
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,
@@ -71,7 +75,7 @@ impl Answerer {
     ) -> Self {
         let rules = emulate.map_or_else(
             // What a newer release leaves to us does no harm beside an older one.
-            || Rules::beside(palisade_model::compat::NEWEST_MINOR),
+            || Rules::beside(NEWEST_MINOR),
             Rules::Instead,
         );
         let limit = if emulate.is_some() { Limit::Pods(UPSTREAM_PODS) } else { Limit::None };
@@ -82,6 +86,7 @@ impl Answerer {
     pub fn serve_beside(&self, minor: u16) {
         if matches!(*self.rules.get(), Rules::Beside(_)) {
             self.rules.set(Rules::beside(minor));
+            self.configuration.judge_as(Compat::kubernetes(minor.clamp(OLDEST_MINOR, NEWEST_MINOR)));
         }
     }
 
@@ -127,12 +132,13 @@ impl Answerer {
     async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
         let rules = *self.rules.get();
         let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
-        let stored = match mutation.is_new_pod() {
-            true => match self.facts.policies(deadline).await {
+        let stored = if mutation.is_new_pod() {
+            match self.facts.policies(deadline).await {
                 Ok(stored) => stored,
                 Err(why) => return unknown("ProfilePolicies", &why),
-            },
-            false => Arc::default(),
+            }
+        } else {
+            Arc::default()
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| review.is_pod()),
@@ -151,7 +157,7 @@ impl Answerer {
             namespace.as_ref().map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
         let wanted = mutation.config_maps(&policies);
         let profiles = if wanted.is_empty() {
-            Default::default()
+            Profiles::default()
         } else {
             let publish = review.dry_run != Some(true) && mutation.is_new_pod();
             self.facts.profiles(&review.namespace, &wanted, publish, deadline).await
@@ -182,12 +188,13 @@ impl Answerer {
         };
         let security = &configured.security;
         let judged_by_policies = validation::concerns_policies(review) && !review.is_mirror_pod();
-        let stored = match judged_by_policies {
-            true => match self.facts.policies(deadline).await {
+        let stored = if judged_by_policies {
+            match self.facts.policies(deadline).await {
                 Ok(stored) => stored,
                 Err(why) => return unknown("ProfilePolicies", &why),
-            },
-            false => Arc::default(),
+            }
+        } else {
+            Arc::default()
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
@@ -238,7 +245,7 @@ impl Answerer {
             namespace: known,
         };
         let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
-        validation::validate(review, security, &rules, facts, self.limit, expired)
+        validation::validate(review, security, &rules, &facts, self.limit, expired)
     }
 }
 

@@ -15,20 +15,22 @@ use kube::{
     runtime::watcher,
 };
 use palisade_admission::{
-    configuration::{ConfigurationError, PodSecurityConfiguration},
+    configuration::{ConfigurationError, GROUP, PodSecurityConfiguration},
     pod_security::PodSecurity,
 };
 use palisade_model::compat::Compat;
 use palisade_policy::{
     enforcement::instances::{CONFIG_MAP_KEY, Configuration},
-    standards::{evaluator::Evaluator, level::Level},
+    standards::evaluator::Evaluator,
 };
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
     facts::{Keep, Status, follow_in},
     metrics::Metrics,
     options::{ConfigurationSource, ReadConfiguration},
+    shared::Shared,
 };
 
 /// How often a file is looked at.
@@ -50,7 +52,7 @@ pub type Current = Result<Arc<Configured>, String>;
 #[derive(Debug)]
 pub struct Follower {
     read: ReadConfiguration,
-    emulate: Option<Compat>,
+    release: Shared<Compat>,
     metrics: Arc<Metrics>,
     current: watch::Sender<Current>,
     status: Status,
@@ -63,7 +65,7 @@ impl Follower {
     pub fn new(
         source: &ConfigurationSource,
         read: ReadConfiguration,
-        emulate: Option<Compat>,
+        release: Compat,
         metrics: Arc<Metrics>,
     ) -> Self {
         let source = match source {
@@ -73,7 +75,7 @@ impl Follower {
         let unknown = Err(format!("the PodSecurity configuration in {source} is not known yet"));
         Self {
             read,
-            emulate,
+            release: Shared::new(release),
             metrics,
             current: watch::Sender::new(unknown),
             status: Status::default(),
@@ -82,7 +84,6 @@ impl Follower {
     }
 
     /// What is in force now.
-    #[must_use]
     pub fn current(&self) -> Current {
         self.current.borrow().clone()
     }
@@ -108,9 +109,10 @@ impl Follower {
         let (defaults, exemptions) = read.resolve().map_err(|error| match error {
             ConfigurationError::Defaults(text) => format!("configuration error: {text}"),
             ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
-            other => other.to_string(),
+            other @ ConfigurationError::WrongKind { .. } => other.to_string(),
         })?;
-        let evaluator = self.emulate.as_ref().map_or_else(Evaluator::default, Evaluator::of);
+        // The same words as the API server's own plugin, so that nobody is told the same thing twice.
+        let evaluator = Evaluator::of(&self.release.get());
         Ok(Configured { security: PodSecurity { evaluator, defaults, exemptions }, document })
     }
 
@@ -127,6 +129,18 @@ impl Follower {
         }
     }
 
+    /// Judges as a release does from now on.
+    pub fn judge_as(&self, release: Compat) {
+        if *self.release.get() == release {
+            return;
+        }
+        self.release.set(release);
+        let document = self.current.borrow().as_ref().ok().map(|configured| configured.document.clone());
+        if let Some(Ok(configured)) = document.map(|document| self.configure(document)) {
+            let _ = self.current.send_replace(Ok(Arc::new(configured)));
+        }
+    }
+
     fn refuse(&self, why: &str) {
         self.metrics.configuration_errors.increment();
         tracing::error!(source = self.source, why, "Pod Security configuration not applied");
@@ -136,9 +150,10 @@ impl Follower {
         }
     }
 
-    /// No configuration: what namespaces say, and nothing else.
+    /// No configuration: upstream's defaults, which leave everything to the labels of namespaces.
     fn apply_defaults(&self) {
-        match self.configure(Configuration::of(Level::Privileged)) {
+        let document = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "PodSecurityConfiguration"});
+        match self.configure(Configuration::new(document)) {
             Ok(configured) => self.enforce(configured),
             Err(why) => self.refuse(&why),
         }

@@ -12,7 +12,10 @@ use palisade_policy::enforcement::instances::{
 };
 use tokio::sync::watch;
 
-use crate::{calls::MANAGER, configuration::Current};
+use crate::{
+    calls::{MANAGER, in_words},
+    configuration::Current,
+};
 
 /// A report that could not be made is tried again after this time.
 const RETRY: Duration = Duration::from_secs(3);
@@ -38,7 +41,7 @@ pub async fn report(client: Client, identity: String, mut current: watch::Receiv
                 .body(lease.to_string().into_bytes());
             let sent = match request {
                 Ok(request) => {
-                    client.request_text(request).await.map(|_| ()).map_err(|error| error.to_string())
+                    client.request_text(request).await.map(|_| ()).map_err(|error| in_words(&error))
                 }
                 Err(error) => Err(error.to_string()),
             };

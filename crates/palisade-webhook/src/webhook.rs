@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use kube::Client;
+use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -220,8 +221,9 @@ impl Webhook {
 }
 
 fn follower(options: &Options, metrics: &Arc<Metrics>) -> Result<Arc<Follower>, StartError> {
+    let release = options.emulate.unwrap_or_else(|| Compat::kubernetes(NEWEST_MINOR));
     let follower =
-        Follower::new(&options.configuration, options.read_configuration, options.emulate, metrics.clone());
+        Follower::new(&options.configuration, options.read_configuration, release, metrics.clone());
     if let ConfigurationSource::File(file) = &options.configuration {
         let fail = |why: String| StartError::Configuration { file: file.display().to_string(), why };
         let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
@@ -241,14 +243,14 @@ async fn follow_version(client: Client, answerer: Arc<Answerer>, minor: watch::S
             Ok(version) => {
                 // Distributions write "27+".
                 let digits = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
-                match digits.parse::<u16>() {
-                    Ok(found) => {
-                        answerer.serve_beside(found);
-                        minor.send_if_modified(|minor| minor.replace(found) != Some(found));
-                        VERSION_EVERY
-                    }
-                    Err(_) => RETRY,
+                let known = digits.parse::<u16>().ok();
+                if let Some(known) = known {
+                    answerer.serve_beside(known);
                 }
+                // One that does not say gets a registration that every release understands.
+                let found = known.unwrap_or(OLDEST_MINOR);
+                minor.send_if_modified(|minor| minor.replace(found) != Some(found));
+                VERSION_EVERY
             }
             Err(error) => {
                 tracing::debug!(%error, "the version of the API server is not known yet");

@@ -5,7 +5,7 @@
 
 pub(crate) mod client;
 mod normalise;
-mod pods;
+pub(crate) mod pods;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -52,37 +52,37 @@ pub(crate) enum ReplayError {
 /// One recorded scenario.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Record {
-    id: String,
-    group: String,
+    pub(crate) id: String,
+    pub(crate) group: String,
     #[serde(default)]
-    namespaced: bool,
+    pub(crate) namespaced: bool,
     /// Absent in the pod recordings.
     #[serde(default)]
-    title: Option<String>,
-    steps: Vec<Step>,
+    pub(crate) title: Option<String>,
+    pub(crate) steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Step {
-    request: StepRequest,
+pub(crate) struct Step {
+    pub(crate) request: StepRequest,
     #[serde(default)]
-    answer: Value,
+    pub(crate) answer: Value,
     #[serde(default)]
-    events: Option<Vec<Value>>,
+    pub(crate) events: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct StepRequest {
-    method: String,
-    path: String,
-    body: Option<Value>,
-    content_type: Option<String>,
-    accept: Option<String>,
-    impersonate_user: Option<String>,
-    impersonate_groups: Vec<String>,
-    save: BTreeMap<String, String>,
-    steps: usize,
+pub(crate) struct StepRequest {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) body: Option<Value>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) accept: Option<String>,
+    pub(crate) impersonate_user: Option<String>,
+    pub(crate) impersonate_groups: Vec<String>,
+    pub(crate) save: BTreeMap<String, String>,
+    pub(crate) steps: usize,
 }
 
 /// How a step compared.
@@ -117,7 +117,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    fn add(&mut self, group: &str, at: String, verdict: Verdict, text: String) {
+    pub(crate) fn add(&mut self, group: &str, at: String, verdict: Verdict, text: String) {
         let counts = self.groups.entry(group.to_owned()).or_default();
         let index = match verdict {
             Verdict::Equal => 0,
@@ -302,7 +302,7 @@ async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Resu
     Ok(())
 }
 
-fn place(record: &Record, index: usize) -> String {
+pub(crate) fn place(record: &Record, index: usize) -> String {
     let request = record.steps.get(index).map(|s| &s.request);
     let (method, path) = request.map_or(("", ""), |r| (r.method.as_str(), r.path.as_str()));
     let title = record.title.as_deref().unwrap_or_default();

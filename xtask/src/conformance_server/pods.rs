@@ -8,7 +8,7 @@ use super::client::{Answer, Client, ClientError};
 use super::{Record, ReplayError, Report, Verdict, diff, place, send};
 
 /// Makes the namespaces the records expect, with the labels their names say.
-pub(super) async fn prepare(records: &[Record], client: &Client) -> Result<(), ReplayError> {
+pub(crate) async fn prepare(records: &[Record], client: &Client) -> Result<(), ReplayError> {
     let mut namespaces = BTreeSet::new();
     for record in records.iter().filter(|r| r.group.starts_with("psa-")) {
         for step in &record.steps {
@@ -109,7 +109,7 @@ fn summary(answer: &Answer, recorded: &Value) -> Value {
     Value::Object(out)
 }
 
-fn security_part(pod: &Value) -> Value {
+pub(crate) fn security_part(pod: &Value) -> Value {
     let mut out = Map::new();
     let annotations = pod.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
     out.insert("annotations".to_owned(), annotations);
@@ -140,7 +140,7 @@ fn security_part(pod: &Value) -> Value {
 }
 
 /// Order and prose that vary from run to run are taken out on both sides.
-fn comparable(mut answer: Value) -> Value {
+pub(crate) fn comparable(mut answer: Value) -> Value {
     let Some(fields) = answer.as_object_mut() else { return answer };
     let mut causes = 0;
     for list in ["causes", "warnings"] {

@@ -109,6 +109,25 @@ pub fn json(value: &Value) -> String {
     out
 }
 
+/// A structure as `encoding/json` writes it: the named fields first and in this order, then what else there is.
+#[must_use]
+pub fn ordered_json(value: &Value, fields: &[&str]) -> String {
+    let Value::Object(map) = value else { return json(value) };
+    let known = fields.iter().filter_map(|field| map.get_key_value(*field));
+    let others = map.iter().filter(|(key, _)| !fields.contains(&key.as_str()));
+    let mut out = String::from("{");
+    for (key, value) in known.chain(others) {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        json_string(&mut out, key);
+        out.push(':');
+        write_json(&mut out, value);
+    }
+    out.push('}');
+    out
+}
+
 fn write_json(out: &mut String, value: &Value) {
     match value {
         Value::Array(items) => {

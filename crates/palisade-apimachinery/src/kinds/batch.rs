@@ -192,7 +192,7 @@ fn validate_generated(object: &Value, spec: &Value, errors: &mut Errors) {
     {
         errors.invalid(
             &SPEC.field("selector"),
-            BadValue::Json(selector.clone()),
+            BadValue::selector(selector),
             "`selector` not auto-generated",
         );
     }
@@ -345,7 +345,7 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
     if let Some(selector) = job.child("selector") {
         errors.invalid(
             &job_at.field("selector"),
-            BadValue::Json(selector.clone()),
+            BadValue::selector(selector),
             "`selector` will be auto-generated",
         );
     }

@@ -80,7 +80,16 @@ fn validate_taints(object: &Value, errors: &mut Errors) {
         }
         let twice = taints[..i].iter().any(|t| t.text("key") == key && t.text("effect") == effect);
         if twice {
-            errors.duplicate(&at, BadValue::Json(taint.clone()));
+            // Upstream shows its internal type.
+            let text = |field: &str| Value::from(taint.text(field));
+            let added = taint.get("timeAdded").unwrap_or(&Value::Null);
+            let (key, value, effect) = (text("key"), text("value"), text("effect"));
+            errors.duplicate(
+                &at,
+                BadValue::Plain(format!(
+                    "{{\"Key\":{key},\"Value\":{value},\"Effect\":{effect},\"TimeAdded\":{added}}}"
+                )),
+            );
         }
     }
 }

@@ -31,6 +31,7 @@ pub(crate) static DEFINITION: Strategy = Strategy {
     validate: |object, kind, errors| {
         validate_name(object, errors);
         validate_spec(object, kind, errors);
+        validate_approval(object, errors);
     },
     validate_update: |new, old, subresource, kind, errors| {
         meta::validate_general_update(new, old, errors);
@@ -169,7 +170,7 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
             validate_column(column, &columns.index(j), errors);
         }
     }
-    let shown = || BadValue::Json(Value::Array(versions.to_vec()));
+    let shown = || shown_versions(versions);
     let repeated =
         (1..versions.len()).any(|i| versions[..i].iter().any(|v| v.text("name") == versions[i].text("name")));
     if repeated {
@@ -179,9 +180,121 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
         errors.invalid(&versions_at, shown(), "must have exactly one version marked as storage version");
     }
     validate_names(spec.get("names").unwrap_or(&empty), errors);
+    if spec.flag("preserveUnknownFields") == Some(true) {
+        errors.invalid(&SPEC.field("preserveUnknownFields"), true, "must be false");
+    }
+    for (i, version) in versions.iter().enumerate() {
+        if let Some(scale) = version.pointer("/subresources/scale").filter(|s| s.is_object()) {
+            let at = versions_at.index(i);
+            let own = at.field("subresources");
+            // As with schemas, what all versions share is the definition's.
+            let alike = versions.iter().all(|v| v.get("subresources") == version.get("subresources"));
+            if !alike {
+                validate_scale(scale, &own.field("scale"), errors);
+            } else if i == 0 {
+                let common = SPEC.field("subresources");
+                validate_scale(scale, &common.field("scale"), errors);
+            }
+        }
+    }
+    validate_conversion(spec.get("conversion").unwrap_or(&empty), errors);
     if shared && let Some(schema) = first.filter(|s| !s.is_null()) {
         let validation = SPEC.field("validation");
         structural::validate(schema, &validation.field("openAPIV3Schema"), errors);
+    }
+}
+
+/// The versions as upstream's internal type prints them, where what all of them share has moved up.
+fn shown_versions(versions: &[Value]) -> BadValue {
+    if versions.is_empty() {
+        return BadValue::Nil;
+    }
+    let shown: Vec<String> = versions
+        .iter()
+        .map(|version| {
+            let flag = |key: &str| version.flag(key).unwrap_or(false);
+            let warning = version.get("deprecationWarning").unwrap_or(&Value::Null);
+            format!(
+                "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{warning},\"Schema\":null,\
+                 \"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}}",
+                json!(version.text("name")),
+                flag("served"),
+                flag("storage"),
+                flag("deprecated"),
+            )
+        })
+        .collect();
+    BadValue::Plain(format!("[{}]", shown.join(",")))
+}
+
+fn validate_scale(scale: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for (field, root) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+        let path = scale.text(field);
+        if path.is_empty() {
+            errors.required(&at.field(field), "");
+        } else if !path.starts_with(root) {
+            let rule = format!("should be a json path under {}", root.trim_end_matches('.'));
+            errors.invalid(&at.field(field), path, rule);
+        }
+    }
+    if let Some(path) = scale.child("labelSelectorPath").and_then(Value::as_str)
+        && !path.is_empty()
+        && !path.starts_with(".spec.")
+        && !path.starts_with(".status.")
+    {
+        let rule = "should be a json path under either .spec or .status";
+        errors.invalid(&at.field("labelSelectorPath"), path, rule);
+    }
+}
+
+fn validate_conversion(conversion: &Value, errors: &mut Errors) {
+    let at = SPEC.field("conversion");
+    let webhook = conversion.child("webhook");
+    let config = webhook.and_then(|w| w.child("clientConfig"));
+    match conversion.text("strategy") {
+        "Webhook" => {
+            if config.is_none() {
+                let rule = "required when strategy is set to Webhook";
+                errors.required(&at.field("webhookClientConfig"), rule);
+            }
+            let versions = webhook.map_or(&[][..], |w| w.list("conversionReviewVersions"));
+            if versions.is_empty() {
+                errors.required(&at.field("conversionReviewVersions"), "");
+            }
+        }
+        "None" => {
+            if config.is_some() {
+                let rule = "should not be set when strategy is not set to Webhook";
+                errors.forbidden(&at.field("webhookClientConfig"), rule);
+            }
+        }
+        "" => errors.required(&at.field("strategy"), ""),
+        other => errors.not_supported(&at.field("strategy"), other, &["None", "Webhook"]),
+    }
+}
+
+/// Groups of the Kubernetes community need its approval.
+fn validate_approval(object: &Value, errors: &mut Errors) {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    const PULL: &str = "https://github.com/kubernetes/enhancements/pull/1111";
+    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    let protected = |domain: &str| group == domain || group.ends_with(&format!(".{domain}"));
+    if !protected("k8s.io") && !protected("kubernetes.io") {
+        return;
+    }
+    let metadata = Path::Root("metadata");
+    let annotations = metadata.field("annotations");
+    let at = annotations.key(ANNOTATION);
+    let given = object.pointer("/metadata/annotations").map_or("", |a| a.text(ANNOTATION));
+    if given.is_empty() {
+        let rule = format!("protected groups must have approval annotation \"{ANNOTATION}\", see {PULL}");
+        errors.required(&at, rule);
+    } else if !given.starts_with("unapproved") && !(given.contains("://") && !given.contains(' ')) {
+        let rule = format!(
+            "protected groups must have approval annotation \"{ANNOTATION}\" with either a URL or a reason starting \
+             with \"unapproved\", see {PULL}"
+        );
+        errors.invalid(&at, given, rule);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::scheme::{Body, Kind, Subresource};
 use crate::version::KubeVersion;
 
 pub use registry::registry;
-pub(crate) use registry::{converts_to, internal_package, is_registered};
+pub(crate) use registry::{converts_to, internal_package, is_registered, scale_kind};
 
 /// A built-in kind.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::{
     Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
     no_reset, pod, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
-use crate::scheme::{LATEST, Subresource};
+use crate::scheme::{Kind, LATEST, Subresource};
 use crate::version::KubeVersion;
 
 const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -175,6 +175,16 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "rbac.authorization.k8s.io" "v1" "Role" "roles" "role" "rbac.Role" { strategy: &rbac::ROLE }
     }
 });
+
+/// What the `scale` subresources take; it is no resource of its own.
+static SCALE_KIND: LazyLock<Builtin> =
+    LazyLock::new(|| kind("autoscaling", "v1", "Scale", "scales", "scale", "autoscaling.Scale"));
+
+/// The kind of scales.
+pub(crate) fn scale_kind(version: KubeVersion) -> Kind {
+    let builtin: &'static Builtin = &SCALE_KIND;
+    builtin.to_kind(version)
+}
 
 /// The kinds a release serves.
 pub fn registry(version: KubeVersion) -> impl Iterator<Item = &'static Builtin> {

@@ -211,14 +211,18 @@ fn validate_owners(meta: &Value, at: &Path<'_>, errors: &mut Errors) {
             }
         }
         if api_version == "v1" && owner.text("kind") == "Event" {
-            errors.invalid(&at, owner, "/v1, Kind=Event is disallowed from being an owner");
+            errors.invalid(
+                &at,
+                BadValue::ordered(owner, OWNER_FIELDS),
+                "/v1, Kind=Event is disallowed from being an owner",
+            );
         }
         if owner.flag("controller") == Some(true) {
             let this = format!("{}/{}", owner.text("kind"), owner.text("name"));
             match &controller {
                 Some(first) => errors.invalid(
                     &at,
-                    BadValue::Json(Value::Array(owners.to_vec())),
+                    shown_owners(owners),
                     format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
@@ -228,6 +232,15 @@ fn validate_owners(meta: &Value, at: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
+}
+
+const OWNER_FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+
+/// Owner references with their fields in upstream's order.
+fn shown_owners(owners: &[Value]) -> BadValue {
+    let shown: Vec<String> =
+        owners.iter().map(|owner| crate::go::ordered_json(owner, OWNER_FIELDS)).collect();
+    BadValue::Plain(format!("[{}]", shown.join(",")))
 }
 
 fn validate_finalizers(meta: &Value, at: &Path<'_>, errors: &mut Errors) {

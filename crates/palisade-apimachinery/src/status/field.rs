@@ -134,6 +134,20 @@ impl From<&Value> for BadValue {
     }
 }
 
+impl BadValue {
+    /// A `metav1.LabelSelector`, its fields in upstream's order.
+    #[must_use]
+    pub fn selector(selector: &Value) -> Self {
+        Self::ordered(selector, &["matchLabels", "matchExpressions"])
+    }
+
+    /// A structure with its fields in the order of their declaration.
+    #[must_use]
+    pub fn ordered(value: &Value, fields: &[&str]) -> Self {
+        Self::Plain(go::ordered_json(value, fields))
+    }
+}
+
 /// One broken rule: where, what, the value and the rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {

@@ -3,6 +3,7 @@
 //! Implements: Authorization Overview, "Checking API access", and Authenticating, "API access to authentication
 //! information for a client". <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>
 
+use palisade_apimachinery::status::BadValue;
 use palisade_apimachinery::{FieldError, Status, apply};
 use serde_json::{Map, Value, json};
 
@@ -43,7 +44,12 @@ pub fn create(call: &Call<'_>, entry: &std::sync::Arc<Entry>) -> Result<Reply, B
             with_status(object, access_status(&decision))
         }
         "SelfSubjectRulesReview" => rules_review(call, entry, &object)?,
-        "TokenReview" => token_review(call, object),
+        "TokenReview" => {
+            if object.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default().is_empty() {
+                return Err(Status::bad_request("token is required for TokenReview in authentication"));
+            }
+            token_review(call, object)
+        }
         _ => {
             let metadata = json!({"creationTimestamp": meta::now()});
             entry.typed(Map::from_iter([
@@ -84,7 +90,10 @@ fn decide(call: &Call<'_>, user: &UserInfo, object: &Value, entry: &Entry) -> Re
     match (resource, path) {
         (Some(_), Some(path)) => {
             let detail = "cannot be specified in combination with resourceAttributes";
-            Err(invalid(call, entry, &[FieldError::invalid("spec.nonResourceAttributes", path, detail)]))
+            // Upstream shows its internal type.
+            let (at, verb) = (Value::from(text(path, "path")), Value::from(text(path, "verb")));
+            let shown = BadValue::Plain(format!("{{\"Path\":{at},\"Verb\":{verb}}}"));
+            Err(invalid(call, entry, &[FieldError::invalid("spec.nonResourceAttributes", shown, detail)]))
         }
         (None, None) => {
             let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";

@@ -4,6 +4,7 @@
 //! Leaves to others: what is allowed and why (`palisade-model`, `palisade-policy`, `palisade-admission`); here requests
 //! are turned into their questions and answers into statuses, warnings and audit annotations.
 
+mod existing_pods;
 mod plugin;
 mod profile_policy;
 mod psp;

@@ -25,6 +25,7 @@ use self_cell::self_cell;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::existing_pods;
 use super::rules::read_pod;
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
@@ -32,9 +33,6 @@ use crate::storage::Object;
 
 /// Upstream's limits on looking at existing pods.
 const RELEASE_LIMIT: (usize, Duration) = (3000, Duration::from_secs(1));
-
-/// From how many pods on other cores help.
-const MANY_PODS: usize = 2000;
 
 self_cell! {
     /// A stored pod, read once and kept with its bytes.
@@ -118,39 +116,27 @@ impl PodSecurityPlugin {
             }
             NamespaceVerdict::CheckPods(policy) => {
                 let stored = request.cluster.list("pods", request.name);
-                let readings = self.readings(&stored);
-                let (limit, budget) = if self.compat.is_designs() {
-                    (Limit::None, None)
-                } else {
-                    (Limit::Pods(RELEASE_LIMIT.0), Some(RELEASE_LIMIT.1))
-                };
+                let evaluator = &security.evaluator;
+                if self.compat.is_designs() {
+                    let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::None);
+                    let found = existing_pods::violations(&existing, &stored, &self.compat);
+                    notes.warnings.extend(existing.summary(request.name, &found, stored.len(), stored.len()));
+                    return Ok(());
+                }
                 let start = Instant::now();
-                let existing = ExistingPods::new(&security.evaluator, exemptions, policy, limit);
+                let (pods, time) = RELEASE_LIMIT;
+                let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::Pods(pods));
+                let readings = self.readings(&stored);
                 let pods = readings.iter().map(|reading| PodView::of_pod(reading.borrow_dependent()));
-                let expired = || budget.is_some_and(|budget| start.elapsed() > budget);
+                let expired = || start.elapsed() > time;
                 notes.warnings.extend(existing.warnings(request.name, pods, expired));
             }
         }
         Ok(())
     }
 
-    /// The readings of stored pods; those not read before are read on every core.
     fn readings(&self, stored: &[Arc<Object>]) -> Vec<Arc<PodReading>> {
-        let read = |part: &[Arc<Object>]| -> Vec<Arc<PodReading>> {
-            part.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect()
-        };
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        if cores == 1 || stored.len() < MANY_PODS {
-            return read(stored);
-        }
-        std::thread::scope(|scope| {
-            let parts: Vec<_> = stored
-                .chunks(stored.len().div_ceil(cores))
-                .map(|part| scope.spawn(move || read(part)))
-                .collect();
-            // A thread that did not end well leaves its pods out, as a list that failed would.
-            parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
-        })
+        stored.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect()
     }
 
     fn judge_pod(&self, request: &Request<'_>, object: &Value, asked: &PodRequest<'_>) -> Verdict {

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Status, scale};
+use palisade_apimachinery::{Decoded, Status, patch, rest, scale};
 use serde_json::Value;
 
 use crate::api::Call;
-use crate::http::{Reply, negotiate};
+use crate::http::Reply;
 use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::verbs::get;
+use crate::verbs::patch::{self as patch_verb, Style};
 use crate::verbs::write::{Writer, untyped_body};
 
 /// Reads or changes the scale.
@@ -23,20 +23,27 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
         return Ok(Reply::json(200, &scale::get(&entry.kind, &object)));
     }
     let options_kind = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-    let content_type = negotiate::content_type(&call.parts.headers).to_owned();
-    let applies = content_type == "application/apply-patch+yaml";
-    let options =
-        WriteOptions::parse(call.query, options_kind, call.api.version, verb == "patch" && applies)?;
+    let style = if verb == "patch" { Some(patch_verb::style(call, entry)?) } else { None };
+    let applies = style == Some(Style::Apply);
+    let options = WriteOptions::parse(call.query, options_kind, call.api.version, applies)?;
+    let kind = scale::kind(call.api.version);
     let mut writer = Writer::new(call, entry, "scale", options);
     let change = |writer: &mut Writer<'_>, live: &Value| {
         let current = scale::get(&entry.kind, live);
-        let wanted = match (verb, content_type.as_str()) {
-            ("update", _) | (_, "application/apply-patch+yaml") => untyped_body(call)?,
-            (_, "application/json-patch+json") => patch::untyped(&current, PatchType::Json, &call.body)?,
-            (_, "application/merge-patch+json" | "application/strategic-merge-patch+json") => {
-                patch::untyped(&current, PatchType::Merge, &call.body)?
+        let wanted = match style {
+            None => {
+                let wanted = writer.decode(&kind)?;
+                rest::check_name(&wanted, &call.info.name, &call.info.namespace)?;
+                wanted
             }
-            _ => return Err(Status::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
+            Some(Style::Apply) => untyped_body(call)?,
+            Some(Style::Patch(patch_type)) => {
+                let validation = writer.options.validation;
+                let Decoded { object, warnings } =
+                    patch::patch(&kind, &current, patch_type, &call.body, validation)?;
+                writer.notes.warnings.extend(warnings);
+                object
+            }
         };
         scale::set(&entry.kind, live, &wanted, &writer.manager())
     };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Decoded, Status, apply, rest};
+use palisade_apimachinery::{Decoded, FieldValidation, Status, apply, go, rest};
 use serde_json::Value;
 
 use crate::api::Call;
@@ -82,8 +82,13 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
     let call = writer.call;
     let entry = writer.entry;
     let config = match crate::yaml::parse(&call.body) {
-        Ok((config, _)) => config,
-        Err(status) => return (200, Err(status)),
+        Ok((config, duplicates)) => match strictly(writer, &duplicates) {
+            Ok(()) => config,
+            Err(status) => return (200, Err(status)),
+        },
+        Err(status) => {
+            return (200, Err(Status::bad_request(format!("error decoding YAML: {}", status.message))));
+        }
     };
     let force = writer.options.force.unwrap_or(false);
     let exists = entry.bucket.get(&entry.key(&call.info.namespace, &call.info.name)).is_some();
@@ -96,6 +101,23 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
         return (200, writer.update(&call.info.name, merge).await);
     }
     (201, create_by_apply(writer, &config, force).await)
+}
+
+/// What is said about keys of an applied configuration that are there twice.
+fn strictly(writer: &mut Writer<'_>, duplicates: &[String]) -> Result<(), Box<Status>> {
+    let Some(key) = duplicates.first() else { return Ok(()) };
+    let why = format!(
+        "error converting YAML to JSON: yaml: unmarshal errors:\n  key {} already set in map",
+        go::quote(key)
+    );
+    match writer.options.validation {
+        FieldValidation::Strict => Err(Status::bad_request(format!("error strict decoding YAML: {why}"))),
+        FieldValidation::Warn => {
+            writer.notes.warnings.push(why);
+            Ok(())
+        }
+        FieldValidation::Ignore => Ok(()),
+    }
 }
 
 async fn create_by_apply(

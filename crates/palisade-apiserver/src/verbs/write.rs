@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
-use palisade_apimachinery::{Decoded, FieldValidation, Kind, Status, rest};
+use palisade_apimachinery::{Decoded, FieldError, FieldValidation, Kind, Status, go, rest};
 use serde_json::{Map, Value, json};
 
 use crate::admission_chain::{Notes, Operation, Request};
@@ -358,7 +358,16 @@ impl<'a> Writer<'a> {
             }
             return Ok(());
         }
-        if version == current { Ok(()) } else { Err(Status::modified(kind.resource_name(), stored.name())) }
+        if version == current {
+            return Ok(());
+        }
+        if version.parse::<u64>().is_err() {
+            let why = format!("strconv.ParseUint: parsing {}: invalid syntax", go::quote(version));
+            let error = FieldError::invalid("resourceVersion", version, why);
+            // The storage names the resource where validation would name the kind.
+            return Err(Status::invalid(kind.resource_name(), stored.name(), &[error], kind.emulated));
+        }
+        Err(Status::modified(kind.resource_name(), stored.name()))
     }
 
     /// Commits an object.
@@ -489,7 +498,7 @@ pub fn check_path_name(name: &str) -> Result<(), Box<Status>> {
     match crate::http::request_info::invalid_path_segment(name) {
         None => Ok(()),
         Some(problem) => {
-            let quoted = palisade_apimachinery::go::quote(name);
+            let quoted = go::quote(name);
             Err(Status::bad_request(format!("Name parameter invalid: {quoted}: {problem}")))
         }
     }

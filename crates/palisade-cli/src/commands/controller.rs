@@ -108,7 +108,7 @@ pub struct ControllerArgs {
     /// How long a published seccomp profile stays that no pod refers to
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub profile_grace_period: Duration,
-    /// Install our own kinds and, where they are missing, SecurityContextConstraints
+    /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
     /// Where to serve /metrics, /healthz and /readyz, over plain HTTP

@@ -14,6 +14,7 @@ use palisade_node::{
     agent,
     api::kube::KubeSource,
     cri::client::{EndpointError, Runtime},
+    kernel::apparmor::load_profile,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
@@ -49,18 +50,32 @@ pub struct RuntimeArgs {
     /// Containers that name no seccomp profile get the runtime's default
     #[arg(long)]
     pub seccomp_default: bool,
+    /// Load the AppArmor profiles of this file first; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub load_apparmor_profile: Vec<PathBuf>,
 }
 
 impl RuntimeArgs {
     /// Whether one of the options was given.
     #[must_use]
-    pub const fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.runtime_endpoint.is_some()
             || self.root_dir.is_some()
             || self.seccomp_profile_root.is_some()
             || self.node_name.is_some()
             || self.node_ip.is_some()
             || self.seccomp_default
+            || !self.load_apparmor_profile.is_empty()
+    }
+
+    /// Loads the AppArmor profiles that were named, or says why not.
+    pub async fn load_profiles(&self) -> Result<(), String> {
+        for file in &self.load_apparmor_profile {
+            let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+            let text = std::fs::read_to_string(file).map_err(|error| fail(&error))?;
+            load_profile(&text).await.map_err(|error| fail(&error))?;
+        }
+        Ok(())
     }
 
     /// The settings of the node, or what is wrong with them.
@@ -164,6 +179,9 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
         if args.agent.prepare_only {
             return node_agent::prepare(&args.agent, &config, terminal);
         }
+    }
+    if let Err(why) = args.runtime.load_profiles().await {
+        return fail(terminal, &why, Exit::Incomplete);
     }
     let client = match args.cluster.connect().await {
         Ok(client) => client,

@@ -61,6 +61,9 @@ The pod is started, compared with what the kernel says about its processes, show
 Exit status: 0 it ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
 2 the manifest cannot be used, 3 the runtime does not answer.";
 
+/// How long a pod runs at least before it is looked at.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Runs the command.
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     let (pod, objects) = match read(&args.filename) {
@@ -87,6 +90,9 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     };
     service::log_to_stderr(terminal);
     runtime.block_on(async {
+        if let Err(why) = args.runtime.load_profiles().await {
+            return fail(terminal, &why, Exit::Incomplete);
+        }
         let running = match RunningPod::start(config, pod, &objects).await {
             Ok(running) => running,
             Err(error @ RunError::Runtime(_)) => return fail(terminal, &error.to_string(), Exit::Incomplete),
@@ -105,6 +111,10 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
         () = stopped() => return fail(terminal, "stopped before the pod ran", Exit::Incomplete),
+    }
+    if !args.follow {
+        // A moment, so that its log has something to say.
+        tokio::time::sleep(MOMENT).await;
     }
     let report = match running.report().await {
         Ok(report) => report,
@@ -129,15 +139,11 @@ async fn print_human(
     terminal: &mut Terminal,
 ) -> std::io::Result<()> {
     let key = &running.pod.key;
-    let phase = report.status.get("phase").and_then(Value::as_str).unwrap_or("Unknown");
     for event in report.events.iter().filter(|event| event.kind.as_str() == "Warning") {
         terminal.say(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
     }
     let out = &mut terminal.out;
-    writeln!(out, "pod {}/{} is {phase}", key.namespace, key.name)?;
-    for line in waits(&report.status) {
-        writeln!(out, "  {line}")?;
-    }
+    write_state(out, running, &report.status)?;
     writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
     out.flush()?;
     let several = running.pod.containers().count() > 1;
@@ -164,8 +170,20 @@ async fn print_human(
             _ = running.finished() => {}
             () = stopped() => {}
         }
+        writeln!(out)?;
+        write_state(out, running, &running.status())?;
     }
     Ok(())
+}
+
+fn write_state(out: &mut impl std::io::Write, running: &RunningPod, status: &Value) -> std::io::Result<()> {
+    let key = &running.pod.key;
+    let phase = status.get("phase").and_then(Value::as_str).unwrap_or("Unknown");
+    writeln!(out, "pod {}/{} is {phase}", key.namespace, key.name)?;
+    for line in waits(status) {
+        writeln!(out, "  {line}")?;
+    }
+    out.flush()
 }
 
 /// What containers wait for, or how they ended.

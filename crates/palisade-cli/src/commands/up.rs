@@ -86,6 +86,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         Err((why, exit)) => return fail(terminal, &why, exit),
     };
     if let Some(config) = &node {
+        if let Err(why) = args.runtime.load_profiles().await {
+            return fail(terminal, &why, Exit::Incomplete);
+        }
         match NodeLogs::new(config.clone()) {
             Ok(logs) => builder = builder.log_source(Arc::new(logs)),
             Err(error) => return fail(terminal, &error.to_string(), Exit::Input),

@@ -16,5 +16,6 @@ mod permissions;
 mod profile;
 mod property;
 mod rollout;
+mod rollout_scenario;
 mod support;
 mod suppressions;

@@ -3,15 +3,12 @@
 //! Server-side apply to the version that was looked at: whoever changes a namespace in between is looked at again, never
 //! overwritten. The answer to a write is observed at once, so that nothing is written twice while a watch is slow.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
 use palisade_policy::enforcement::{ownership::FORMER_SYNCER, state::EnforceLabels};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::plan::{Write, namespace_labels};
 use crate::{

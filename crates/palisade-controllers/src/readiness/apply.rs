@@ -3,11 +3,7 @@
 //! Events come before the status they follow from: killed in between, the controller repeats itself, and the event is
 //! there already. Every write is bound to the version that was looked at.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use palisade_policy::enforcement::{
     mode::{Release, SpecMode},
@@ -15,6 +11,7 @@ use palisade_policy::enforcement::{
     violations::Entry,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     events::{self, transitions},

@@ -4,11 +4,12 @@
 //! Time stands still unless everyone waits, so nothing here takes longer than it computes.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -16,9 +17,10 @@ use std::{
 };
 
 use http::{Method, Request, Response};
+use http_body::Body as _;
 use kube::Client;
 use palisade_admission::configuration::PodSecurityConfiguration;
-use palisade_apiserver::{Router, Server, http::Body};
+use palisade_apiserver::{Builder, Router, Server, http::Body};
 use palisade_controllers::{
     api::{Api, ApiError, NAMESPACES, Patch, Resource},
     instance::Instance,
@@ -111,6 +113,75 @@ where
     }
 }
 
+/// The server as seen through a line that can be cut. Once mended, every watch is told that its version is forgotten.
+#[derive(Clone)]
+struct Severable {
+    router: Router,
+    cut: watch::Receiver<bool>,
+    told: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Service<Request<kube::client::Body>> for Severable {
+    type Response = Response<Pieces>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let Self { mut router, mut cut, told } = self.clone();
+        Box::pin(async move {
+            if *cut.borrow() {
+                told.lock().unwrap().clear();
+                return Err(std::io::Error::other("cut"));
+            }
+            let uri = request.uri().to_string();
+            let is_forgotten = cut.has_changed().unwrap() && uri.contains("watch=true");
+            if is_forgotten && told.lock().unwrap().insert(request.uri().path().to_owned()) {
+                let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+                                  "reason": "Expired", "message": "too old resource version"});
+                let (sender, pieces) = tokio::sync::mpsc::channel(1);
+                sender.try_send(http_body::Frame::data(gone.to_string().into())).unwrap();
+                return Ok(Response::builder().status(410).body(Pieces(pieces)).unwrap());
+            }
+            let answer = router.call(request).await.unwrap_or_else(|never| match never {});
+            // A watch ends with the line.
+            let (parts, body) = answer.into_parts();
+            let (sender, pieces) = tokio::sync::mpsc::channel(16);
+            tokio::spawn(async move {
+                let mut body = std::pin::pin!(body);
+                loop {
+                    tokio::select! {
+                        biased;
+                        () = async { let _ = cut.wait_for(|cut| *cut).await; } => return,
+                        frame = std::future::poll_fn(|context| body.as_mut().poll_frame(context)) => match frame {
+                            Some(Ok(frame)) => if sender.send(frame).await.is_err() { return },
+                            _ => return,
+                        },
+                    }
+                }
+            });
+            Ok(Response::from_parts(parts, Pieces(pieces)))
+        })
+    }
+}
+
+struct Pieces(tokio::sync::mpsc::Receiver<http_body::Frame<bytes::Bytes>>);
+
+impl http_body::Body for Pieces {
+    type Data = bytes::Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}
+
 /// A cluster of one API server that follows the configuration.
 pub(crate) struct Live {
     pub(crate) router: Router,
@@ -133,13 +204,28 @@ impl Drop for Controllers {
 
 impl Live {
     pub(crate) async fn start() -> Self {
-        let live = Self::without_instance().await;
+        let live = Self::of(Server::builder().openshift(true)).await;
         live.instance("one");
         live
     }
 
-    pub(crate) async fn without_instance() -> Self {
-        let router = Server::builder().openshift(true).router().unwrap();
+    /// OpenShift, but without the admission plugin that gives namespaces their ranges.
+    pub(crate) async fn plain_allocation() -> Self {
+        let plugin = "security.openshift.io/NamespaceSecurityAllocation".to_owned();
+        let live = Self::of(Server::builder().openshift(true).disable_plugins([plugin])).await;
+        live.instance("one");
+        live
+    }
+
+    /// Plain Kubernetes.
+    pub(crate) async fn plain() -> Self {
+        let live = Self::of(Server::builder()).await;
+        live.instance("one");
+        live
+    }
+
+    async fn of(builder: Builder) -> Self {
+        let router = builder.router().unwrap();
         let api = Api::new(Client::new(router.clone(), "default"));
         let (stop, _) = watch::channel(false);
         let live = Self { router, api, stop };
@@ -181,6 +267,13 @@ impl Live {
         let (stop, shutdown) = watch::channel(false);
         let task = tokio::spawn(Arc::clone(&runner).run(shutdown));
         Controllers { runner, task, _stop: stop }
+    }
+
+    /// A client whose line to the server can be cut and mended.
+    pub(crate) fn severable(&self) -> (Api, watch::Sender<bool>) {
+        let (sender, cut) = watch::channel(false);
+        let service = Severable { router: self.router.clone(), cut, told: Arc::default() };
+        (Api::new(Client::new(service, "default")), sender)
     }
 
     /// Returns when nothing has been written for a while.
@@ -305,7 +398,7 @@ impl Live {
     }
 
     /// What was told: object, reason, message.
-    pub(crate) async fn told(&self) -> std::collections::BTreeSet<(String, String, String)> {
+    pub(crate) async fn told(&self) -> BTreeSet<(String, String, String)> {
         let events = self.list(palisade_controllers::api::EVENTS, Some("default")).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         events

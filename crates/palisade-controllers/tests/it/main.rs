@@ -5,8 +5,10 @@
 mod cluster;
 mod incremental;
 mod live;
+mod live_cluster;
 mod live_faults;
 mod live_rollout;
+mod live_syncer;
 mod profile_publisher;
 mod rollout;
 mod world;

@@ -217,8 +217,8 @@ impl Planner<'_> {
             if container.is_sidecar() {
                 self.keep(ContainerKind::Init, container, RestartPolicy::Always);
                 // Who comes next may rely on it, so it must not only run but have started.
-                let started =
-                    |run: &Instance| self.memory.health.get(&run.id).is_none_or(|health| health.started);
+                let unasked = Health::before_it_is_asked(container);
+                let started = |run: &Instance| self.memory.health.get(&run.id).unwrap_or(&unasked).started;
                 let running = run.is_some_and(|run| run.state == ContainerState::Running && started(run));
                 if !running && !over {
                     return false;

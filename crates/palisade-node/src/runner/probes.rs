@@ -47,6 +47,18 @@ impl Default for Health {
     }
 }
 
+impl Health {
+    /// Of a container that has just begun to run.
+    #[must_use]
+    pub const fn before_it_is_asked(container: &Container) -> Self {
+        Self {
+            started: container.startup_probe.is_none(),
+            ready: container.readiness_probe.is_none(),
+            failed: None,
+        }
+    }
+}
+
 /// The kinds of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the API's own")]
@@ -105,11 +117,7 @@ impl Probes {
             if !container.has_probes() || self.running.contains_key(&run.id) {
                 continue;
             }
-            let health: Shared = Arc::new(Mutex::new(Health {
-                started: container.startup_probe.is_none(),
-                ready: container.readiness_probe.is_none(),
-                failed: None,
-            }));
+            let health: Shared = Arc::new(Mutex::new(Health::before_it_is_asked(container)));
             let asking = Asking {
                 target: Target {
                     runtime: node.runtime.clone(),

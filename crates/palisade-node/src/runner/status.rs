@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cri::proto::ContainerState,
-    pod::{Container, RestartPolicy, RunPod},
+    pod::{Container, RestartPolicy, RunPod, VolumeMount},
 };
 
 /// Why a pod is not run at all.
@@ -50,6 +50,8 @@ pub struct Facts<'a> {
     pub start_time: Timestamp,
     /// The runtime's name, the first part of container ids.
     pub runtime_name: &'a str,
+    /// The kubelet's release.
+    pub minor: u16,
     /// Now.
     pub now: Timestamp,
 }
@@ -199,7 +201,8 @@ fn container_state<'a>(
             ContainerState::Created | ContainerState::Unknown => creating(),
         },
     };
-    let health = newest.and_then(|run| facts.health.get(&run.id)).copied().unwrap_or_default();
+    let unasked = Health::before_it_is_asked(container);
+    let health = newest.and_then(|run| facts.health.get(&run.id)).copied().unwrap_or(unasked);
     if let Some((reason, at)) = facts.failed.get(&container.name) {
         return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
     }
@@ -266,13 +269,20 @@ impl State<'_> {
         };
         let last = self.last.map_or_else(|| json!({}), terminated);
         let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
-            "ready": self.is_ready(), "started": self.is_running() && self.health.started, "image": self.container.image, "imageID": "",
+            "ready": self.is_ready(), "image": self.container.image, "imageID": "",
             "restartCount": self.newest.map_or(0, |run| run.restart_count)});
+        // Nobody waits for an ephemeral container, so nothing is said about its being started or ready.
+        if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
+            fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
+        }
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
             fields.insert("containerID".to_owned(), id(run).into());
             fields.insert("imageID".to_owned(), run.image_ref.clone().into());
             if !run.image.is_empty() {
                 fields.insert("image".to_owned(), run.image.clone().into());
+            }
+            if facts.minor >= 31 && !self.container.volume_mounts.is_empty() {
+                fields.insert("volumeMounts".to_owned(), mounts(self.container));
             }
             if let Some(hash) = &run.seccomp_profile_hash {
                 fields.insert("securityContext".to_owned(), json!({"seccompProfileHash": hash}));
@@ -285,13 +295,26 @@ impl State<'_> {
     fn is_ready(&self) -> bool {
         match self.now {
             Now::Running(_) => {
-                let serves = self.kind != ContainerKind::Init || self.container.is_sidecar();
+                let serves = self.kind == ContainerKind::App || self.container.is_sidecar();
                 serves && self.health.started && self.health.ready
             }
             Now::Terminated(run) => run.exit_code == 0 && self.kind == ContainerKind::Init,
             Now::Waiting(_) | Now::Failed(..) => false,
         }
     }
+}
+
+/// What is mounted, as kubelets tell since v1.31; no mount below a read-only one is made read-only with it.
+fn mounts(container: &Container) -> Value {
+    let mount = |mount: &VolumeMount| {
+        let mut fields = json!({"name": mount.name, "mountPath": mount.mount_path});
+        if let (true, Value::Object(fields)) = (mount.read_only, &mut fields) {
+            fields.insert("readOnly".to_owned(), true.into());
+            fields.insert("recursiveReadOnly".to_owned(), "Disabled".into());
+        }
+        fields
+    };
+    container.volume_mounts.iter().map(mount).collect()
 }
 
 fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {

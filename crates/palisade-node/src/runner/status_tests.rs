@@ -53,6 +53,7 @@ impl Case {
             host_ip: "10.0.0.1",
             start_time: Timestamp::UNIX_EPOCH,
             runtime_name: "containerd",
+            minor: 31,
             now: Timestamp::UNIX_EPOCH,
         }
     }

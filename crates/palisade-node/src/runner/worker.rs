@@ -242,6 +242,7 @@ impl Life {
             if finished || !carried_out {
                 break;
             }
+            self.ask(pod, &observed);
             self.tell(pod, &observed).await;
         }
         self.ask(pod, &observed);
@@ -559,6 +560,7 @@ impl Life {
             host_ip: &self.node.config.host_ip,
             start_time: self.start_time,
             runtime_name: &self.runtime_name,
+            minor: self.node.config.compat.kubelet.minor(),
             now: Timestamp::now(),
         }
     }

@@ -1,9 +1,8 @@
-//! A containerd of the test's own, and a node on it.
+//! A node on a containerd of the test's own.
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +11,6 @@ use palisade_model::compat::Compat;
 use palisade_node::{
     agent,
     api::{ConfigMap, local::LocalSource},
-    cri::client::Runtime,
     kernel::process::ProcessSecurity,
     node::{Node, NodeConfig},
     pod::RunPod,
@@ -21,160 +19,8 @@ use palisade_node::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::images;
-
-/// The image of every test that does not say otherwise.
-pub(crate) const IMAGE: &str = "localhost/busybox:1";
-/// An image whose user is a number.
-pub(crate) const IMAGE_UID: &str = "localhost/busybox-uid:1";
-/// An image whose user is a name.
-pub(crate) const IMAGE_NAMED: &str = "localhost/busybox-named:1";
-const PAUSE: &str = "localhost/pause:1";
-
-/// A containerd process.
-pub(crate) struct Containerd {
-    pub(crate) folder: PathBuf,
-    pub(crate) socket: PathBuf,
-    child: Option<Child>,
-}
-
-impl Containerd {
-    /// Starts one below `folder`; `runc` may be a wrapper.
-    pub(crate) fn start(folder: &Path, runc: Option<&Path>) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "the system tests need root");
-        for program in ["containerd", "runc", "ctr", "tar"] {
-            let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
-            assert!(
-                found.status.success(),
-                "{program} is missing: apt-get install --no-install-recommends containerd runc busybox-static containernetworking-plugins"
-            );
-        }
-        let cni = folder.join("cni");
-        fs::create_dir_all(&cni).unwrap();
-        // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else.
-        let network = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
-            "ipam": {"type": "host-local", "subnet": "10.231.0.0/16", "dataDir": folder.join("addresses")}}]});
-        fs::write(cni.join("10-lab.conflist"), network.to_string()).unwrap();
-        let socket = folder.join("c.sock");
-        let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
-        let config = format!(
-            r#"version = 2
-root = "{root}"
-state = "{state}"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
-[grpc]
-  address = "{socket}"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
-    conf_dir = "{cni}"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "{runc}"
-      Root = "{runc_root}"
-"#,
-            root = folder.join("root").display(),
-            state = folder.join("state").display(),
-            socket = socket.display(),
-            cni = cni.display(),
-            runc_root = folder.join("runc").display(),
-        );
-        fs::write(folder.join("config.toml"), config).unwrap();
-        let mut containerd = Self { folder: folder.to_owned(), socket, child: None };
-        containerd.spawn();
-        for (name, user, command) in [
-            (IMAGE, "", &["sh"][..]),
-            (IMAGE_UID, "1234:5678", &["sh"]),
-            (IMAGE_NAMED, "web", &["sh"]),
-            (PAUSE, "", &["sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"]),
-        ] {
-            let archive = images::archive(folder, name, user, command);
-            images::run(
-                Command::new("ctr")
-                    .arg("-a")
-                    .arg(&containerd.socket)
-                    .args(["-n", "k8s.io", "images", "import"])
-                    .arg(&archive),
-            );
-        }
-        containerd
-    }
-
-    fn spawn(&mut self) {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.folder.join("containerd.log"))
-            .unwrap();
-        let child = Command::new("containerd")
-            .arg("--config")
-            .arg(self.folder.join("config.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        self.child = Some(child);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let up = Command::new("ctr").arg("-a").arg(&self.socket).arg("version").output().unwrap();
-            if up.status.success() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "containerd does not start: {}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("containerd.log")).unwrap_or_default()
-    }
-
-    /// Stops the daemon; containers go on.
-    pub(crate) fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let pid = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-            child.wait().unwrap();
-        }
-    }
-
-    /// Starts the daemon again.
-    pub(crate) fn start_again(&mut self) {
-        self.spawn();
-    }
-}
-
-impl Drop for Containerd {
-    fn drop(&mut self) {
-        if self.child.is_none() {
-            return;
-        }
-        // Nothing may be left on the machine, whatever the test did.
-        let runtime_socket = self.socket.display().to_string();
-        let cleaned = std::thread::spawn(move || {
-            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            tokio.block_on(async {
-                let runtime = Runtime::new(&runtime_socket, Duration::from_secs(20)).unwrap();
-                for sandbox in runtime.list_pod_sandboxes(&[]).await.unwrap_or_default() {
-                    runtime.stop_pod_sandbox(&sandbox.id).await.ok();
-                    runtime.remove_pod_sandbox(&sandbox.id).await.ok();
-                }
-            });
-        });
-        cleaned.join().ok();
-        self.stop();
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        for point in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
-            if Path::new(point).starts_with(&self.folder) {
-                rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
-            }
-        }
-    }
-}
+use crate::containerd::Containerd;
+pub(crate) use crate::containerd::{IMAGE, IMAGE_NAMED, IMAGE_UID};
 
 /// A node with its agent, and the objects it works on.
 pub(crate) struct Lab {
@@ -185,6 +31,9 @@ pub(crate) struct Lab {
     pub(crate) containerd: Containerd,
     pub(crate) folder: TempDir,
 }
+
+/// Far more than anything takes: machines that build beside it are slow.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The designs with their gate open.
 pub(crate) fn designs() -> Compat {
@@ -269,7 +118,7 @@ impl Lab {
 
     /// Waits until the pod's status is as wanted.
     pub(crate) async fn until(&self, pod: &RunPod, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status(pod);
             if wanted(&status) {
@@ -318,7 +167,7 @@ impl Lab {
     }
 
     pub(crate) async fn until_gone(&self, pod: &RunPod) {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + PATIENCE;
         while self.source.has_pod(&pod.key.uid) {
             assert!(Instant::now() < deadline, "{} is never gone", pod.key);
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -332,11 +181,14 @@ impl Lab {
     }
 
     pub(crate) async fn pid(&self, pod: &RunPod, container: &str) -> u32 {
-        let observed = palisade_node::runner::observed::Observed::of_pod(&self.node.runtime, &pod.key.uid)
-            .await
-            .unwrap();
-        let run = observed.latest(container).expect("the container has run");
-        verify::container_pid(&self.node.runtime, &run.id).await.unwrap().expect("the container runs")
+        self.find_pid(pod, container).await.expect("the container runs")
+    }
+
+    pub(crate) async fn find_pid(&self, pod: &RunPod, container: &str) -> Option<u32> {
+        let observed =
+            palisade_node::runner::observed::Observed::of_pod(&self.node.runtime, &pod.key.uid).await.ok()?;
+        let run = observed.latest(container)?;
+        verify::container_pid(&self.node.runtime, &run.id).await.ok()?
     }
 
     pub(crate) async fn container_id(&self, pod: &RunPod, container: &str) -> String {

@@ -12,6 +12,7 @@
 mod companion;
 #[path = "../it/companion_world.rs"]
 mod companion_world;
+mod containerd;
 mod contexts;
 mod cost;
 mod failures;

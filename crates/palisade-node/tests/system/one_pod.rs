@@ -42,7 +42,7 @@ async fn one_pod_runs_and_is_compared_with_the_kernel() {
     let mut done = pod("done", json!({}), json!({}), "exit 0");
     done["spec"]["restartPolicy"] = json!("Never");
     let running = RunningPod::start(config.clone(), done, &[]).await.unwrap();
-    assert_eq!(running.finished().await, Outcome::Succeeded);
+    assert_eq!(running.finished().await, Outcome::Succeeded, "{:#}", running.status());
     running.stop(Some(0)).await;
 
     let missing = sleeper(

@@ -26,9 +26,9 @@ pub(crate) fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
     if !program.exists() {
-        let built =
-            Command::new(env!("CARGO")).args(["build", "-p", "palisade-node", "--example", name]).status();
-        assert!(built.unwrap().success());
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        let arguments = ["build", "-p", "palisade-node", "--profile", profile, "--example", name];
+        assert!(Command::new(env!("CARGO")).args(arguments).status().unwrap().success());
     }
     program
 }

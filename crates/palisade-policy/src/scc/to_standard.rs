@@ -158,13 +158,13 @@ pub fn implied_level(
     };
     let Constraint { seccomp_profiles, allowed_unsafe_sysctls: sysctls, .. } = constraint;
     let host_volumes = constraint.volumes().iter().any(|volume| volume == HOST_PATH || volume == ANY);
+    let is_host = |volume: &&String| [HOST_PATH, ANY].contains(&volume.as_str());
     let is_unknown = |volume: &&String| {
-        let volume = volume.as_str();
-        !RESTRICTED_VOLUMES.contains(&volume)
-            && !BASELINE_VOLUMES.contains(&volume)
-            && ![HOST_PATH, ANY].contains(&volume)
+        !RESTRICTED_VOLUMES.contains(&volume.as_str()) && !BASELINE_VOLUMES.contains(&volume.as_str())
     };
-    let unknown: Vec<_> = constraint.volumes().iter().filter(is_unknown).cloned().collect();
+    // Upstream looks no further than the first volume that settles the matter.
+    let looked_at = constraint.volumes().iter().take_while(|volume| !is_host(volume));
+    let unknown: Vec<_> = looked_at.filter(is_unknown).cloned().collect();
     if !unknown.is_empty() {
         return Err(fail(ImplyErrorKind::UnknownVolumes(unknown)));
     }
@@ -287,5 +287,31 @@ fn may_be_root(constraint: &Constraint, namespace: &NamespaceRanges<'_>) -> Resu
             })
         }
         kind => Err(ImplyErrorKind::UnknownStrategy(kind.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_model::metadata::StringMap;
+    use serde_json::json;
+
+    use super::{Constraint, Level, NamespaceRanges, implied_level};
+
+    #[test]
+    fn an_unknown_volume_counts_only_before_one_that_settles_the_matter() {
+        for (volumes, expected) in [
+            (&["secret", "foo"][..], Err("unknown volume type: foo")),
+            (&["foo", "hostPath"], Err("unknown volume type: foo")),
+            (&["hostPath", "foo"], Ok(Level::Privileged)),
+            (&["*", "foo"], Ok(Level::Privileged)),
+        ] {
+            let object = json!({"metadata": {"name": "x"}, "volumes": volumes,
+                "runAsUser": {"type": "RunAsAny"}, "seLinuxContext": {"type": "RunAsAny"}});
+            let constraint = Constraint::read(&object).unwrap();
+            let annotations = StringMap::default();
+            let found = implied_level(&constraint, &NamespaceRanges::new("ns", &annotations));
+            let found = found.map(|implied| implied.level).map_err(|error| error.kind.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned), "{volumes:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Implements: Pod Security Admission for namespaces. Grouping, counting and order of the warnings are
 //! upstream's; its limits (3000 pods, one second) apply only where they are asked for.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use palisade_model::{metadata::StringMap, pod_view::PodView, problem::Problem, quote::Quoted};
 
@@ -134,38 +134,52 @@ impl<'e> ExistingPods<'e> {
             Limit::Pods(most) => total.min(most),
         };
         let mut checked = 0;
-        let mut groups: BTreeMap<String, Group<'p>> = BTreeMap::new();
+        let mut groups = Violations::default();
         for pod in ordered.iter().take(to_check) {
-            let outcome = self.evaluator.evaluate(self.policy, pod);
-            if !outcome.allowed() {
-                let name = pod.metadata().name.as_str();
-                let reasons = outcome.reasons();
-                match groups.get_mut(&reasons) {
-                    Some(group) => group.add(name),
-                    None => {
-                        groups.insert(reasons, Group { first: name, count: 1 });
-                    }
-                }
+            if let Some(reasons) = self.violation(pod) {
+                groups.add(&reasons, pod.metadata().name.as_str(), 1);
             }
             checked += 1;
             if expired() {
                 break;
             }
         }
+        self.summary(namespace, &groups, checked, total)
+    }
 
+    /// What a pod does that the level does not allow; exempt pods do nothing wrong.
+    #[must_use]
+    pub fn violation(&self, pod: &PodView<'_, '_>) -> Option<String> {
+        if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
+            return None;
+        }
+        let outcome = self.evaluator.evaluate(self.policy, pod);
+        (!outcome.allowed()).then(|| outcome.reasons())
+    }
+
+    /// The warnings for violations that were found among the first pods of a namespace.
+    #[must_use]
+    pub fn summary(
+        &self,
+        namespace: &str,
+        violations: &Violations<'_>,
+        checked: usize,
+        total: usize,
+    ) -> Vec<String> {
         let mut warnings = Vec::new();
         if checked < total {
             warnings.push(format!(
                 "new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
             ));
         }
-        if !groups.is_empty() {
+        if !violations.0.is_empty() {
             warnings.push(format!(
                 "existing pods in namespace {} violate the new PodSecurity enforce level \"{}\"",
                 Quoted(namespace),
                 self.policy
             ));
-            let mut lines: Vec<String> = groups.iter().map(|(reasons, group)| group.line(reasons)).collect();
+            let mut lines: Vec<String> =
+                violations.0.iter().map(|(reasons, group)| group.line(reasons)).collect();
             lines.sort_unstable();
             warnings.extend(lines);
         }
@@ -193,19 +207,39 @@ impl<'e> ExistingPods<'e> {
     }
 }
 
+/// The pods that violate a level, by what they do.
+#[derive(Debug, Default)]
+pub struct Violations<'p>(BTreeMap<String, Group<'p>>);
+
+impl<'p> Violations<'p> {
+    /// Adds pods of which `name` comes first.
+    pub fn add(&mut self, reasons: &str, name: &'p str, count: usize) {
+        match self.0.get_mut(reasons) {
+            Some(group) => {
+                group.count += count;
+                group.first = group.first.min(name);
+            }
+            None => {
+                self.0.insert(reasons.to_owned(), Group { first: name, count });
+            }
+        }
+    }
+
+    /// Adds what was found among other pods.
+    pub fn append(&mut self, others: Self) {
+        for (reasons, group) in others.0 {
+            self.add(&reasons, group.first, group.count);
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Group<'p> {
     first: &'p str,
     count: usize,
 }
 
-impl<'p> Group<'p> {
-    fn add(&mut self, name: &'p str) {
-        self.count += 1;
-        if name.cmp(self.first) == Ordering::Less {
-            self.first = name;
-        }
-    }
-
+impl Group<'_> {
     fn line(&self, reasons: &str) -> String {
         match self.count {
             1 => format!("{}: {reasons}", self.first),

@@ -73,8 +73,9 @@ fn seconds(time: Duration) -> i64 {
 /// A new authority. Each has a name of its own, so that a chain leads to exactly one.
 pub fn authority(now: i64, validity: Duration) -> Result<Pair, IssueError> {
     let key = KeyPair::generate()?;
-    let id: String = key.public_key_raw().iter().rev().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let mut params = authority_params(&format!("palisade-webhook-ca-{id}"))?;
+    let last = key.public_key_raw().iter().rev().take(4);
+    let id = last.fold(0_u32, |id, byte| id << 8 | u32::from(*byte));
+    let mut params = authority_params(&format!("palisade-webhook-ca-{id:08x}"))?;
     params.not_before = moment(now.saturating_sub(seconds(SKEW))).into();
     params.not_after = moment(now.saturating_add(seconds(validity))).into();
     let certificate = params.self_signed(&key)?;

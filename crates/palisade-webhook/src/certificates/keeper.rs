@@ -19,7 +19,7 @@ use super::{
     plan::{self, State},
     resolver::Resolver,
 };
-use crate::{metrics::Metrics, options::Managed};
+use crate::{calls::in_words, metrics::Metrics, options::Managed};
 
 /// The key of the Secret that holds everything; the others repeat parts of it for people and tools.
 const STATE: &str = "state.json";
@@ -99,14 +99,13 @@ impl Keeper {
         };
         while let Some(step) = plan::next(&state, &self.options, now, &trusted) {
             let next = plan::take(state, step, &self.options, now).map_err(|error| error.to_string())?;
-            match self.write(&next, &version).await? {
-                Some(written) => {
-                    tracing::info!(?step, "certificates changed");
-                    (state, version) = (next, written);
-                }
+            (state, version) = if let Some(written) = self.write(&next, &version).await? {
+                tracing::info!(?step, "certificates changed");
+                (next, written)
+            } else {
                 // Somebody else was first.
-                None => (state, version) = self.read().await?,
-            }
+                self.read().await?
+            };
             self.adopt(&state, used);
         }
         Ok(())
@@ -156,7 +155,8 @@ impl Keeper {
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok((State::default(), String::new())),
             Err(error) => {
-                Err(format!("cannot read Secret {}/{}: {error}", self.namespace, self.options.secret))
+                let (namespace, secret) = (&self.namespace, &self.options.secret);
+                Err(format!("cannot read Secret {namespace}/{secret}: {}", in_words(&error)))
             }
         }
     }
@@ -176,9 +176,30 @@ impl Keeper {
         match self.client.request::<Secret>(request).await {
             Ok(secret) => Ok(Some(secret.metadata.resource_version)),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 && self.make_namespace().await => Ok(None),
             Err(error) => {
-                Err(format!("cannot write Secret {}/{}: {error}", self.namespace, self.options.secret))
+                let (namespace, secret) = (&self.namespace, &self.options.secret);
+                Err(format!("cannot write Secret {namespace}/{secret}: {}", in_words(&error)))
             }
+        }
+    }
+
+    /// Makes the namespace of a webhook that was started by hand on a cluster without it; whether it is there now. An
+    /// installed one finds its namespace and needs no right to make any.
+    async fn make_namespace(&self) -> bool {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        let request = Request::post("/api/v1/namespaces")
+            .header("content-type", "application/json")
+            .body(namespace.to_string().into_bytes());
+        let Ok(request) = request else { return false };
+        match self.client.request_text(request).await {
+            Ok(_) => {
+                tracing::info!(namespace = self.namespace, "namespace made");
+                true
+            }
+            Err(kube::Error::Api(status)) => status.code == 409,
+            Err(_) => false,
         }
     }
 

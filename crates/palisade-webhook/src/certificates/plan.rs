@@ -157,8 +157,8 @@ mod tests {
 
     fn options() -> Managed {
         Managed {
-            authority_validity: Duration::from_secs(9_000),
-            certificate_validity: Duration::from_secs(900),
+            authority_validity: Duration::from_mins(150),
+            certificate_validity: Duration::from_mins(15),
             overlap: Duration::from_secs(100),
             ..Managed::new(vec!["webhook.svc".to_owned(), "127.0.0.1".to_owned()])
         }

@@ -23,7 +23,7 @@ use crate::{calls, metrics::Metrics};
 /// Publishing may take this long; the answer to the API server does not wait longer for it.
 const PUBLISHING: Duration = Duration::from_secs(2);
 /// For this long a published profile need not be published again: the controller removes none as quickly.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const REMEMBERED: Duration = Duration::from_mins(1);
 /// How many published profiles are remembered.
 const MOST_REMEMBERED: usize = 1024;
 

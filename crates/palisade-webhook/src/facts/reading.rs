@@ -1,6 +1,6 @@
 //! Direct reads: one question, one answer, within a time.
 
-use std::{collections::BTreeMap, fmt::Display, future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use http::Request;
 use kube::Client;
@@ -12,6 +12,7 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
 use super::namespaces;
+use crate::calls::in_words;
 
 /// Asks the API server.
 #[derive(Clone)]
@@ -133,13 +134,9 @@ pub(super) async fn within<T>(
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
             Err(Failed::NotFound(status.message.clone()))
         }
-        Ok(Err(error)) => Err(Failed::Unknown(one_line(&error))),
+        Ok(Err(error)) => Err(Failed::Unknown(in_words(&error))),
         Err(_) => Err(Failed::Unknown("the API server did not answer in time".to_owned())),
     }
-}
-
-fn one_line(error: &dyn Display) -> String {
-    error.to_string().replace('\n', " ")
 }
 
 /// Names become parts of paths, so only what can be a name may.

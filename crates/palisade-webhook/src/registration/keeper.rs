@@ -23,7 +23,7 @@ use tokio::{
 
 use super::objects::{Kind, Surroundings, configuration, says};
 use crate::{
-    calls::MANAGER,
+    calls::{MANAGER, in_words},
     certificates::Trust,
     facts::{Keep, Status, follow_in},
     metrics::Metrics,
@@ -33,7 +33,7 @@ use crate::{
 /// An API server that leaves something out of what it was given is not asked again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Everything is looked at again this often.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_mins(1);
 
 /// Keeps the registration.
 pub struct Keeper {
@@ -186,6 +186,6 @@ impl Keeper {
             .header("content-type", "application/apply-patch+yaml")
             .body(wanted.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
-        self.client.request_text(request).await.map(|_| ()).map_err(|error| error.to_string())
+        self.client.request_text(request).await.map(|_| ()).map_err(|error| in_words(&error))
     }
 }

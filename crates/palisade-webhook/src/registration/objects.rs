@@ -108,16 +108,12 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
         Kind::Mutating => options.mutate,
         Kind::Validating => options.validate,
     };
-    let make = |part, policy, rules| webhook(kind, part, policy, rules, options, around);
-    let mut webhooks = vec![make("pods", policy, pods)];
+    let make = |part, policy, rules: &[Value]| webhook(kind, part, policy, rules, options, around);
+    let mut webhooks = vec![make("pods", policy, &pods)];
     if kind == Kind::Validating {
-        webhooks.push(make(
-            "namespaces",
-            policy,
-            vec![rule(&["CREATE", "UPDATE"], "", "v1", &["namespaces"])],
-        ));
+        webhooks.push(make("namespaces", policy, &[rule(&["CREATE", "UPDATE"], "", "v1", &["namespaces"])]));
     }
-    webhooks.push(make("workloads", FailurePolicy::Ignore, workloads));
+    webhooks.push(make("workloads", FailurePolicy::Ignore, &workloads));
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind.name(),
@@ -140,7 +136,7 @@ fn webhook(
     kind: Kind,
     part: &str,
     policy: FailurePolicy,
-    rules: Vec<Value>,
+    rules: &[Value],
     options: &Registration,
     around: &Surroundings<'_>,
 ) -> Value {

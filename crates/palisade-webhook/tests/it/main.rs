@@ -1,1 +1,18 @@
-//! The webhook from outside.
+//! The webhook from outside: over TLS, beside the embedded API server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and the recordings are told in a table"
+)]
+
+#[path = "../../../../xtask/src/conformance_server/mod.rs"]
+mod conformance_server;
+
+mod config_map_profiles;
+mod protocol;
+mod recordings;
+mod registration;
+mod resilience;
+mod reviews;
+mod support;

@@ -16,6 +16,10 @@ pub(super) fn validate_update(new: &Value, old: &Value, subresource: &str, _: &K
         "resize" => {
             meta::validate_update(new, old, errors);
             validate_metadata_and_spec(new, errors);
+            if super::qos::class(new) != super::qos::class(old) {
+                let shown = new.pointer("/status/qosClass").and_then(Value::as_str).unwrap_or_default();
+                errors.invalid(&SPEC, shown, "Pod QOS Class may not change as a result of resizing");
+            }
         }
         _ => validate_main(new, old, errors),
     }

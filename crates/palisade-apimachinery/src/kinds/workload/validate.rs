@@ -25,7 +25,7 @@ fn validate_selector(spec: &Value, empty_rule: &'static str, errors: &mut Errors
     let is_empty =
         selector.entries("matchLabels").next().is_none() && selector.list("matchExpressions").is_empty();
     if is_empty {
-        errors.invalid(&at, BadValue::Json(selector.clone()), empty_rule);
+        errors.invalid(&at, BadValue::selector(selector), empty_rule);
     }
 }
 
@@ -34,11 +34,10 @@ fn validate_pod_template(spec: &Value, what: &str, errors: &mut Errors) {
     let at = SPEC.field("template");
     let empty = Value::Null;
     let template = spec.get("template").unwrap_or(&empty);
-    let selector = spec.get("selector").map(LabelSelector::from_object);
     let labels = template.pointer("/metadata/labels");
-    if let Some(selector) = selector.filter(|s| !s.is_empty())
-        && !selector.matches_labels(labels)
-    {
+    // No selector selects nothing, and an empty one everything.
+    let selector = spec.child("selector").map(LabelSelector::from_object);
+    if selector.is_none_or(|selector| !selector.is_empty() && !selector.matches_labels(labels)) {
         let shown = labels.cloned().unwrap_or(Value::Null);
         errors.invalid(
             &at.field("metadata").field("labels"),
@@ -88,6 +87,18 @@ fn is_zero(value: Option<&Value>) -> bool {
     }
 }
 
+/// A strategy of an unknown type, as upstream's internal type prints it.
+fn internal_strategy(name: &str) -> BadValue {
+    BadValue::Plain(format!("{{\"Type\":{},\"RollingUpdate\":null}}", json!(name)))
+}
+
+fn internal_rolling_update(strategy: &Value) -> BadValue {
+    let rolling = strategy.get("rollingUpdate").unwrap_or(&Value::Null);
+    let partition = rolling.int("partition").unwrap_or(0);
+    let unavailable = rolling.get("maxUnavailable").unwrap_or(&Value::Null);
+    BadValue::Plain(format!("{{\"Partition\":{partition},\"MaxUnavailable\":{unavailable}}}"))
+}
+
 pub(super) fn validate_deployment(object: &Value, kind: &Kind, errors: &mut Errors) {
     meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
     validate_deployment_spec(object, errors);
@@ -123,7 +134,7 @@ fn validate_deployment_spec(object: &Value, errors: &mut Errors) {
                 }
             }
         },
-        other => errors.not_supported(&at.field("type"), other, &["Recreate", "RollingUpdate"]),
+        other => errors.not_supported(&at, internal_strategy(other), &["Recreate", "RollingUpdate"]),
     }
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));
     errors.non_negative(&SPEC.field("revisionHistoryLimit"), spec.int("revisionHistoryLimit"));
@@ -187,7 +198,7 @@ pub(super) fn validate_deployment_update(
 fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
     let (selector, before) = (new.pointer("/spec/selector"), old.pointer("/spec/selector"));
     if selector != before {
-        let shown = selector.filter(|s| !s.is_null()).map_or(BadValue::Nil, BadValue::from);
+        let shown = selector.filter(|s| !s.is_null()).map_or(BadValue::Nil, BadValue::selector);
         errors.invalid(&SPEC.field("selector"), shown, "field is immutable");
     }
 }
@@ -226,7 +237,9 @@ pub(super) fn validate_replica_set_update(
 }
 
 pub(super) fn validate_stateful_set(object: &Value, kind: &Kind, errors: &mut Errors) {
-    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
+    // The name becomes a host name, which upstream demands of it since v1.28.
+    let rule = if kind.emulated.at_least(28) { NameRule::Label } else { NameRule::Subdomain };
+    meta::validate(object, kind.namespaced, rule, errors);
     validate_stateful_set_spec(object, errors);
 }
 
@@ -249,7 +262,7 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
             if strategy.child("rollingUpdate").is_some() {
                 errors.invalid(
                     &at.field("rollingUpdate"),
-                    strategy.get("rollingUpdate").map_or(BadValue::Nil, BadValue::from),
+                    internal_rolling_update(strategy),
                     "only allowed for updateStrategy 'RollingUpdate'",
                 );
             }
@@ -274,16 +287,50 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
                 }
             }
         }
-        other => errors.invalid(
-            &at,
-            BadValue::Json(json!({"type": other})),
-            "must be 'RollingUpdate' or 'OnDelete'",
-        ),
+        other => errors.invalid(&at, internal_strategy(other), "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+    if let Some(policy) = spec.child("persistentVolumeClaimRetentionPolicy") {
+        let at = SPEC.field("persistentVolumeClaimRetentionPolicy");
+        for field in ["whenDeleted", "whenScaled"] {
+            let given = policy.text(field);
+            if !matches!(given, "Retain" | "Delete") {
+                errors.not_supported(&at.field(field), given, &["Retain", "Delete"]);
+            }
+        }
     }
     errors.non_negative(&SPEC.field("replicas"), spec.int("replicas"));
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));
+    if let Some(ordinals) = spec.child("ordinals") {
+        errors.non_negative(&SPEC.field("ordinals").field("start"), ordinals.int("start"));
+    }
     validate_selector(spec, "empty selector is invalid for statefulset", errors);
     validate_pod_template(spec, "StatefulSet", errors);
+}
+
+fn validate_stateful_set_status(status: &Value, errors: &mut Errors) {
+    let at = Path::Root("status");
+    for field in [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ] {
+        errors.non_negative(&at.field(field), status.int(field));
+    }
+    let count = |field: &str| status.int(field).unwrap_or(0);
+    for field in ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"] {
+        if count(field) > count("replicas") {
+            errors.invalid(&at.field(field), count(field), "cannot be greater than status.replicas");
+        }
+    }
+    let available = count("availableReplicas");
+    if available > count("readyReplicas") {
+        let rule = "cannot be greater than status.readyReplicas";
+        errors.invalid(&at.field("availableReplicas"), available, rule);
+    }
 }
 
 pub(super) fn validate_stateful_set_update(
@@ -295,11 +342,7 @@ pub(super) fn validate_stateful_set_update(
 ) {
     meta::validate_update(new, old, errors);
     if subresource == "status" {
-        validate_status_numbers(
-            new,
-            &["replicas", "readyReplicas", "availableReplicas", "observedGeneration"],
-            errors,
-        );
+        validate_stateful_set_status(new.get("status").unwrap_or(&Value::Null), errors);
         return;
     }
     validate_stateful_set_spec(new, errors);
@@ -351,10 +394,10 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
     if let Some(selector) = spec.child("selector") {
         spec_selector(selector, &at, errors);
     }
-    let selector = spec.get("selector").map(LabelSelector::from_object).unwrap_or_default();
+    let selector = spec.child("selector").map(LabelSelector::from_object);
     let labels = spec.pointer("/template/metadata/labels");
     let template_at = SPEC.field("template");
-    if !selector.is_empty() && !selector.matches_labels(labels) {
+    if selector.as_ref().is_none_or(|selector| !selector.matches_labels(labels)) {
         let shown = labels.cloned().map_or(BadValue::Nil, BadValue::Json);
         errors.invalid(
             &template_at.field("metadata").field("labels"),
@@ -362,8 +405,8 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
             "`selector` does not match template `labels`",
         );
     }
-    if selector.is_empty() {
-        let shown = spec.child("selector").map_or(BadValue::Nil, BadValue::from);
+    if selector.is_some_and(|selector| selector.is_empty()) {
+        let shown = spec.child("selector").map_or(BadValue::Nil, BadValue::selector);
         errors.invalid(&at, shown, "empty selector is invalid for daemonset");
     }
     validate_template(spec.get("template"), &template_at, errors);
@@ -390,11 +433,9 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
                 validate_int_or_percent(unavailable, &at.field("maxUnavailable"), errors);
                 validate_int_or_percent(surge, &at.field("maxSurge"), errors);
                 match (is_zero(unavailable), is_zero(surge)) {
-                    (true, true) => errors.invalid(
-                        &at.field("maxUnavailable"),
-                        unavailable.map_or(BadValue::Nil, BadValue::from),
-                        "cannot be 0 when maxSurge is 0",
-                    ),
+                    (true, true) => {
+                        errors.required(&at.field("maxUnavailable"), "cannot be 0 when maxSurge is 0");
+                    }
                     (false, false) => errors.invalid(
                         &at.field("maxSurge"),
                         surge.map_or(BadValue::Nil, BadValue::from),
@@ -404,7 +445,7 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
                 }
             }
         },
-        other => errors.not_supported(&at.field("type"), other, &["OnDelete", "RollingUpdate"]),
+        other => errors.not_supported(&at, internal_strategy(other), &["RollingUpdate", "OnDelete"]),
     }
     errors.non_negative(&SPEC.field("revisionHistoryLimit"), spec.int("revisionHistoryLimit"));
 }

@@ -1,0 +1,19 @@
+//! The binary with a real containerd, a real kernel and a real kubectl.
+//!
+//! Needs root and the packages containerd, runc, busybox-static, containernetworking-plugins and kubernetes-client.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "tests fail by panicking, and json! values are made to be given away"
+)]
+
+#[allow(dead_code, reason = "the node's own tests stop and start it again")]
+#[path = "../../../palisade-node/tests/system/containerd.rs"]
+mod containerd;
+mod cost;
+#[path = "../../../palisade-node/tests/system/images.rs"]
+mod images;
+mod one_pod;
+mod up;
+mod world;

@@ -1,0 +1,175 @@
+#!/bin/sh
+# Moves a small cluster from Legacy to Restricted and back, with plain kubectl, on `palisade up --openshift`.
+# Every step waits for what it expects and the script fails if it does not come. Needs palisade and kubectl on PATH.
+set -eu
+
+palisade=${PALISADE:-palisade}
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+export KUBECONFIG="$work/kubeconfig"
+config=psaenforcementconfig/cluster
+server=
+
+stop() {
+    if [ -n "$server" ]; then
+        kill "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+        server=
+    fi
+}
+trap 'stop; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+
+# Starts the cluster, or starts it anew as another release: what is stored stays.
+up() {
+    stop
+    rm -f "$KUBECONFIG"
+    "$palisade" up --openshift --data-dir "$data" --kubeconfig "$KUBECONFIG" "$@" 2>>"$work/log" &
+    server=$!
+    for _ in $(seq 100); do
+        if [ -s "$KUBECONFIG" ] && kubectl get --raw /readyz >/dev/null 2>&1; then
+            return
+        fi
+        sleep 0.1
+    done
+    cat "$work/log" >&2
+    exit 1
+}
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+# get OBJECT JSONPATH: a field, or nothing.
+get() {
+    kubectl get "$1" -o "jsonpath=$2"
+}
+
+# expect OBJECT JSONPATH VALUE: waits for a field to have a value.
+expect() {
+    for _ in $(seq 150); do
+        if [ "$(get "$1" "$2" 2>/dev/null)" = "$3" ]; then
+            printf '%s %s is "%s"\n' "$1" "$2" "$3"
+            return
+        fi
+        sleep 0.2
+    done
+    printf 'FAILED: %s %s is "%s" and not "%s"\n' "$1" "$2" "$(get "$1" "$2")" "$3" >&2
+    kubectl get "$config" -o yaml >&2
+    exit 1
+}
+
+mode='{.status.enforcementMode}'
+wanted='{.spec.enforcementMode}'
+enforce='{.metadata.labels.pod-security\.kubernetes\.io/enforce}'
+state() {
+    printf '{.status.violatingNamespaces[?(@.name=="%s")].state}' "$1"
+}
+bad_pod() {
+    kubectl run bad -n "$1" --image=registry.example.com/bad:1 --privileged --dry-run=server -o name
+}
+
+data="$work/data"
+
+say 'release n-1: the API is there, labels advise, nobody enforces'
+up --release n-1
+kubectl apply -f "$here/cluster"
+expect namespace/shop '{.metadata.labels.pod-security\.kubernetes\.io/warn}' restricted
+expect "$config" "$mode" ''
+
+say 'release n: three namespaces would suffer, one for each reason; the cluster stays behind'
+up --release n
+expect "$config" "$wanted" Legacy
+expect "$config" "$(state by-user)" Current
+expect "$config" "$(state no-syncer)" Current
+expect "$config" "$(state openshift-addon)" Current
+kubectl wait --for=condition=Ready "$config" --timeout=30s
+kubectl get "$config"
+kubectl get "$config" -o 'jsonpath={range .status.violatingNamespaces[*]}{.state}{"\t"}{.name}{"\t"}{.reason}{"\n"}{end}'
+if "$palisade" rollout status; then
+    echo 'FAILED: nothing blocks enforcement' >&2
+    exit 1
+fi
+
+say 'by-user: its service account may now use what the pod needs'
+kubectl create rolebinding anyuid -n by-user --clusterrole=system:openshift:scc:anyuid --serviceaccount=by-user:default
+expect "$config" "$(state by-user)" Previous
+
+say 'no-syncer: its labels are synced again'
+kubectl label namespace no-syncer security.openshift.io/scc.podSecurityLabelSync-
+expect "$config" "$(state no-syncer)" Previous
+
+say 'openshift-addon: the command that palisade suggests'
+"$palisade" rollout plan | tee "$work/plan.sh" || true
+sh "$work/plan.sh"
+expect "$config" "$(state openshift-addon)" Previous
+"$palisade" rollout status
+
+say 'release n+1: still opted out, until somebody opts in'
+up --release n+1
+expect "$config" "$mode" Legacy
+expect namespace/shop "$enforce" ''
+kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Restricted"}}'
+expect "$config" "$mode" Restricted
+kubectl wait --for=condition=Ready "$config" --timeout=30s
+expect namespace/shop "$enforce" restricted
+expect namespace/by-user "$enforce" baseline
+expect namespace/no-syncer "$enforce" privileged
+if bad_pod shop; then
+    echo 'FAILED: nothing is enforced' >&2
+    exit 1
+fi
+bad_pod no-syncer
+
+say 'what runs is told by those who enforce'
+kubectl get leases -n palisade-system -l palisade.dev/pod-security-instance \
+    -o 'custom-columns=INSTANCE:.metadata.name,ENFORCES:.metadata.annotations.palisade\.dev/pod-security-enforce'
+
+say 'users decide over their own labels'
+kubectl label --overwrite namespace shop pod-security.kubernetes.io/enforce=baseline
+
+say 'break-glass: the feature gate takes everything back, global configuration first'
+up --release n+1 --feature-gates OpenShiftPodSecurityAdmission=false
+expect "$config" "$mode" ''
+expect namespace/no-syncer "$enforce" ''
+expect namespace/by-user "$enforce" ''
+expect namespace/shop "$enforce" baseline
+expect namespace/openshift-addon "$enforce" privileged
+bad_pod by-user
+
+say 'the glass is mended'
+up --release n+1
+expect "$config" "$mode" Restricted
+expect namespace/by-user "$enforce" baseline
+expect namespace/shop "$enforce" baseline
+
+say 'opting out and in again'
+kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Legacy"}}'
+expect "$config" "$mode" Legacy
+expect namespace/by-user "$enforce" ''
+kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":""}}'
+expect "$config" "$mode" Restricted
+expect namespace/by-user "$enforce" baseline
+
+say 'downgrade to n: labels go, nothing is enforced'
+up --release n
+expect "$config" "$mode" ''
+expect namespace/by-user "$enforce" ''
+expect namespace/shop "$enforce" baseline
+bad_pod by-user
+kubectl get events -n default --field-selector involvedObject.kind=PSAEnforcementConfig \
+    -o 'custom-columns=REASON:.reason,MESSAGE:.message'
+
+say 'another cluster, upgraded twice before anybody evaluated it: enforcement begins unchecked'
+data="$work/fast"
+up --release n-1
+kubectl apply -f "$here/cluster" >/dev/null
+up --release n+1
+expect "$config" "$mode" Restricted
+expect namespace/by-user "$enforce" restricted
+"$palisade" rollout status || true
+kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Legacy"}}'
+expect "$config" "$mode" Legacy
+expect namespace/by-user "$enforce" ''
+
+say 'done'
