@@ -244,7 +244,8 @@ async fn kubectl_applies_it_to_the_embedded_server_twice() {
         // Servers since v1.30 say so of the annotation that those before need.
         assert_eq!(first.lines().filter(|line| line.starts_with("Warning")).count(), warnings, "{first}");
         // kubectl replaces the selector of a budget each time, on every server.
-        let settled = |line: &&str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget.policy");
+        let settled =
+            |line: &&str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget.policy");
         assert_eq!(second.lines().filter(settled).count(), count, "{second}");
     }
     server.shutdown().await;
