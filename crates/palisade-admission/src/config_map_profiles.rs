@@ -16,8 +16,8 @@ use palisade_model::{
     problem::Problem,
     profile::{
         ProfileRef,
-        config_map::{self, ConfigMapProblem, Source},
-        kind, seccomp,
+        config_map::{ConfigMapProblem, Source},
+        kind, published, seccomp,
     },
     quote::Quoted,
     security_context::ProfileField,
@@ -76,11 +76,11 @@ pub fn references(view: &PodView<'_, '_>) -> Vec<Reference> {
         }
     };
     let pod_field = view.path(&["spec", "securityContext", "seccompProfile"]);
-    look(None, seccomp::POD_ANNOTATION.to_owned(), config_map::POD_SOURCE.to_owned(), pod_field);
+    look(None, seccomp::POD_ANNOTATION.to_owned(), published::POD_ANNOTATION.to_owned(), pod_field);
     for container in view.containers().filter(|container| container.kind != ContainerKind::Ephemeral) {
         let field = container.path(view).fields(&["securityContext", "seccompProfile"]);
         let legacy = seccomp::container_annotation(container.name());
-        let own = config_map::container_source(container.name());
+        let own = published::container_annotation(container.name());
         look(Some((container.kind, container.index)), legacy, own, field);
     }
     found
@@ -151,7 +151,7 @@ pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Chang
         Some(Ok(hash)) => Ok(vec![
             Change { at, to: NewValue::Profile(localhost(hash)) },
             Change {
-                at: FieldPath::of(&["metadata", "annotations"]).key(config_map::POD_SOURCE),
+                at: FieldPath::of(&["metadata", "annotations"]).key(published::POD_ANNOTATION),
                 to: NewValue::Text(Source { hash: Some(hash.clone()), ..source.clone() }.to_string()),
             },
         ]),
@@ -245,7 +245,7 @@ impl Reference {
     }
 
     fn changes(&self, hash: &str, view: &PodView<'_, '_>) -> Vec<Change> {
-        let path = config_map::localhost_path(hash);
+        let path = published::published_name(hash);
         let mut changes = vec![Change { at: self.field.clone(), to: NewValue::Profile(localhost(hash)) }];
         if view.metadata().annotations.contains(&self.legacy_key) {
             // Field and annotation must agree, in every release.
@@ -260,12 +260,12 @@ impl Reference {
 }
 
 fn localhost(hash: &str) -> ProfileField<'static> {
-    ProfileRef::Localhost(config_map::localhost_path(hash).into()).to_field()
+    ProfileRef::Localhost(published::published_name(hash).into()).to_field()
 }
 
 fn is_localhost(field: &ProfileField<'_>, hash: &str) -> bool {
     field.kind.as_str() == kind::LOCALHOST
-        && field.localhost_profile.as_deref() == Some(config_map::localhost_path(hash).as_str())
+        && field.localhost_profile.as_deref() == Some(published::published_name(hash).as_str())
 }
 
 /// Whether a field says what its annotation says already: the rewritten form, or the same reference in the designs' form.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{ProfileRef, seccomp};
+use super::{ProfileRef, published::is_sha256, seccomp};
 
 /// The largest profile taken: what a ConfigMap can hold.
 pub const MAX_PROFILE_BYTES: usize = 1 << 20;
@@ -98,35 +98,6 @@ pub enum ConfigMapProblem {
     },
 }
 
-/// Annotation of a pod: where its profile came from.
-pub const POD_SOURCE: &str = "seccomp.palisade.dev/pod";
-/// Prefix of the annotation that says where a container's profile came from; the container's name follows.
-pub const CONTAINER_SOURCE_PREFIX: &str = "container.seccomp.palisade.dev/";
-/// The folder below a node's seccomp folder that holds profiles by their hash.
-pub const FOLDER: &str = "palisade/";
-
-/// The annotation that says where a container's profile came from.
-#[must_use]
-pub fn container_source(container: &str) -> String {
-    format!("{CONTAINER_SOURCE_PREFIX}{container}")
-}
-
-/// The path of a profile below a node's seccomp folder, by its SHA-256 in hexadecimal.
-#[must_use]
-pub fn localhost_path(hash: &str) -> String {
-    format!("{FOLDER}{hash}.json")
-}
-
-/// The hash in a path that [`localhost_path`] made.
-#[must_use]
-pub fn hash_in_path(path: &str) -> Option<&str> {
-    path.strip_prefix(FOLDER)?.strip_suffix(".json").filter(|hash| is_hash(hash))
-}
-
-fn is_hash(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-}
-
 /// A profile in a ConfigMap, and its hash once somebody has looked: `configmap/<name>/<key>[@sha256:<hex>]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
@@ -144,7 +115,7 @@ impl Source {
     pub fn parse(value: &str) -> Option<Self> {
         let (reference, hash) = match value.split_once('@') {
             Some((reference, digest)) => {
-                (reference, Some(digest.strip_prefix("sha256:").filter(|hash| is_hash(hash))?.to_owned()))
+                (reference, Some(digest.strip_prefix("sha256:").filter(|hash| is_sha256(hash))?.to_owned()))
             }
             None => (value, None),
         };
@@ -213,10 +184,6 @@ mod tests {
             ["configmap/web", "configmap/web/a@sha256:12", "configmap/web/a@md5:12", "runtime/default", ""]
         {
             assert_eq!(Source::parse(wrong), None, "{wrong}");
-        }
-        assert_eq!(hash_in_path(&localhost_path(&hash)), Some(hash.as_str()));
-        for wrong in ["palisade/x.json", "other/x.json", "palisade/../x.json"] {
-            assert_eq!(hash_in_path(wrong), None, "{wrong}");
         }
     }
 

@@ -22,6 +22,12 @@ pub const UNREFERENCED_ANNOTATION: &str = "palisade.dev/unreferenced-since";
 /// On a PublishedProfile: which of its sources hold another profile by now, `namespace/configmap/key` with commas between.
 pub const CHANGED_SOURCES_ANNOTATION: &str = "palisade.dev/changed-sources";
 
+/// The annotation that says where a container's profile came from.
+#[must_use]
+pub fn container_annotation(container: &str) -> String {
+    format!("{CONTAINER_ANNOTATION_PREFIX}{container}")
+}
+
 /// The path, below the seccomp folder, of a profile with this hash.
 #[must_use]
 pub fn published_name(hash: &str) -> String {
