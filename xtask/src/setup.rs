@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
     ("python3", "python3", "a session with the Python client"),
+    ("go", "golang-go", "the template engine of Helm charts"),
 ];
 
 /// What the node's tests on a real runtime need besides.
