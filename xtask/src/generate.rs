@@ -1,10 +1,10 @@
-//! Files made from the code: the reference of checks. `check` fails if they are stale.
+//! Files made from the code: the reference of checks, the Helm chart. `check` fails if they are stale.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, process::Command};
 
 use palisade_policy::standards::{checks::CHECKS, level::Level};
 
-use crate::{Failure, root};
+use crate::{Failure, process::output, root};
 
 /// Write the files, or only compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,18 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
             Mode::Check => return Err(Failure(format!("docs/{name} is stale: run cargo xtask gen"))),
         }
     }
-    Ok(())
+    match mode {
+        Mode::Write => generate_chart(),
+        // The tests of the command line compare the chart with its templates.
+        Mode::Check => Ok(()),
+    }
+}
+
+/// The Helm chart is made of the templates of `palisade install`, by the test that compares the two.
+fn generate_chart() -> Result<(), Failure> {
+    let test =
+        ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "the_chart_is_made_of_the_same_templates"];
+    output(Command::new("cargo").args(test).env("PALISADE_GENERATE", "1").current_dir(root())).map(drop)
 }
 
 fn check_reference() -> String {

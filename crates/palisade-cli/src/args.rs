@@ -72,6 +72,8 @@ pub enum Command {
     Node(crate::commands::node::NodeArgs),
     /// Answer the API server of a real cluster: mutating and validating admission webhooks
     Webhook(Box<crate::commands::webhook::WebhookArgs>),
+    /// Print manifests that install Palisade on a cluster, for kubectl apply
+    Install(crate::commands::install::InstallArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -97,13 +99,47 @@ pub struct InputArgs {
     pub exclude: Vec<String>,
 }
 
+/// What `check` judges.
+#[derive(Debug, Args)]
+pub struct CheckInputArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required_unless_present = "cluster", conflicts_with = "cluster", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Or a cluster.
+    #[command(flatten)]
+    pub live: crate::live::LiveArgs,
+}
+
+/// What `explain` explains.
+#[derive(Debug, Args)]
+pub struct ExplainInputArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// An object of a cluster instead of files, with its API server and its node's kubelet: NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME
+    #[arg(long, value_name = "OBJECT")]
+    pub live: Option<String>,
+    /// With --live: which cluster.
+    #[command(flatten)]
+    pub cluster: crate::cluster::ClusterArgs,
+    /// With --live: namespace of an object that names none [default: the context's]
+    #[arg(long, short, value_name = "NAMESPACE", requires = "live")]
+    pub namespace: Option<String>,
+}
+
 /// `palisade check`
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_AFTER_HELP)]
 pub struct CheckArgs {
     /// Where to look.
     #[command(flatten)]
-    pub input: InputArgs,
+    pub input: CheckInputArgs,
     /// Level to judge by: privileged, baseline or restricted [default: restricted]
     #[arg(long, short, value_name = "LEVEL")]
     pub level: Option<Level>,
@@ -158,7 +194,7 @@ or for a whole object, in its annotations:
 pub struct ExplainArgs {
     /// Where to look.
     #[command(flatten)]
-    pub input: InputArgs,
+    pub input: ExplainInputArgs,
     /// Kubelet on the node: v1.18 to v1.37 [default: as the API server]
     #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
     pub kubelet: Option<KubernetesVersion>,

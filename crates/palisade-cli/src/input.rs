@@ -24,6 +24,13 @@ pub enum Input {
     File(PathBuf),
     /// Standard input.
     Stdin,
+    /// An object of a cluster, as it was read.
+    Live {
+        /// What it is called.
+        name: Arc<str>,
+        /// It.
+        text: Arc<str>,
+    },
 }
 
 impl Input {
@@ -33,6 +40,7 @@ impl Input {
         match self {
             Self::File(path) => path.to_string_lossy().as_ref().into(),
             Self::Stdin => "<stdin>".into(),
+            Self::Live { name, .. } => Arc::clone(name),
         }
     }
 
@@ -50,6 +58,7 @@ impl Input {
                     .map_err(|error| Box::new(self.unreadable(&error)))?;
                 Ok(bytes)
             }
+            Self::Live { text, .. } => Ok(text.as_bytes().to_vec()),
         }
         .and_then(|bytes| {
             if bytes.len() > MAX_BYTES { Err(Box::new(too_large(&self.name(), None))) } else { Ok(bytes) }
@@ -61,7 +70,7 @@ impl Input {
         if error.kind() == io::ErrorKind::FileTooLarge {
             let size = match self {
                 Self::File(path) => path.metadata().ok().map(|metadata| metadata.len()),
-                Self::Stdin => None,
+                Self::Stdin | Self::Live { .. } => None,
             };
             return too_large(&name, size);
         }

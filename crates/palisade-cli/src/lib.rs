@@ -14,7 +14,9 @@ pub mod diagnostic;
 pub mod engine;
 pub mod fix;
 pub mod input;
+pub mod install;
 pub mod judge;
+pub mod live;
 pub mod manifest;
 pub mod metrics_endpoint;
 pub mod render;
@@ -90,6 +92,7 @@ fn run(command: Command, terminal: &mut Terminal) -> Exit {
         Command::Controller(args) => commands::controller::run(&args, terminal),
         Command::Node(args) => commands::node::run(&args, terminal),
         Command::Webhook(args) => commands::webhook::run(&args, terminal),
+        Command::Install(args) => commands::install::run(&args, terminal),
         Command::Completions { shell } => commands::completions::run(shell, terminal),
         Command::Man { page } => commands::man::run(page.as_deref(), terminal),
         Command::Version => commands::version::run(terminal),

@@ -21,6 +21,12 @@ pub fn ask(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
     }
 }
 
+/// Asks a cluster something on the way of a command that is not about clusters alone.
+pub fn with_answer<T>(question: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map(|runtime| runtime.block_on(question)).map_err(|error| format!("cannot start: {error}"))
+}
+
 /// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
 pub fn log_to_stderr(terminal: &Terminal) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()

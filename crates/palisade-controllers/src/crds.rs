@@ -3,7 +3,7 @@
 //! OpenShift brings SecurityContextConstraints along, and keeps them: they are made only where there are none, and only
 //! those that were made here come with the built-in constraints and their grants.
 
-use palisade_policy::{enforcement::resource, scc::built_in};
+use palisade_policy::{resources, scc::built_in};
 use serde_json::{Value, json};
 
 use crate::api::{Api, ApiError, CUSTOM_RESOURCE_DEFINITIONS, Patch, Resource};
@@ -16,9 +16,11 @@ const ESTABLISHED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2
 
 /// Installs what is missing.
 pub async fn install(api: &Api) -> Result<(), ApiError> {
-    let Some(config) = definition(resource::CUSTOM_RESOURCE_DEFINITION) else { return Ok(()) };
-    let path = CUSTOM_RESOURCE_DEFINITIONS.object(None, name_of(&config));
-    api.patch(&path, MANAGER, Patch::Apply { force: true }, &config).await?;
+    for ours in resources::DEFINITIONS.iter().filter(|definition| !definition.of_openshift) {
+        let Some(object) = definition(ours.text) else { continue };
+        let path = CUSTOM_RESOURCE_DEFINITIONS.object(None, ours.name);
+        api.patch(&path, MANAGER, Patch::Apply { force: true }, &object).await?;
+    }
     let Some(mut constraints) = definition(built_in::CUSTOM_RESOURCE_DEFINITION) else { return Ok(()) };
     constraints["metadata"]["labels"] = json!({MANAGED_BY: "palisade"});
     let path = CUSTOM_RESOURCE_DEFINITIONS.object(None, name_of(&constraints));

@@ -3,3 +3,4 @@
 #![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
 mod admission_review;
+mod mutation;

@@ -8,6 +8,7 @@ mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;
+mod logs;
 mod openshift;
 mod python;
 mod storage;

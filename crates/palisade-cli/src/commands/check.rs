@@ -11,10 +11,11 @@ use crate::{
     diagnostic::Severity,
     engine::{Progress, default_jobs, in_order},
     fix::{Fixed, fix_text, unified_diff},
-    input::{Input, discover},
+    input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_bytes, judge_text},
     render::{Fragment, Output, Renderer, Sinks, Totals, human},
     replace::replace,
+    service,
     suppression::Terms,
     terminal::Terminal,
 };
@@ -81,7 +82,21 @@ fn check(
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
     };
-    let mut found = discover(&args.input.paths, excluded);
+    let live = &args.input.live;
+    let mut found = if live.cluster {
+        let namespace = args.namespace.as_deref();
+        let asked = service::with_answer(crate::live::workloads(live, namespace));
+        match asked.and_then(std::convert::identity) {
+            Ok(inputs) if inputs.is_empty() => {
+                terminal.say("there are no pods or workloads to judge");
+                return Exit::Clean;
+            }
+            Ok(inputs) => Found { inputs, problems: Vec::new() },
+            Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
+        }
+    } else {
+        discover(&args.input.paths, excluded)
+    };
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);
     }
@@ -164,7 +179,7 @@ fn once(inputs: &mut Vec<Input>) {
     let mut seen = HashSet::new();
     inputs.retain(|input| match input {
         Input::File(path) => path.canonicalize().map_or(true, |target| seen.insert(target)),
-        Input::Stdin => true,
+        Input::Stdin | Input::Live { .. } => true,
     });
 }
 
@@ -236,7 +251,7 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
             // Nothing is written: what is in the file is what counts.
             answer.report = judge_text(&file, &text, settings, &accepted);
         }
-        (_, Input::Stdin) => answer.stdout = Some(fixed),
+        (_, Input::Stdin | Input::Live { .. }) => answer.stdout = Some(fixed),
         (_, Input::File(path)) => {
             let left = answer.report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             let written = if matches!(text, Cow::Owned(_)) {

@@ -66,7 +66,7 @@ impl RolloutRunArgs {
             release: self.release.unwrap_or(Release::Evaluate),
             gate: FeatureGate::enforcement(gates),
             controllers,
-            hosted: hosted(),
+            hosted: hosted(profile_publisher::Options::default()),
             ..Options::default()
         };
         if let Some(interval) = self.evaluation_interval {
@@ -77,9 +77,9 @@ impl RolloutRunArgs {
 }
 
 /// Controllers that need nothing of the rollout.
-fn hosted() -> Vec<Hosted> {
-    vec![Hosted::new(PROFILE_PUBLISHER, |client, shutdown| {
-        profile_publisher::run(client, profile_publisher::Options::default(), stopped(shutdown))
+fn hosted(publisher: profile_publisher::Options) -> Vec<Hosted> {
+    vec![Hosted::new(PROFILE_PUBLISHER, move |client, shutdown| {
+        profile_publisher::run(client, publisher, stopped(shutdown))
     })]
 }
 
@@ -105,7 +105,10 @@ pub struct ControllerArgs {
     /// Switches: OpenShiftPodSecurityAdmission=false is the break-glass [default: on in release n+1]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Install the kinds PSAEnforcementConfig and, where they are missing, SecurityContextConstraints
+    /// How long a published seccomp profile stays that no pod refers to
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    pub profile_grace_period: Duration,
+    /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
     /// Where to serve /metrics, /healthz and /readyz, over plain HTTP
@@ -137,7 +140,13 @@ impl Told for Runner {
 pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Exit {
     let defaults: Vec<&'static str> = ROLLOUT.into_iter().chain([PROFILE_PUBLISHER]).collect();
     match args.rollout.options(&args.feature_gates, &defaults) {
-        Ok(options) => service::run(terminal, control(args, options, terminal)),
+        Ok(mut options) => {
+            options.hosted = hosted(profile_publisher::Options {
+                grace_period: args.profile_grace_period,
+                ..profile_publisher::Options::default()
+            });
+            service::run(terminal, control(args, options, terminal))
+        }
         Err(why) => fail(terminal, &why, Exit::Input),
     }
 }

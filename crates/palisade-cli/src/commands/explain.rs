@@ -28,10 +28,11 @@ use crate::{
     args::{ApiVersion, ExplainArgs, ExplainFormat, FeatureGate},
     config::glob_matches,
     diagnostic::{Diagnostic, Severity},
-    input::{Input, discover},
+    input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_text},
     manifest::{Object, objects},
     render::human,
+    service,
     source_map::{Source, annotation_behind},
     terminal::Terminal,
 };
@@ -71,9 +72,21 @@ struct Explained {
 
 /// Runs the command.
 pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
-    let compat = compat(args);
-    let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
-    let found = discover(&args.input.paths, excluded);
+    let (found, compat) = match &args.input.live {
+        Some(words) => {
+            let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
+            match service::with_answer(question).and_then(std::convert::identity) {
+                Ok((input, told)) => {
+                    (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
+                }
+                Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
+            }
+        }
+        None => {
+            let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
+            (discover(&args.input.paths, excluded), compat(args, None))
+        }
+    };
     let mut explained = Vec::new();
     let mut problems: Vec<Diagnostic> = found.problems;
     let mut unreadable = problems.len();
@@ -111,9 +124,13 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
     Exit::Clean
 }
 
-fn compat(args: &ExplainArgs) -> Compat {
-    let ApiVersion(compat) = args.apiserver.unwrap_or_default();
+/// What was asked for wins over what the cluster tells, and that over the newest release.
+fn compat(args: &ExplainArgs, told: Option<Compat>) -> Compat {
+    let ApiVersion(compat) = args.apiserver.or(told.map(ApiVersion)).unwrap_or_default();
     let mut compat = FeatureGate::apply(&args.feature_gates, compat);
+    if let Some(told) = told {
+        compat.kubelet = told.kubelet;
+    }
     if let Some(version) = args.kubelet {
         compat.kubelet = Kubelet::Kubernetes(version);
     }

@@ -24,6 +24,7 @@ use crate::{
     Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
+    commands::node_agent::{self, AgentArgs},
     service::{self, fail, stopped},
     terminal::Terminal,
 };
@@ -140,6 +141,9 @@ pub struct NodeArgs {
     /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Beside a kubelet.
+    #[command(flatten)]
+    pub agent: AgentArgs,
 }
 
 /// What an agent on a node can be.
@@ -147,6 +151,8 @@ pub struct NodeArgs {
 pub enum Mode {
     /// In the place of a kubelet: it runs the pods of the node
     Kubelet,
+    /// Beside a kubelet: it puts seccomp profiles in place, verifies containers and reports
+    Agent,
 }
 
 /// Runs until interrupted.
@@ -157,12 +163,22 @@ pub fn run(args: &NodeArgs, terminal: &Terminal) -> Exit {
 
 async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
-    let config = match args.runtime.config(compat) {
+    let beside_a_kubelet = args.mode == Mode::Agent;
+    let mut config = match args.runtime.config(compat) {
         Ok(config) => config,
         Err(why) => return fail(terminal, &why, Exit::Input),
     };
     if let Err(why) = need_root() {
         return fail(terminal, &why, Exit::Incomplete);
+    }
+    if beside_a_kubelet {
+        // The kubelet's folder, not one of our own.
+        if args.runtime.root_dir.is_none() {
+            config.root_dir = PathBuf::from("/var/lib/kubelet");
+        }
+        if args.agent.prepare_only {
+            return node_agent::prepare(&args.agent, &config, terminal);
+        }
     }
     if let Err(why) = args.runtime.load_profiles().await {
         return fail(terminal, &why, Exit::Incomplete);
@@ -172,6 +188,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
         Err(why) => return fail(terminal, &why, Exit::Incomplete),
     };
     match args.mode {
+        Mode::Agent => node_agent::serve(&args.agent, config, client, terminal).await,
         Mode::Kubelet => match node(config, client) {
             Ok(node) => {
                 let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);

@@ -2,7 +2,7 @@
 //!
 //! The webhook itself is `palisade-webhook`; here its options are read.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
 use palisade_policy::enforcement::instances;
@@ -150,7 +150,7 @@ async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Exit {
     };
     let mut announced = format!("palisade answers admission reviews on https://{}\n", webhook.address);
     if let Some(address) = webhook.metrics_address {
-        announced.push_str(&format!("metrics on http://{address}/metrics\n"));
+        let _ = writeln!(announced, "metrics on http://{address}/metrics");
     }
     terminal.say_text(&announced);
     stopped().await;

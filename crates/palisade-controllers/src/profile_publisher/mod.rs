@@ -196,6 +196,7 @@ enum Change {
 fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item = Change> + Send>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let plural = resource.plural.clone();
+    let mut said = None;
     let plain = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
     watcher::watcher(api, watcher::Config::default())
         .default_backoff()
@@ -203,11 +204,19 @@ fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item =
             let change = match event {
                 Ok(Event::Init) => Some(Change::Begin),
                 Ok(Event::InitApply(object)) => Some(Change::Listed(plain(&object))),
-                Ok(Event::InitDone) => Some(Change::Done),
+                Ok(Event::InitDone) => {
+                    said = None;
+                    Some(Change::Done)
+                }
                 Ok(Event::Apply(object)) => Some(Change::Set(plain(&object))),
                 Ok(Event::Delete(object)) => Some(Change::Gone(plain(&object))),
                 Err(error) => {
-                    warn!(%error, plural, "the API server does not answer");
+                    // Once is enough while it stays the same: a kind may be missing for good.
+                    let text = error.to_string();
+                    if said.as_ref() != Some(&text) {
+                        warn!(error = text, plural, "cannot be watched yet");
+                        said = Some(text);
+                    }
                     None
                 }
             };

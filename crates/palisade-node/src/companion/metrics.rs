@@ -1,22 +1,12 @@
-//! Numbers about the agent, for Prometheus, and whether it is well, for the kubelet.
+//! Numbers about the agent, for Prometheus.
 //!
-//! Implements: the text exposition format 0.0.4, `/healthz` and `/readyz` as Kubernetes components have them.
+//! Implements: the text exposition format 0.0.4. Serving them is the command line's.
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     fmt::Write as _,
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
-
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
 
 /// A metric: its name, its type, what it tells.
 type Described = (&'static str, &'static str, &'static str);
@@ -81,56 +71,6 @@ impl Metrics {
         }
         text
     }
-
-    fn answer(&self, method: &Method, path: &str) -> (StatusCode, String) {
-        match (method, path) {
-            (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, self.text()),
-            (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => (StatusCode::OK, "ok".to_owned()),
-            (&Method::GET | &Method::HEAD, "/readyz")
-                if self.get("palisade_node_profiles_ready", "") == 1 =>
-            {
-                (StatusCode::OK, "ok".to_owned())
-            }
-            (&Method::GET | &Method::HEAD, "/readyz") => {
-                (StatusCode::SERVICE_UNAVAILABLE, "profiles are not in place yet".to_owned())
-            }
-            (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "not found".to_owned()),
-            _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET".to_owned()),
-        }
-    }
-}
-
-/// Answers until `shutdown`.
-pub async fn serve(listener: TcpListener, metrics: Metrics, shutdown: impl Future<Output = ()>) {
-    tokio::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            () = &mut shutdown => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            // No file descriptors left, perhaps: not a reason to spin.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let metrics = metrics.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let (status, text) = metrics.answer(request.method(), request.uri().path());
-                let mut response = Response::new(Full::new(Bytes::from(text)));
-                *response.status_mut() = status;
-                let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-                response.headers_mut().insert(header::CONTENT_TYPE, kind);
-                std::future::ready(Ok::<_, Infallible>(response))
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(Duration::from_secs(5))
-                .serve_connection(TokioIo::new(stream), service);
-            // Nobody needs a connection for longer than a scrape takes.
-            let _ = tokio::time::timeout(Duration::from_secs(30), connection).await;
-        });
-    }
 }
 
 #[cfg(test)]
@@ -155,15 +95,5 @@ mod tests {
         ));
         let names: Vec<_> = METRICS.iter().map(|(name, _, _)| name).collect();
         assert!(names.is_sorted());
-    }
-
-    #[test]
-    fn readiness_is_that_profiles_are_in_place() {
-        let metrics = Metrics::default();
-        let ask = |path: &str| metrics.answer(&Method::GET, path).0.as_u16();
-        assert_eq!((ask("/healthz"), ask("/readyz"), ask("/x")), (200, 503, 404));
-        metrics.set("palisade_node_profiles_ready", "", 1);
-        assert_eq!(ask("/readyz"), 200);
-        assert_eq!(metrics.answer(&Method::POST, "/metrics").0.as_u16(), 405);
     }
 }

@@ -2,10 +2,11 @@
 
 use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_policy::resources;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Cluster, cluster, eventually, operations, options, patched, pod, pod_request, registered, start,
+    Caller, Cluster, cluster, install, operations, options, patched, pod, pod_request, registered, start,
 };
 
 const PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#;
@@ -46,31 +47,13 @@ fn annotated(entries: &[(&str, &str)]) -> Value {
     object
 }
 
-async fn definition(cluster: &Cluster) {
-    let object = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "publishedprofiles.palisade.dev"},
-        "spec": {
-            "group": "palisade.dev", "scope": "Cluster",
-            "names": {"kind": "PublishedProfile", "plural": "publishedprofiles", "singular": "publishedprofile", "listKind": "PublishedProfileList"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "properties": {"spec": {"type": "object", "properties": {"profile": {"type": "string"}}}}}}}],
-        },
-    });
-    cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &object).await;
-    eventually("the definition", async || {
-        cluster.get("/apis/palisade.dev/v1alpha1/publishedprofiles").await.is_some()
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn a_pod_runs_with_the_profile_of_its_namespace() {
     for minor in [24, 37] {
         let builder = Server::builder().version(KubeVersion::minor(minor));
         let cluster = cluster(builder.disable_plugins(["ServiceAccount".to_owned()])).await;
         with_profiles(&cluster).await;
-        definition(&cluster).await;
+        install(&cluster, resources::PUBLISHED_PROFILES).await;
         let _webhook = start(&cluster, registered()).await;
         let object = annotated(&[(POD, "configmap/web/block.json")]);
         let published = format!("/apis/palisade.dev/v1alpha1/publishedprofiles/{}", hash());

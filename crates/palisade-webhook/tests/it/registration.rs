@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_policy::resources;
 use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
@@ -14,8 +15,8 @@ use palisade_webhook::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, MUTATING, OWN, VALIDATING, cluster, eventually, options, pod, pod_request, profile_policies,
-    registered, start,
+    Caller, MUTATING, OWN, VALIDATING, cluster, eventually, install, options, pod, pod_request, registered,
+    start,
 };
 
 fn bundle(configuration: &Value) -> String {
@@ -158,7 +159,7 @@ async fn somebody_elses_certificate_is_read_again() {
 #[tokio::test]
 async fn calls_what_it_says_and_nothing_else() {
     let cluster = cluster(Server::builder().openshift(true)).await;
-    profile_policies(&cluster).await;
+    install(&cluster, resources::PROFILE_POLICIES).await;
     cluster.namespace("shop", &[]).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": "{}"}});
     cluster.make("/api/v1/namespaces/shop/configmaps", &map).await;

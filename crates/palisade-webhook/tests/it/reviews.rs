@@ -1,11 +1,12 @@
 //! Spec: admission, asked over TLS: pods, controllers, namespaces, exemptions, and our own judges.
 
 use palisade_apiserver::Server;
+use palisade_policy::resources;
 use palisade_webhook::{Options, options::ConfigurationSource};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Cluster, cluster, operations, options, patched, pod, pod_request, profile_policies, start,
+    Caller, Cluster, cluster, install, operations, options, patched, pod, pod_request, start,
 };
 
 const LATEST: &str = "pod-security.kubernetes.io/";
@@ -244,7 +245,7 @@ async fn legacy_annotations_work_again_and_the_patch_is_small() {
 #[tokio::test]
 async fn policies_have_defaults_and_limits() {
     let cluster = cluster(Server::builder()).await;
-    profile_policies(&cluster).await;
+    install(&cluster, resources::PROFILE_POLICIES).await;
     let policy = json!({
         "apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "shop"},
         "spec": {

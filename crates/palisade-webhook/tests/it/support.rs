@@ -140,14 +140,13 @@ impl Cluster {
     }
 }
 
-/// Installs the resource of policies.
-pub(crate) async fn profile_policies(cluster: &Cluster) {
-    let definition = serde_json::from_str(palisade_policy::resources::PROFILE_POLICIES).unwrap();
+/// Installs one of our resources.
+pub(crate) async fn install(cluster: &Cluster, definition: &str) {
+    let definition: Value = serde_json::from_str(definition).unwrap();
     cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
-    eventually("the definition", async || {
-        cluster.get("/apis/palisade.dev/v1alpha1/profilepolicies").await.is_some()
-    })
-    .await;
+    let path =
+        format!("/apis/palisade.dev/v1alpha1/{}", definition["spec"]["names"]["plural"].as_str().unwrap());
+    eventually("the definition", async || cluster.get(&path).await.is_some()).await;
 }
 
 /// Reads a configuration as JSON: what YAML means is the command line's business.

@@ -1,0 +1,119 @@
+//! What an installation consists of: the same templates make plain manifests and the Helm chart.
+//!
+//! Leaves to others: what each component does with its rights. The tests compare every rule with the calls that are made.
+
+pub mod template;
+pub mod yaml_text;
+
+use palisade_policy::{
+    resources::{DEFINITIONS, Definition},
+    scc::built_in,
+};
+use palisade_yaml::{Limits, parse};
+use serde_json::{Value, json};
+
+use self::{
+    template::{Choices, Target, render},
+    yaml_text::block,
+};
+
+/// The chart's defaults.
+pub const VALUES: &str = include_str!("../../../../deploy/helm/palisade/values.yaml");
+
+/// The templates, in the order in which their objects are applied.
+pub const TEMPLATES: &[(&str, &str)] = &[
+    ("namespace.yaml", include_str!("../../manifests/namespace.yaml")),
+    ("webhook.yaml", include_str!("../../manifests/webhook.yaml")),
+    ("controller.yaml", include_str!("../../manifests/controller.yaml")),
+    ("node.yaml", include_str!("../../manifests/node.yaml")),
+];
+
+/// The chart's defaults, as a value.
+#[must_use]
+pub fn default_values() -> Value {
+    let parsed = parse(VALUES, &Limits::default());
+    parsed.documents.first().and_then(|document| document.root().to_json().ok()).unwrap_or_default()
+}
+
+/// The kinds that are installed.
+fn definitions(rollout: bool) -> impl Iterator<Item = &'static Definition> {
+    DEFINITIONS.iter().filter(move |definition| rollout || !definition.of_openshift)
+}
+
+fn definition_text(definition: &Definition, extra: &Value) -> String {
+    let mut object: Value = serde_json::from_str(definition.text).unwrap_or_default();
+    object["metadata"]["labels"] =
+        json!({"app.kubernetes.io/name": "palisade", "app.kubernetes.io/managed-by": "palisade"});
+    if !extra.is_null() {
+        object["metadata"]["annotations"] = extra.clone();
+    }
+    let mut text = String::new();
+    block(&object, 0, &mut text);
+    text
+}
+
+/// What to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    /// The kinds.
+    pub crds: bool,
+    /// Namespace, roles and workloads.
+    pub components: bool,
+    /// The built-in constraints and who may use them.
+    pub constraints: bool,
+}
+
+/// Manifests for `kubectl apply`.
+#[must_use]
+pub fn manifests(choices: &Choices, parts: Parts) -> String {
+    let rollout = choices.values["rollout"]["enabled"] == true;
+    let mut documents: Vec<String> = Vec::new();
+    let mut components = TEMPLATES.iter();
+    if parts.components
+        && let Some((_, text)) = components.next()
+    {
+        documents.push(render(text, Target::Manifests(choices)));
+    }
+    if parts.crds {
+        documents.extend(definitions(rollout).map(|definition| definition_text(definition, &Value::Null)));
+    }
+    if parts.constraints {
+        for object in built_in::objects().into_iter().chain(built_in::grants()) {
+            let mut text = String::new();
+            block(&object, 0, &mut text);
+            documents.push(text);
+        }
+    }
+    if parts.components {
+        documents.extend(components.map(|(_, text)| render(text, Target::Manifests(choices))));
+    }
+    documents.retain(|text| !text.trim().is_empty());
+    documents.iter().map(|text| text.trim_end_matches("---\n")).collect::<Vec<_>>().join("---\n")
+}
+
+/// The files of the chart's `templates` folder, by name.
+#[must_use]
+pub fn chart_templates() -> Vec<(String, String)> {
+    const MADE: &str = "{{- /* Made by `cargo xtask gen` from crates/palisade-cli/manifests. */ -}}\n";
+    let mut files: Vec<(String, String)> = TEMPLATES
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), format!("{MADE}{}", render(text, Target::Chart))))
+        .collect();
+    // A release that is uninstalled must not take every PublishedProfile with it.
+    let keep = json!({"helm.sh/resource-policy": "keep"});
+    let mut crds = format!("{MADE}{{{{- if .Values.crds.install }}}}\n");
+    for definition in definitions(true) {
+        let text = definition_text(definition, &keep);
+        if definition.of_openshift {
+            crds.push_str("{{- if .Values.rollout.enabled }}\n---\n");
+            crds.push_str(&text);
+            crds.push_str("{{- end }}\n");
+        } else {
+            crds.push_str("---\n");
+            crds.push_str(&text);
+        }
+    }
+    crds.push_str("{{- end }}\n");
+    files.push(("crds.yaml".to_owned(), crds));
+    files
+}

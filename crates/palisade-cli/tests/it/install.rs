@@ -1,0 +1,315 @@
+//! What `palisade install` prints: read by kubectl and an API server, judged by our own standards, parsed by our own command line.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use clap::Parser as _;
+use palisade_apiserver::Server;
+use palisade_cli::{args::Cli, install::chart_templates};
+use palisade_yaml::{Limits, parse};
+use serde_json::Value;
+
+use crate::support::Project;
+
+/// The objects that `palisade install` prints.
+pub(crate) fn installed(arguments: &[&str]) -> (String, Vec<Value>) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let parsed = parse(&text, &Limits::default());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    let objects: Vec<Value> =
+        parsed.documents.iter().map(|document| document.root().to_json().unwrap()).collect();
+    (text, objects)
+}
+
+fn names(objects: &[Value]) -> Vec<String> {
+    let word = |object: &Value, pointer: &str| object.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+    objects
+        .iter()
+        .map(|object| format!("{}/{}", word(object, "/kind"), word(object, "/metadata/name")))
+        .collect()
+}
+
+#[test]
+fn everything_is_there_and_nothing_twice() {
+    let (_, objects) = installed(&[]);
+    let names = names(&objects);
+    insta::assert_snapshot!(names.join("\n"), @r"
+    Namespace/palisade-system
+    ResourceQuota/palisade-critical-pods
+    CustomResourceDefinition/nodesecurityreports.palisade.dev
+    CustomResourceDefinition/profilepolicies.palisade.dev
+    CustomResourceDefinition/psaenforcementconfigs.config.openshift.io
+    CustomResourceDefinition/publishedprofiles.palisade.dev
+    ServiceAccount/palisade-webhook
+    ClusterRole/palisade-webhook
+    ClusterRoleBinding/palisade-webhook
+    Role/palisade-webhook
+    RoleBinding/palisade-webhook
+    Role/palisade-webhook-configuration
+    RoleBinding/palisade-webhook-configuration
+    Service/palisade-webhook
+    PodDisruptionBudget/palisade-webhook
+    Deployment/palisade-webhook
+    ServiceAccount/palisade-controller
+    ClusterRole/palisade-controller
+    ClusterRoleBinding/palisade-controller
+    Role/palisade-controller
+    RoleBinding/palisade-controller
+    Deployment/palisade-controller
+    ServiceAccount/palisade-node
+    ClusterRole/palisade-node
+    ClusterRoleBinding/palisade-node
+    DaemonSet/palisade-node
+    ");
+}
+
+#[test]
+fn options_choose_what_is_printed() {
+    for (arguments, holds, lacks) in [
+        (
+            &["--components", "webhook"][..],
+            &["Deployment/palisade-webhook", "Namespace/palisade-system"][..],
+            "DaemonSet/palisade-node",
+        ),
+        (
+            &["--components", "crds"],
+            &["CustomResourceDefinition/publishedprofiles.palisade.dev"],
+            "Namespace/palisade-system",
+        ),
+        (
+            &["-n", "guard"],
+            &["Namespace/guard", "Namespace/palisade-system"],
+            "SecurityContextConstraints/restricted",
+        ),
+        (
+            &["--rollout"],
+            &["CustomResourceDefinition/securitycontextconstraints.security.openshift.io"],
+            "Namespace/guard",
+        ),
+        (
+            &["--components", "constraints"],
+            &["SecurityContextConstraints/restricted-v2"],
+            "ResourceQuota/palisade-critical-pods",
+        ),
+        (&["--kubernetes-version", "v1.30"], &["ValidatingAdmissionPolicy/palisade-node"], "Namespace/guard"),
+        (
+            &["--kubernetes-version", "v1.29"],
+            &["DaemonSet/palisade-node"],
+            "ValidatingAdmissionPolicy/palisade-node",
+        ),
+    ] {
+        let (_, objects) = installed(arguments);
+        let names = names(&objects);
+        for name in holds {
+            assert!(names.iter().any(|found| found == name), "{arguments:?}: {name} is missing: {names:#?}");
+        }
+        assert!(!names.iter().any(|name| name == lacks), "{arguments:?}: {lacks}");
+    }
+    for (arguments, error) in [
+        (&["--kubernetes-version", "v1.23"][..], "Palisade is installed on v1.24 to v1.37"),
+        (&["-n", "Not_A_Name"], "is not the name of a namespace"),
+        (&["--image", "a b"], "is not the name of an image"),
+        (&["-n", "guard", "--rollout"], "needs the namespace palisade-system"),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(error), "{arguments:?}");
+    }
+}
+
+/// The containers of workloads, with their workload's name.
+fn containers(objects: &[Value]) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for object in objects {
+        for list in ["initContainers", "containers"] {
+            for container in object
+                .pointer(&format!("/spec/template/spec/{list}"))
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                found.push((format!("{name}/{}", container["name"].as_str().unwrap()), container.clone()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_argument_is_one_the_binary_takes() {
+    for arguments in
+        [&[][..], &["--rollout"], &["-n", "guard", "--image", "registry.example/palisade@sha256:0"]]
+    {
+        let (_, objects) = installed(arguments);
+        let containers = containers(&objects);
+        assert_eq!(containers.len(), 4);
+        for (name, container) in containers {
+            let args: Vec<String> = container["args"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|arg| arg.as_str().unwrap().replace("$(NODE_NAME)", "node-1"))
+                .collect();
+            let line = std::iter::once("palisade".to_owned()).chain(args.clone());
+            if let Err(error) = Cli::try_parse_from(line) {
+                panic!("{name} {args:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
+    let project = Project::new();
+    for arguments in
+        [&["--components", "webhook,controller"][..], &["--components", "webhook,controller", "--rollout"]]
+    {
+        project.file("install.yaml", &installed(arguments).0);
+        let shown = project.run(&["check", "--level=restricted", "install.yaml"]).to_string();
+        assert!(
+            shown.contains("2 objects in 1 file judged at restricted:latest: 2 allowed, 0 denied"),
+            "{shown}"
+        );
+    }
+    project.file("install.yaml", &installed(&["--components", "node"]).0);
+    let shown = project.run(&["check", "--level=baseline", "-o", "name", "install.yaml"]).to_string();
+    assert!(shown.contains("0 allowed, 1 denied"), "the agent needs the host, and says what for: {shown}");
+}
+
+#[test]
+fn every_rule_and_every_host_access_says_why() {
+    let (text, _) = installed(&["--rollout"]);
+    let lines: Vec<&str> = text.lines().collect();
+    let mut rules = 0;
+    for (number, line) in lines.iter().enumerate() {
+        let before = lines[number.saturating_sub(1)].trim_start();
+        if line.starts_with("- apiGroups:") {
+            rules += 1;
+            // A second rule that narrows the first one shares its reason.
+            let shared =
+                lines[..number].iter().rev().find(|line| line.starts_with('#') || line.starts_with("rules:"));
+            assert!(shared.unwrap().starts_with('#'), "line {number}: {line}");
+        }
+        if line.trim_start().starts_with("hostPID:") || line.trim_start().starts_with("add: [") {
+            assert!(before.starts_with('#'), "line {number}: {line} is not explained");
+        }
+    }
+    assert!(rules > 20, "{rules}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_applies_it_to_the_embedded_server_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
+    let apply = |text: String, kubeconfig: PathBuf| {
+        let mut kubectl = Command::new("kubectl")
+            .args(["apply", "-f", "-"])
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl is installed by `cargo xtask setup`");
+        kubectl.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = kubectl.wait_with_output().unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    for (arguments, warnings) in [(&[][..], 1), (&["--kubernetes-version", "v1.37"], 0)] {
+        let (text, _) = installed(arguments);
+        // The embedded server runs no policies in CEL.
+        let documents: Vec<&str> =
+            text.split("---\n").filter(|text| !text.contains("\nkind: ValidatingAdmissionPolicy")).collect();
+        let (count, text) = (documents.len(), documents.join("---\n"));
+        assert_eq!(count, 26, "{arguments:?}");
+        let (first, second) = tokio::task::spawn_blocking({
+            let kubeconfig = kubeconfig.clone();
+            move || (apply(text.clone(), kubeconfig.clone()), apply(text, kubeconfig))
+        })
+        .await
+        .unwrap();
+        // Servers since v1.30 say so of the annotation that those before need.
+        assert_eq!(first.lines().filter(|line| line.starts_with("Warning")).count(), warnings, "{first}");
+        // kubectl replaces the selector of a budget each time, on every server.
+        let settled =
+            |line: &&str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget.policy");
+        assert_eq!(second.lines().filter(settled).count(), count, "{second}");
+    }
+    server.shutdown().await;
+}
+
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/palisade")
+}
+
+/// `cargo xtask gen` runs this with PALISADE_GENERATE set.
+#[test]
+fn the_chart_is_made_of_the_same_templates() {
+    let folder = chart().join("templates");
+    for (name, text) in chart_templates() {
+        let file = folder.join(&name);
+        if std::env::var_os("PALISADE_GENERATE").is_some() {
+            fs::write(&file, &text).unwrap();
+        }
+        assert_eq!(
+            fs::read_to_string(&file).unwrap_or_default(),
+            text,
+            "{name} is stale: run cargo xtask gen"
+        );
+    }
+}
+
+/// Go's own template engine, with the few functions of Helm that the chart uses.
+#[test]
+fn the_chart_renders_to_what_install_prints() {
+    let chart = chart();
+    let output = Command::new("go")
+        .arg("run")
+        .arg(chart.join("../render.go"))
+        .arg(&chart)
+        .arg("palisade-system")
+        .env("GOFLAGS", "-mod=mod")
+        .env("GO111MODULE", "off")
+        .output()
+        .expect("go is installed by `cargo xtask setup`");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let parsed = parse(&text, &Limits::default());
+    assert!(parsed.errors.is_empty(), "{:?}\n{text}", parsed.errors);
+    let by_name = |objects: Vec<Value>| -> BTreeMap<String, Value> {
+        let keys = names(&objects);
+        keys.into_iter().zip(objects).collect()
+    };
+    let mut rendered: Vec<Value> = parsed
+        .documents
+        .iter()
+        .map(|document| document.root().to_json().unwrap())
+        .filter(|object| !object.is_null())
+        .collect();
+    for object in &mut rendered {
+        if object["kind"] == "CustomResourceDefinition" {
+            assert_eq!(object["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+            object["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+    }
+    let mut expected = by_name(installed(&[]).1);
+    expected.remove("Namespace/palisade-system");
+    let rendered = by_name(rendered);
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, object) in expected {
+        assert_eq!(rendered[&name], object, "{name}");
+    }
+}

@@ -1,0 +1,99 @@
+//! `check --cluster` and `explain --live` against the embedded server.
+
+use std::process::{Command, Output};
+
+use kube::{
+    Api, Client, Config,
+    api::{DynamicObject, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use palisade_apiserver::Server;
+use serde_json::{Value, json};
+
+fn palisade(arguments: &[&str], kubeconfig: &std::path::Path) -> String {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_palisade"))
+        .args(arguments)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}exit status: {}", text(&stdout), text(&stderr), status.code().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
+    let (read, options) = (Kubeconfig::read_from(&kubeconfig).unwrap(), KubeConfigOptions::default());
+    let config = Config::from_custom_kubeconfig(read, &options).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let put = async |group: &str, kind: &str, namespace: Option<&str>, object: Value| {
+        let version = kube::core::GroupVersionKind::gvk(group, "v1", kind);
+        let resource = kube::core::ApiResource::from_gvk(&version);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+    };
+    put("", "Namespace", None, json!({"metadata": {"name": "shop"}})).await;
+    put(
+        "",
+        "Node",
+        None,
+        json!({"metadata": {"name": "n1"}, "status": {"nodeInfo": {"kubeletVersion": "v1.27.3"}}}),
+    )
+    .await;
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"hostNetwork": true,
+        "containers": [{"name": "web", "image": "nginx"}]}});
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    put("apps", "Deployment", Some("shop"), deployment).await;
+    let account = json!({"metadata": {"name": "default"}});
+    let resource =
+        kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "ServiceAccount"));
+    let accounts: Api<DynamicObject> = Api::namespaced_with(client.clone(), "shop", &resource);
+    let _ = accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await;
+    put("", "Pod", Some("shop"), json!({"metadata": {"name": "lone"}, "spec": {"nodeName": "n1", "securityContext": {"runAsNonRoot": true},
+        "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}})).await;
+    put(
+        "",
+        "Pod",
+        Some("shop"),
+        json!({"metadata": {"name": "web-1", "ownerReferences": [{"apiVersion": "apps/v1",
+        "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true}]},
+        "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}),
+    )
+    .await;
+
+    let run = |arguments: &'static [&'static str]| {
+        let kubeconfig = kubeconfig.clone();
+        tokio::task::spawn_blocking(move || palisade(arguments, &kubeconfig))
+    };
+    let shown = run(&["check", "--cluster", "-A", "--level=baseline"]).await.unwrap();
+    assert!(shown.contains("error[pss/privileged]"), "{shown}");
+    assert!(shown.contains("--> cluster:shop/pod/lone:"), "{shown}");
+    assert!(shown.contains("--> cluster:shop/deployment/web:"), "{shown}");
+    assert!(shown.contains("2 objects in 2 files judged at baseline:latest: 0 allowed, 2 denied"), "{shown}");
+    assert!(shown.ends_with("exit status: 1"), "{shown}");
+    let shown = run(&["check", "--cluster", "-n", "shop", "--owned", "--level=baseline", "-q", "-o", "name"])
+        .await
+        .unwrap();
+    assert!(shown.contains("web-1"), "{shown}");
+    let shown = run(&["check", "--cluster"]).await.unwrap();
+    assert_eq!(
+        shown, "there are no pods or workloads to judge\nexit status: 0",
+        "the context's namespace is empty"
+    );
+
+    let shown = run(&["explain", "--live", "shop/lone", "-o", "json"]).await.unwrap();
+    assert!(shown.contains("\"kubelet\": \"v1.27"), "{shown}");
+    assert!(shown.contains("\"apiserver\": \"v1.37"), "{shown}");
+    assert!(shown.contains("cluster:shop/pod/lone"), "{shown}");
+    let shown = run(&["explain", "--live", "deploy/web", "-n", "shop"]).await.unwrap();
+    assert!(shown.contains("hostNetwork"), "{shown}");
+    let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
+    assert_eq!(shown, "error: pods \"absent\" not found\nexit status: 3");
+    server.shutdown().await;
+}

@@ -1,0 +1,338 @@
+//! Every right is used, and everything that is used is granted: the components run under their service accounts on an API
+//! server that enforces RBAC, and its audit log is compared with the rules of `palisade install`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use palisade_apiserver::Server;
+use palisade_node::{
+    companion::{self, Settings, metrics::Metrics},
+    node::NodeConfig,
+    profiles::sha256_hex,
+};
+use palisade_webhook::calls::{CALLS, When};
+use palisade_yaml::{Limits, parse};
+use serde_json::{Value, json};
+
+use crate::install::installed;
+
+/// Group, resource with subresource, verb.
+type Right = (String, String, String);
+
+/// The verb of an apply is patch, and API servers ask for create besides where there is nothing to patch yet.
+const APPLIED: &str = "a server-side apply makes the object";
+
+/// Rights that nothing in this test shows, and when they are needed.
+const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
+    ("palisade-webhook", "namespaces", "get", "the watch is cold"),
+    ("palisade-webhook", "leases", "create", APPLIED),
+    ("palisade-webhook", "mutatingwebhookconfigurations", "create", APPLIED),
+    ("palisade-webhook", "validatingwebhookconfigurations", "create", APPLIED),
+    ("palisade-webhook", "publishedprofiles", "create", APPLIED),
+    (
+        "palisade-webhook",
+        "publishedprofiles",
+        "patch",
+        "somebody has put other bytes under the name, or marked it",
+    ),
+    ("palisade-controller", "events", "patch", "the same is told again"),
+    ("palisade-node", "events", "patch", "the same is told again"),
+];
+
+fn granted(objects: &[Value], component: &str) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    let roles = objects.iter().filter(|object| {
+        matches!(object["kind"].as_str(), Some("Role" | "ClusterRole"))
+            && object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(component))
+    });
+    for rule in roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()) {
+        let list = |field: &str| -> Vec<String> {
+            rule[field].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+        };
+        for group in list("apiGroups") {
+            for resource in list("resources") {
+                for verb in list("verbs") {
+                    assert!(!verb.contains('*') && !resource.contains('*') && !group.contains('*'));
+                    rights.insert((group.clone(), resource.clone(), verb));
+                }
+            }
+        }
+    }
+    rights
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    admin: PathBuf,
+    audit: PathBuf,
+}
+
+impl World {
+    fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        let mut kubectl = Command::new("kubectl")
+            .args(arguments)
+            .env("KUBECONFIG", &self.admin)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl is installed by `cargo xtask setup`");
+        kubectl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = kubectl.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
+    fn apply(&self, object: &Value) {
+        self.kubectl(&["apply", "-f", "-"], &object.to_string());
+    }
+
+    /// A kubeconfig with the token of a service account.
+    fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let token = self.kubectl(&["create", "token", account, "-n", "palisade-system"], "");
+        let text = fs::read_to_string(&self.admin).unwrap();
+        let mut config = parse(&text, &Limits::default()).documents[0].root().to_json().unwrap();
+        config["users"][0]["user"] = json!({"token": token.trim()});
+        let path = self.folder.path().join(account);
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    fn start(&self, account: &str, arguments: &[&str]) -> Running {
+        let log = fs::File::create(self.folder.path().join(format!("{account}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_palisade"))
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig_of(account))
+            .env("RUST_LOG", "info")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Running(child)
+    }
+
+    /// What a service account did, and what it was refused.
+    fn used(&self, account: &str) -> (BTreeSet<Right>, BTreeSet<Right>) {
+        let user = format!("system:serviceaccount:palisade-system:{account}");
+        let (mut used, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        for line in fs::read_to_string(&self.audit).unwrap().lines() {
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            let reference = &event["objectRef"];
+            if event["user"]["username"] != user.as_str() || reference.is_null() {
+                continue;
+            }
+            let word = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+            let resource = match word("subresource") {
+                sub if sub.is_empty() => word("resource"),
+                sub => format!("{}/{sub}", word("resource")),
+            };
+            let right = (word("apiGroup"), resource, event["verb"].as_str().unwrap().to_owned());
+            if event["annotations"]["authorization.k8s.io/decision"] == "forbid" {
+                refused.insert(right);
+            } else {
+                used.insert(right);
+            }
+        }
+        (used, refused)
+    }
+
+    async fn until(&self, what: &str, account: &str, right: (&str, &str)) {
+        for _ in 0..1200 {
+            let (used, _) = self.used(account);
+            if used.iter().any(|(_, resource, verb)| (resource.as_str(), verb.as_str()) == right) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let log = fs::read_to_string(self.folder.path().join(format!("{account}.log"))).unwrap_or_default();
+        panic!("{what}: {account} did not {right:?}\n{:#?}\n{log}", self.used(account));
+    }
+}
+
+/// A process that is asked to stop, and ended if it does not.
+struct Running(Child);
+
+impl Running {
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let read = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn published(text: &str) -> Value {
+    json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "PublishedProfile",
+        "metadata": {"name": sha256_hex(text.as_bytes())}, "spec": {"profile": text}})
+}
+
+fn pod(name: &str, annotations: Value, profile: &str) -> Value {
+    let hash = sha256_hex(profile.as_bytes());
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "annotations": annotations},
+        "spec": {"nodeName": "n1", "automountServiceAccountToken": false, "securityContext": {"seccompProfile": {"type": "Localhost",
+            "localhostProfile": format!("palisade/{hash}.json")}}, "containers": [{"name": "c", "image": "i"}]}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_grant_what_is_used_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, audit) = (folder.path().join("admin"), folder.path().join("audit"));
+    let server = Server::builder().kubeconfig(&admin).audit_log(&audit).start().await.unwrap();
+    let world = World { folder, admin, audit };
+    let (text, objects) = installed(&[]);
+    world.kubectl(&["apply", "-f", "-"], &text);
+    world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
+    world.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+        "spec": {"taints": [{"key": "palisade.dev/profiles-not-ready", "effect": "NoSchedule"}]}}));
+    let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "team"}, "data": {"p.json": text}});
+    world.apply(&map("{}"));
+
+    // The webhook: it registers itself, answers for a pod with a ConfigMap profile and a namespace, and leaves.
+    let port = free_port();
+    let (listen, url) = (format!("127.0.0.1:{port}"), format!("https://127.0.0.1:{port}"));
+    let webhook = world.start(
+        "palisade-webhook",
+        &[
+            "webhook",
+            "--listen",
+            &listen,
+            "--register",
+            "--url",
+            &url,
+            "--service-account=palisade-system/palisade-webhook",
+        ],
+    );
+    for right in [
+        ("mutatingwebhookconfigurations", "patch"),
+        ("validatingwebhookconfigurations", "patch"),
+        ("leases", "patch"),
+    ] {
+        world.until("registered", "palisade-webhook", right).await;
+    }
+    let mut legacy =
+        pod("legacy", json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/p.json"}), "{}");
+    legacy["spec"]["securityContext"] = json!({});
+    for _ in 0..100 {
+        world.apply(&legacy);
+        if world.used("palisade-webhook").0.iter().any(|(_, resource, _)| resource == "publishedprofiles") {
+            break;
+        }
+        // The API server had not heard of the webhook yet.
+        world.kubectl(&["delete", "pod", "legacy", "-n", "team", "--force", "--grace-period=0"], "");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    world.kubectl(&["label", "namespace", "team", "pod-security.kubernetes.io/enforce=restricted"], "");
+    world.until("existing pods judged", "palisade-webhook", ("pods", "list")).await;
+    world.kubectl(&["label", "namespace", "team", "pod-security.kubernetes.io/enforce-"], "");
+    assert!(world.used("palisade-webhook").0.iter().any(|(_, resource, _)| resource == "publishedprofiles"));
+    webhook.stop();
+    world.kubectl(&["delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "--all"], "");
+
+    // The controller: a profile is missing, one cannot be had, one has aged, one is wanted by nobody.
+    let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256_hex(text.as_bytes()))});
+    world.apply(&pod("missing", source("{}", "web"), "{}"));
+    world.apply(&pod("lost", source("lost", "absent"), "lost"));
+    let mut unwanted = published("[]");
+    unwanted["metadata"]["annotations"] = json!({"palisade.dev/unreferenced-since": "2020-01-01T00:00:00Z"});
+    world.apply(&unwanted);
+    world.kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256_hex(b"{}")], "");
+    let controller = world.start(
+        "palisade-controller",
+        &["controller", "--controllers=profile-publisher", "--profile-grace-period=1h"],
+    );
+    for right in [
+        ("publishedprofiles", "create"),
+        ("publishedprofiles", "delete"),
+        ("publishedprofiles/status", "patch"),
+        ("events", "create"),
+        ("leases", "update"),
+    ] {
+        world.until("published", "palisade-controller", right).await;
+    }
+    let mark = "palisade.dev/unreferenced-since=2020-01-01T00:00:00Z";
+    world.kubectl(&["annotate", "publishedprofile", &sha256_hex(b"{}"), mark], "");
+    world.until("mark taken back", "palisade-controller", ("publishedprofiles", "patch")).await;
+    controller.stop();
+
+    // The node agent: a taint, a profile, one that is missing, a file deleted.
+    let account = "palisade-node";
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let node = NodeConfig {
+        node_name: "n1".into(),
+        root_dir: root.path().into(),
+        runtime_endpoint: "/nonexistent/runtime.sock".into(),
+        ..NodeConfig::default()
+    };
+    let client = client(&world.kubeconfig_of(account)).await;
+    let agent =
+        tokio::spawn(companion::run(Settings::new(node), client, Metrics::default(), std::future::pending()));
+    for right in [
+        ("nodes", "patch"),
+        ("nodesecurityreports", "create"),
+        ("nodesecurityreports/status", "patch"),
+        ("publishedprofiles", "get"),
+        ("events", "create"),
+    ] {
+        world.until("reported", account, right).await;
+    }
+    agent.abort();
+    server.shutdown().await;
+
+    for component in ["palisade-webhook", "palisade-controller", "palisade-node"] {
+        let (used, refused) = world.used(component);
+        assert_eq!(refused, BTreeSet::new(), "{component} asks for more than it is granted");
+        let rare = |right: &Right| {
+            ONLY_WHEN
+                .iter()
+                .any(|(who, resource, verb, _)| *who == component && *resource == right.1 && *verb == right.2)
+        };
+        let unused: Vec<Right> =
+            granted(&objects, component).difference(&used).filter(|right| !rare(right)).cloned().collect();
+        assert_eq!(unused, Vec::<Right>::new(), "{component} is granted more than it uses: {used:#?}");
+    }
+}
+
+/// The webhook's own list of its calls, which its tests compare with what they see, is the role.
+#[test]
+fn the_webhooks_role_is_its_list_of_calls() {
+    for (arguments, constraints) in [(&[][..], false), (&["--rollout"], true)] {
+        let (_, objects) = installed(arguments);
+        let mut listed: BTreeMap<Right, &str> = BTreeMap::new();
+        for call in CALLS.iter().filter(|call| constraints || call.when != When::Constraints) {
+            for verb in call.verbs {
+                listed
+                    .insert((call.group.to_owned(), call.resource.to_owned(), (*verb).to_owned()), call.why);
+            }
+        }
+        let listed: BTreeSet<Right> = listed.into_keys().collect();
+        assert_eq!(granted(&objects, "palisade-webhook"), listed, "{arguments:?}");
+    }
+}
