@@ -30,6 +30,7 @@ mod controllers;
 mod crd;
 pub mod discovery;
 mod dispatch;
+mod events;
 pub mod health;
 pub mod http;
 pub mod log_source;

@@ -6,4 +6,5 @@
 mod custom;
 mod properties;
 mod recordings;
+mod refusals;
 mod replay;

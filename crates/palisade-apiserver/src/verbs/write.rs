@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::api::Call;
 use crate::auth::escalation;
+use crate::events;
 use crate::http::{Reply, negotiate, protobuf};
 use crate::meta;
 use crate::options::WriteOptions;
@@ -410,8 +411,27 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Commits an object of a resource.
+/// Commits an object of a resource; an event in both its forms.
 pub async fn commit(
+    api: &crate::api::Api,
+    entry: &Entry,
+    key: &str,
+    expect: Expect,
+    object: &Value,
+    delete: bool,
+) -> Result<Arc<Object>, CommitError> {
+    let stored = commit_one(api, entry, key, expect, object, delete).await?;
+    if let Some((other, twin)) = events::twin(api, entry, object) {
+        let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
+        if !delete || expect.is_some() {
+            // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
+            let _ = commit_one(api, &other, key, expect.unwrap_or(Expect::Absent), &twin, delete).await;
+        }
+    }
+    Ok(stored)
+}
+
+async fn commit_one(
     api: &crate::api::Api,
     entry: &Entry,
     key: &str,

@@ -148,3 +148,51 @@ async fn audit_metrics_and_health() {
     let refused = events.iter().find(|e| e["impersonatedUser"]["username"] == "bob").expect("recorded");
     assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
 }
+
+#[tokio::test]
+async fn events_of_either_form_are_shown_in_both() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    let (core, new) =
+        ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Warning",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}, "note": "why", "reason": "Failed",
+        "action": "Starting", "reportingController": "palisade.dev/x", "reportingInstance": "x-1",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+    });
+    assert_eq!(send(&client, "POST", new, &event).await.code, 201);
+    let seen = get(&client, &format!("{core}?fieldSelector=involvedObject.name%3Dp")).await.body;
+    let seen = &seen["items"][0];
+    assert_eq!(
+        (&seen["message"], &seen["reportingComponent"]),
+        (&json!("why"), &json!("palisade.dev/x")),
+        "{seen}"
+    );
+    assert_eq!(seen["involvedObject"]["kind"], "Pod");
+    let changed = send(&client, "PATCH", &format!("{core}/e"), &json!({"count": 2})).await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let seen = get(&client, &format!("{new}/e")).await.body;
+    assert_eq!((&seen["deprecatedCount"], &seen["note"]), (&json!(2), &json!("why")), "{seen}");
+    assert_eq!(send(&client, "DELETE", &format!("{core}/e"), &Value::Null).await.code, 200);
+    assert_eq!(get(&client, &format!("{new}/e")).await.code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_dumps_are_loaded_at_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    let item = |n: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}"), "namespace": "dumped"}});
+    let mut items = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dumped"}})];
+    items.extend((0..5_000).map(item));
+    let dump = folder.path().join("dump.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    std::fs::write(&dump, list.to_string()).expect("written");
+    let began = Instant::now();
+    let data = folder.path().join("data");
+    let server = start(Server::builder().controllers(false).data_dir(&data).snapshot(&dump)).await;
+    // Each on its own would wait for the disk 5,000 times.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let client = admin(&server);
+    let listed = get(&client, "/api/v1/namespaces/dumped/configmaps?labelSelector=!x").await.body;
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(5_000));
+}

@@ -85,7 +85,15 @@ async fn lists_watches_creates_patches_and_deletes() {
         let path = |name: &str| folder.path().join(name);
         run(Command::new("python3").args(["-m", "venv"]).arg(path("venv")));
         let mut pip = Command::new(path("venv/bin/python"));
-        run(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "kubernetes"]));
+        run(pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-compile",
+            "--disable-pip-version-check",
+            "kubernetes",
+        ]));
         let mut session = Command::new(path("venv/bin/python"));
         run(session.arg(path("session.py")).env("KUBECONFIG", path("config")))
     })

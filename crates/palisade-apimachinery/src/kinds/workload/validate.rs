@@ -11,6 +11,7 @@ use crate::rest::path::{Errors, Get, Path};
 use crate::scheme::Kind;
 use crate::selector::LabelSelector;
 use crate::status::BadValue;
+use crate::version::KubeVersion;
 
 const SPEC: Path<'static> = Path::Root("spec");
 
@@ -29,12 +30,40 @@ fn validate_selector(spec: &Value, empty_rule: &'static str, errors: &mut Errors
     }
 }
 
+/// Whether upstream can make a selector of it, once it has said what is wrong with it.
+fn is_convertible(selector: &Value, version: KubeVersion) -> bool {
+    let names = |key: &str| names::qualified_name(key, version).is_empty();
+    let value = |value: &str| names::label_value(value, version).is_empty();
+    selector.entries("matchLabels").all(|(key, v)| names(key) && v.as_str().is_some_and(value))
+        && selector.list("matchExpressions").iter().all(|requirement| {
+            let values = requirement.list("values");
+            let fits = match requirement.text("operator") {
+                "In" | "NotIn" => !values.is_empty(),
+                "Exists" | "DoesNotExist" => values.is_empty(),
+                _ => false,
+            };
+            fits && names(requirement.text("key")) && values.iter().filter_map(Value::as_str).all(value)
+        })
+}
+
 /// A workload's template: its labels must match, and its pods must restart.
 fn validate_pod_template(spec: &Value, what: &str, errors: &mut Errors) {
     let at = SPEC.field("template");
     let empty = Value::Null;
     let template = spec.get("template").unwrap_or(&empty);
     let labels = template.pointer("/metadata/labels");
+    if let Some(selector) =
+        spec.child("selector").filter(|selector| !is_convertible(selector, errors.version))
+    {
+        let rule = if what == "ReplicaSet" { "invalid label selector" } else { "" };
+        errors.invalid(&SPEC.field("selector"), BadValue::selector(selector), rule);
+        // Upstream looks at the template only together with a selector it can use.
+        if what == "ReplicaSet" {
+            return;
+        }
+        validate_restarts(template, what, &at, errors);
+        return;
+    }
     // No selector selects nothing, and an empty one everything.
     let selector = spec.child("selector").map(LabelSelector::from_object);
     if selector.is_none_or(|selector| !selector.is_empty() && !selector.matches_labels(labels)) {
@@ -46,7 +75,12 @@ fn validate_pod_template(spec: &Value, what: &str, errors: &mut Errors) {
         );
     }
     validate_template(Some(template), &at, errors);
-    let template_spec = template.get("spec").unwrap_or(&empty);
+    validate_restarts(template, what, &at, errors);
+}
+
+/// The pods of a workload run until they are stopped.
+fn validate_restarts(template: &Value, what: &str, at: &Path<'_>, errors: &mut Errors) {
+    let template_spec = template.get("spec").unwrap_or(&Value::Null);
     let spec_at = at.field("spec");
     let policy = template_spec.text("restartPolicy");
     if policy != "Always" {
@@ -397,7 +431,8 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
     let selector = spec.child("selector").map(LabelSelector::from_object);
     let labels = spec.pointer("/template/metadata/labels");
     let template_at = SPEC.field("template");
-    if selector.as_ref().is_none_or(|selector| !selector.matches_labels(labels)) {
+    let usable = spec.child("selector").is_none_or(|selector| is_convertible(selector, errors.version));
+    if usable && selector.as_ref().is_none_or(|selector| !selector.matches_labels(labels)) {
         let shown = labels.cloned().map_or(BadValue::Nil, BadValue::Json);
         errors.invalid(
             &template_at.field("metadata").field("labels"),
