@@ -38,7 +38,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
         (&value["enforced"], hash),
         (&json!(true), &json!(palisade_node::profiles::sha256_hex(DENY_MKDIR.as_bytes())))
     );
-    assert!(fs::read_dir(world.path("agent/pods")).unwrap().next().is_none(), "nothing is left");
+    assert!(fs::read_dir(world.path("agent/run/pods")).unwrap().next().is_none(), "nothing is left");
 
     for (case, object, expected, code) in [
         ("it ends well", pod("done", json!({}), "echo done"), "pod default/done is Succeeded\n", 0),

@@ -24,7 +24,7 @@ async fn one_pod_runs_and_is_compared_with_the_kernel() {
         json!({"container.apparmor.security.beta.kubernetes.io/c": "unconfined"});
     let running = RunningPod::start(config.clone(), object, &[map]).await.unwrap();
     assert_eq!(running.warnings.len(), 1, "the annotation is deprecated: {:?}", running.warnings);
-    assert_eq!(running.settled(Duration::from_secs(30)).await, Outcome::Running);
+    assert_eq!(running.settled(Duration::from_mins(1)).await, Outcome::Running, "{:#}", running.status());
     let report = running.report().await.unwrap();
     assert!(!report.verified.has_mismatch(), "{:#?}", report.verified.lines());
     assert_eq!(
@@ -37,7 +37,7 @@ async fn one_pod_runs_and_is_compared_with_the_kernel() {
     assert_eq!(running.outcome(), Outcome::Running);
     running.stop(Some(0)).await;
     assert!(lab.node.runtime.list_pod_sandboxes(&[]).await.unwrap().is_empty());
-    assert!(!config.root_dir.join("pods").join(uid).exists());
+    assert!(!config.root_dir.join("run/pods").join(uid).exists());
 
     let mut done = pod("done", json!({}), json!({}), "exit 0");
     done["spec"]["restartPolicy"] = json!("Never");
