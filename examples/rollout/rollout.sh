@@ -110,8 +110,13 @@ up --release n+1
 expect "$config" "$mode" Legacy
 expect namespace/shop "$enforce" ''
 kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Restricted"}}'
-expect "$config" "$mode" Restricted
+# Ready is about the spec as it is now, so nothing else has to be waited for.
 kubectl wait --for=condition=Ready "$config" --timeout=30s
+if [ "$(get "$config" "$mode")" != Restricted ]; then
+    echo 'FAILED: ready, and not Restricted' >&2
+    kubectl get "$config" -o yaml >&2
+    exit 1
+fi
 expect namespace/shop "$enforce" restricted
 expect namespace/by-user "$enforce" baseline
 expect namespace/no-syncer "$enforce" privileged

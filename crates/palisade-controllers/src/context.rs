@@ -6,9 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use palisade_policy::enforcement::{
-    conditions::Troubles, instances::Report, mode::Release, state::Outputs, violations::Entry,
-};
+use palisade_policy::enforcement::{conditions::Troubles, mode::Release, state::Outputs, violations::Entry};
 use tokio::{sync::watch as channel, time::sleep};
 
 use crate::{
@@ -74,7 +72,7 @@ impl Context {
         then: impl FnOnce(&plan::Observed<'_>) -> T,
     ) -> T {
         let configuration = state.configuration.as_ref();
-        let alive = state.reports.values().filter(|report| is_alive(report));
+        let alive = state.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
         let (failing, skipped) = (self.failing(state), skipped(state));
         then(&plan::Observed {
             release: self.release,
@@ -138,11 +136,6 @@ impl Turns {
         self.changes.mark_unchanged();
         self.began = Instant::now();
     }
-}
-
-/// Whether what an instance reports still counts.
-pub(crate) fn is_alive(report: &Report) -> bool {
-    time::seconds_since(&report.renewed).is_some_and(|ago| ago <= i64::from(report.lasts))
 }
 
 /// Constraints that are left out, in a sentence of bounded length.

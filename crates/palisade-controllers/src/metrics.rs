@@ -155,8 +155,8 @@ impl Metrics {
         }
         head(out, "palisade_rollout_instances", "gauge", "Instances that report, by the level they enforce.");
         let mut levels: BTreeMap<String, usize> = BTreeMap::new();
-        for report in state.reports.values() {
-            let level = report.enforce.map_or_else(String::new, |level| level.to_string());
+        for seen in state.reports.values().filter(|seen| seen.is_alive()) {
+            let level = seen.report.enforce.map_or_else(String::new, |level| level.to_string());
             *levels.entry(level).or_default() += 1;
         }
         for (level, count) in levels {

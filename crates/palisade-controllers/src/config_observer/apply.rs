@@ -14,6 +14,7 @@ use crate::{
     context::{Context, Turns},
     leader::ensure_namespace,
     metrics::Outcome,
+    observe::SeenReport,
     time,
 };
 
@@ -50,11 +51,12 @@ async fn turn(context: &Context) -> Result<(), ApiError> {
     let (wanted, forgotten) = {
         let state = context.observed.lock();
         let wanted = configuration(context.outputs(&state), state.configuration.as_ref());
-        let long_gone = |renewed: &str, lasts: u32| {
-            time::seconds_since(renewed).is_none_or(|ago| ago > i64::from(lasts) * FORGET_AFTER)
+        let long_gone = |seen: &&SeenReport| {
+            let ago = time::seconds_since(&seen.report.renewed);
+            !seen.is_alive() && ago.is_none_or(|ago| ago > i64::from(seen.report.lasts) * FORGET_AFTER)
         };
-        let reports = state.reports.values().filter(|report| long_gone(&report.renewed, report.lasts));
-        (wanted, reports.map(|report| report.name.clone()).collect::<Vec<_>>())
+        let reports = state.reports.values().filter(long_gone);
+        (wanted, reports.map(|seen| seen.report.name.clone()).collect::<Vec<_>>())
     };
     if let Some(wanted) = wanted {
         let answer = write(&context.api, &config_map(&wanted)).await?;

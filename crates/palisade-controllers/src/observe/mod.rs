@@ -9,6 +9,7 @@ pub(crate) mod watch;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use palisade_policy::{
@@ -20,7 +21,7 @@ use palisade_policy::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{sync::watch as channel, task::JoinSet};
+use tokio::{sync::watch as channel, task::JoinSet, time::Instant};
 
 use self::{kinds::Watched, watch::Told};
 use crate::{
@@ -42,7 +43,7 @@ pub struct State {
     /// The global configuration, if there is one that can be read.
     pub configuration: Option<Configuration>,
     /// What instances report, by the name of their Lease.
-    pub reports: BTreeMap<String, Report>,
+    pub reports: BTreeMap<String, SeenReport>,
     /// Kinds that have not been seen in full yet.
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
@@ -52,6 +53,22 @@ pub struct State {
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
     listing: BTreeMap<&'static str, BTreeSet<(String, String)>>,
+}
+
+/// What an instance reports, and when it was last seen to be renewed.
+#[derive(Debug, Clone)]
+pub struct SeenReport {
+    /// What it reports.
+    pub report: Report,
+    since: Instant,
+}
+
+impl SeenReport {
+    /// Whether it still counts. As in an election, only what was observed does: clocks need not agree.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.since.elapsed() <= Duration::from_secs(self.report.lasts.into())
+    }
 }
 
 /// The name of an object, read without the rest of it.
@@ -189,7 +206,10 @@ impl State {
             }
             Watched::Instances => {
                 if let Some(report) = read_report(&object) {
-                    self.reports.insert(name.clone(), report);
+                    let known =
+                        self.reports.remove(&name).filter(|known| known.report.renewed == report.renewed);
+                    let since = known.map_or_else(Instant::now, |known| known.since);
+                    self.reports.insert(name.clone(), SeenReport { report, since });
                 }
             }
             Watched::Pods | Watched::Workloads(_) => {}
