@@ -37,7 +37,8 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
 
 /// The Helm chart is made of the templates of `palisade install`, by the test that compares the two.
 fn generate_chart() -> Result<(), Failure> {
-    let test = ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "the_chart_is_made_of_the_same_templates"];
+    let test =
+        ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "the_chart_is_made_of_the_same_templates"];
     output(Command::new("cargo").args(test).env("PALISADE_GENERATE", "1").current_dir(root())).map(drop)
 }
 

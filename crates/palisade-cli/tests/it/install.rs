@@ -113,6 +113,8 @@ fn options_choose_what_is_printed() {
         }
         assert!(!names.iter().any(|name| name == lacks), "{arguments:?}: {lacks}");
     }
+    let (constraints, _) = installed(&["--components", "constraints"]);
+    assert!(!constraints.contains(": null"), "kubectl would leave it out, and the field is required");
     for (arguments, error) in [
         (&["--kubernetes-version", "v1.23"][..], "Palisade is installed on v1.24 to v1.37"),
         (&["-n", "Not_A_Name"], "is not the name of a namespace"),
@@ -244,7 +246,8 @@ async fn kubectl_applies_it_to_the_embedded_server_twice() {
         // Servers since v1.30 say so of the annotation that those before need.
         assert_eq!(first.lines().filter(|line| line.starts_with("Warning")).count(), warnings, "{first}");
         // kubectl replaces the selector of a budget each time, on every server.
-        let settled = |line: &&str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget.policy");
+        let settled =
+            |line: &&str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget.policy");
         assert_eq!(second.lines().filter(settled).count(), count, "{second}");
     }
     server.shutdown().await;
