@@ -78,7 +78,7 @@ pub fn manifests(choices: &Choices, parts: Parts) -> String {
         documents.extend(definitions(rollout).map(|definition| definition_text(definition, &Value::Null)));
     }
     if parts.constraints {
-        for mut object in built_in::objects().into_iter().chain(built_in::grants()) {
+        for mut object in built_in::objects().chain(built_in::grants()) {
             without_nulls(&mut object);
             let mut text = String::new();
             block(&object, 0, &mut text);
@@ -100,7 +100,7 @@ fn without_nulls(object: &mut Value) {
             _ if !value.is_null() => return true,
             "priority" => *value = json!(0),
             "allowedCapabilities" | "defaultAddCapabilities" | "requiredDropCapabilities" | "volumes" => {
-                *value = json!([])
+                *value = json!([]);
             }
             _ => return false,
         }
