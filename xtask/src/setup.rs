@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
     ("go", "golang-go", "the template engine of Helm, which renders the chart"),
+    ("python3", "python3", "a session with the Python client"),
 ];
 
 /// What the node's tests on a real runtime need besides.
@@ -31,12 +32,23 @@ const TOOLS: &[(&str, &str)] = &[("cargo-nextest", "cargo-nextest"), ("cargo-den
 /// Installs what is missing; without the right to, says what is missing.
 pub(crate) fn run_setup() -> Result<(), Failure> {
     install(PACKAGES)?;
+    if !has_venv() {
+        // No program of its own tells whether it is there.
+        install(&[("", "python3-venv", "an environment for the Python client")])?;
+    }
     for (program, package) in TOOLS {
         if !exists(program) {
             run(Command::new("cargo").args(["install", "--locked", package]))?;
         }
     }
     Ok(())
+}
+
+/// Whether Python can make environments, which Debian packs separately.
+fn has_venv() -> bool {
+    let mut python = Command::new("python3");
+    python.args(["-c", "import ensurepip, venv"]).stderr(std::process::Stdio::null());
+    python.status().is_ok_and(|status| status.success())
 }
 
 /// Installs what the tests on a real runtime need, and fetches the kernel of their machine.

@@ -121,6 +121,28 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
     if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) }
 }
 
+/// The writes that give a pod back what was rewritten in it when it was made: whoever applies the manifest again writes the
+/// reference to the ConfigMap again, which API servers that still look at these annotations refuse.
+#[must_use]
+pub fn rewrite_again(pod: &Pod<'_>, stored: &Pod<'_>) -> Vec<Change> {
+    let view = PodView::of_pod(pod);
+    let stored = &stored.metadata.annotations;
+    let same = |a: &Source, b: &Source| a.name == b.name && a.key == b.key;
+    references(&view)
+        .into_iter()
+        .filter(|reference| {
+            let recorded = stored.get(&reference.source_key).and_then(Source::parse);
+            view.metadata().annotations.get(&reference.legacy_key) == Some(reference.found.1.as_str())
+                && recorded.is_some_and(|recorded| same(&recorded, &reference.source))
+        })
+        .filter_map(|reference| {
+            let before = stored.get(&reference.legacy_key).filter(|value| Source::parse(value).is_none())?;
+            let at = view.annotation_path(&reference.legacy_key);
+            Some(Change { at, to: NewValue::Text(before.to_owned()) })
+        })
+        .collect()
+}
+
 /// The writes that make a default profile out of a ConfigMap usable; the field holds a reference already.
 pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
     let Source { name, key, .. } = source;

@@ -67,8 +67,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
     pub fn of(review: &'r Review<'a>, rules: &Rules) -> Option<Self> {
         let kind = review.workload()?;
         let concerned = match (kind.subject(), review.operation.as_ref()) {
-            // Only constraints write into pods that are there already, and only into their debugging containers.
-            (Subject::Pod, "UPDATE") => review.request_sub_resource == "ephemeralcontainers",
+            // Constraints write into the debugging containers of pods that are there already; a pod that is applied again
+            // gets back what was rewritten in it.
+            (Subject::Pod, "UPDATE") => {
+                matches!(review.request_sub_resource.as_ref(), "" | "ephemeralcontainers")
+            }
             (Subject::Pod, "CREATE") | (Subject::Template(_), "CREATE" | "UPDATE") => {
                 review.request_sub_resource.is_empty()
             }
@@ -92,6 +95,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// The profiles in ConfigMaps of the request's namespace that must be looked up.
     #[must_use]
     pub fn config_maps(&self, policies: &[&ProfilePolicy]) -> Vec<Source> {
+        if self.kind.path.is_empty() && !self.is_new_pod() {
+            // What a pod runs with was settled when it was made.
+            return Vec::new();
+        }
         let view = self.kind.subject().view(&self.pod);
         let mut wanted: BTreeSet<Source> =
             config_map_profiles::references(&view).into_iter().map(|reference| reference.source).collect();
@@ -115,6 +122,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         match self.kind.subject() {
             Subject::Template(_) => self.answer_template(facts),
             Subject::Pod if self.review.operation == "CREATE" => self.answer_pod(facts),
+            Subject::Pod if self.review.request_sub_resource.is_empty() => self.answer_applied_again(),
             Subject::Pod => self.answer_update(facts),
         }
     }
@@ -173,6 +181,14 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
         response.patch = draft.patch(|| self.object());
         response
+    }
+
+    fn answer_applied_again(&self) -> Response {
+        let old = self.review.old_object.and_then(|raw| serde_json::from_str::<Pod<'_>>(raw.get()).ok());
+        let changes = old.map_or_else(Vec::new, |old| config_map_profiles::rewrite_again(&self.pod, &old));
+        let mut draft = Draft::default();
+        draft.extend(changes);
+        Response { patch: draft.patch(|| self.object()), ..Response::default() }
     }
 
     /// A debugging container may be given what the pod's constraint demands.

@@ -20,6 +20,7 @@ use crate::auth::rbac::{Attributes, Authorizer};
 use crate::auth::{UserInfo, impersonate};
 use crate::dispatch;
 use crate::health::Health;
+use crate::http::compress::compress;
 use crate::http::tls::{ClientVerifier, PeerCertificate};
 use crate::http::{Body, Query, Reply, RequestInfo};
 use crate::meta;
@@ -151,7 +152,7 @@ impl Api {
                 reason: &seen.reason,
             });
         }
-        reply.into_response(&audit_id)
+        compress(reply, &parts.headers).into_response(&audit_id)
     }
 
     async fn answer<B>(

@@ -1,6 +1,11 @@
-//! How long to wait before trying again.
+//! How long to wait before trying again, and with what.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -24,9 +29,62 @@ impl Backoff {
     }
 }
 
+/// Objects that could not be written: they are tried again after a while, and hold nobody else up.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    failed: BTreeMap<String, String>,
+    retry_at: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Failures {
+    /// A write ended; `why` if it failed.
+    pub(crate) fn note(&mut self, name: String, why: Option<String>) {
+        match why {
+            Some(why) => {
+                self.failed.insert(name, why);
+            }
+            None => {
+                self.failed.remove(&name);
+            }
+        }
+    }
+
+    /// Whether an object has failed and is not to be tried yet.
+    pub(crate) fn is_waiting(&self, name: &str) -> bool {
+        self.failed.contains_key(name) && self.retry_at.is_some_and(|at| Instant::now() < at)
+    }
+
+    /// What is to be tried again now.
+    pub(crate) fn due(&mut self) -> BTreeSet<String> {
+        if self.retry_at.is_none_or(|at| Instant::now() < at) {
+            return BTreeSet::new();
+        }
+        self.retry_at = None;
+        self.failed.keys().cloned().collect()
+    }
+
+    /// All writes of a turn have ended: says what fails, and returns how long to wait.
+    pub(crate) fn settle(&mut self, report: impl FnOnce(Option<String>)) -> Option<Duration> {
+        report(self.failed.values().next().cloned());
+        if self.failed.is_empty() {
+            self.backoff.reset();
+            self.retry_at = None;
+        } else if self.retry_at.is_none() {
+            self.retry_at = Some(Instant::now() + self.backoff.next());
+        }
+        self.wait()
+    }
+
+    /// How long until something is to be tried again.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.retry_at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, FIRST, LONGEST};
+    use super::{Backoff, FIRST, Failures, LONGEST};
 
     #[test]
     fn waits_longer_and_longer_but_not_for_ever() {
@@ -36,5 +94,22 @@ mod tests {
         assert!(waits[0] < waits[3] && waits[19] >= LONGEST && waits[19] < LONGEST * 2);
         backoff.reset();
         assert!(backoff.next() < FIRST * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_tried_again_later_and_told_until_it_works() {
+        let mut failures = Failures::default();
+        let mut told = None;
+        failures.note("a".to_owned(), Some("why".to_owned()));
+        let wait = failures.settle(|why| told = why).unwrap();
+        assert_eq!(told.as_deref(), Some("why"));
+        assert!(failures.is_waiting("a") && !failures.is_waiting("b"));
+        assert!(failures.due().is_empty());
+        tokio::time::sleep(wait).await;
+        assert!(!failures.is_waiting("a"));
+        assert_eq!(failures.due().into_iter().collect::<Vec<_>>(), ["a"]);
+        failures.note("a".to_owned(), None);
+        assert_eq!(failures.settle(|why| told = why), None);
+        assert_eq!(told, None);
     }
 }

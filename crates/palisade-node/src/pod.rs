@@ -230,6 +230,8 @@ pub struct VolumeMount {
     #[serde(deserialize_with = "nullable")]
     pub sub_path: String,
     #[serde(deserialize_with = "nullable")]
+    pub sub_path_expr: String,
+    #[serde(deserialize_with = "nullable")]
     pub mount_propagation: String,
 }
 

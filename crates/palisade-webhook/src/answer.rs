@@ -14,7 +14,7 @@ use palisade_admission::{
     config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
-    profile_policies::select,
+    profile_policies::{StoredPolicy, select},
     response::{Refusal, Response},
     rules::Rules,
     validation,
@@ -129,16 +129,17 @@ impl Answerer {
         bytes
     }
 
+    /// All policies, if they are needed.
+    async fn policies(&self, needed: bool, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, String> {
+        if needed { self.facts.policies(deadline).await } else { Ok(Arc::default()) }
+    }
+
     async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
         let rules = *self.rules.get();
         let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
-        let stored = if mutation.is_new_pod() {
-            match self.facts.policies(deadline).await {
-                Ok(stored) => stored,
-                Err(why) => return unknown("ProfilePolicies", &why),
-            }
-        } else {
-            Arc::default()
+        let stored = match self.policies(mutation.is_new_pod(), deadline).await {
+            Ok(stored) => stored,
+            Err(why) => return unknown("ProfilePolicies", &why),
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| review.is_pod()),
@@ -188,13 +189,9 @@ impl Answerer {
         };
         let security = &configured.security;
         let judged_by_policies = validation::concerns_policies(review) && !review.is_mirror_pod();
-        let stored = if judged_by_policies {
-            match self.facts.policies(deadline).await {
-                Ok(stored) => stored,
-                Err(why) => return unknown("ProfilePolicies", &why),
-            }
-        } else {
-            Arc::default()
+        let stored = match self.policies(judged_by_policies, deadline).await {
+            Ok(stored) => stored,
+            Err(why) => return unknown("ProfilePolicies", &why),
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),

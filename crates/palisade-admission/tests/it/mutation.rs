@@ -175,3 +175,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pod_that_is_applied_again_gets_back_what_was_rewritten() {
+    let manifest = json!({"metadata": {"name": "p", "annotations": {POD: "configmap/profiles/web", CONTAINER: "configmap/profiles/web"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let mut stored = applied(&manifest, &pod(&manifest, 24));
+    // As API servers before v1.27 store it: annotations follow fields.
+    stored["metadata"]["annotations"][CONTAINER] =
+        format!("localhost/palisade/{}.json", "ab".repeat(32)).into();
+    let again = |change: &dyn Fn(&mut Value)| {
+        let mut new = stored.clone();
+        change(&mut new);
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "name": "p", "namespace": "ns", "operation": "UPDATE", "object": new, "oldObject": stored, "userInfo": {"groups": null},
+            "kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}}})
+        .to_string();
+        let review = Review::parse(body.as_bytes()).unwrap();
+        let mutation = Mutation::of(&review, &Rules::beside(24)).unwrap();
+        assert_eq!(mutation.config_maps(&[]), [], "nothing is looked up again");
+        let response = mutation.answer(&Facts::default());
+        (new.clone(), applied(&new, &response))
+    };
+    for key in [POD, CONTAINER] {
+        let (_, result) = again(&|new| new["metadata"]["annotations"][key] = "configmap/profiles/web".into());
+        assert_eq!(result, stored, "{key}");
+        let (new, result) =
+            again(&|new| new["metadata"]["annotations"][key] = "configmap/profiles/other".into());
+        assert_eq!(result, new, "{key}: another reference is for the API server to refuse");
+    }
+    let (new, result) = again(&|new| new["metadata"]["labels"] = json!({"a": "b"}));
+    assert_eq!(result, new, "other changes are nobody's business");
+}

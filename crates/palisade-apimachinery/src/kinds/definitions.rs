@@ -289,7 +289,10 @@ fn validate_approval(object: &Value, errors: &mut Errors) {
     if given.is_empty() {
         let rule = format!("protected groups must have approval annotation \"{ANNOTATION}\", see {PULL}");
         errors.required(&at, rule);
-    } else if !given.starts_with("unapproved") && !(given.contains("://") && !given.contains(' ')) {
+        return;
+    }
+    let is_url = given.contains("://") && !given.contains(' ');
+    if !is_url && !given.starts_with("unapproved") {
         let rule = format!(
             "protected groups must have approval annotation \"{ANNOTATION}\" with either a URL or a reason starting \
              with \"unapproved\", see {PULL}"

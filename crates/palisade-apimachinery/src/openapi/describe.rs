@@ -78,6 +78,17 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.SeccompProfile", "localhostProfile") => {
             "Path of the profile below the kubelet's seccomp folder; only for type Localhost."
         }
+        ("core.SeccompProfile", "configMapProfile") => {
+            "Name and key of a ConfigMap of the same namespace that holds the profile, <name>/<key>; only for type \
+             ConfigMap, with the feature gate SeccompConfigMaps."
+        }
+        ("core.PodSecurityContext", "containerDefaults") => {
+            "Security settings of every container that does not say otherwise."
+        }
+        ("core.SecurityContext", "runWithSupplementalGroups") => {
+            "Groups the processes of this container have besides the primary one."
+        }
+        (_, "seccompProfileHash") => "SHA-256 of the seccomp profile that was applied to the container.",
         ("core.AppArmorProfile", "type") => {
             "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."
         }
@@ -114,9 +125,9 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         }
         ("core.Capabilities", "add") => "Capabilities added to those of the runtime.",
         ("core.Capabilities", "drop") => "Capabilities taken away; ALL takes all of them.",
-        ("core.PodSpec", "hostNetwork") => "Joins the node's network namespace.",
+        ("core.PodSpec" | "core.PodSecurityContext", "hostNetwork") => "Joins the node's network namespace.",
         ("core.PodSpec", "hostPID") => "Joins the node's process namespace.",
-        ("core.PodSpec", "hostIPC") => "Joins the node's IPC namespace.",
+        ("core.PodSpec" | "core.PodSecurityContext", "hostIPC") => "Joins the node's IPC namespace.",
         ("core.PodSpec", "hostUsers") => "If false, the pod gets a user namespace of its own.",
         ("core.PodSpec", "securityContext") => "Security settings of all containers.",
         ("core.PodSpec", "containers") => "The containers; at least one.",

@@ -138,6 +138,28 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
             ("Age", "string", 0),
             ("Selector", "string", 1),
         ],
+        ("", "Endpoints") => &[("Name", "string", 0), ("Endpoints", "string", 0), ("Age", "string", 0)],
+        ("", "ResourceQuota") => {
+            &[("Name", "string", 0), ("Request", "string", 0), ("Limit", "string", 0), ("Age", "string", 0)]
+        }
+        ("", "PersistentVolumeClaim") => &[
+            ("Name", "string", 0),
+            ("Status", "string", 0),
+            ("Volume", "string", 0),
+            ("Capacity", "string", 0),
+            ("Access Modes", "string", 0),
+            ("StorageClass", "string", 0),
+            ("VolumeAttributesClass", "string", 0),
+            ("Age", "string", 0),
+            ("VolumeMode", "string", 1),
+        ],
+        ("policy", "PodDisruptionBudget") => &[
+            ("Name", "string", 0),
+            ("Min Available", "string", 0),
+            ("Max Unavailable", "string", 0),
+            ("Allowed Disruptions", "integer", 0),
+            ("Age", "string", 0),
+        ],
         ("coordination.k8s.io", "Lease") => {
             &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)]
         }
@@ -307,6 +329,21 @@ pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
             vec![name(), names, images, labels(template.and_then(|t| t.pointer("/metadata/labels")))]
         }
         ("", "Service") => service(spec, name(), age()),
+        ("", "Endpoints") => vec![name(), endpoints(object), age()],
+        ("", "ResourceQuota") => {
+            let [request, limit] = quota(object);
+            vec![name(), request, limit, age()]
+        }
+        ("", "PersistentVolumeClaim") => claim(object, spec, name(), age()),
+        ("policy", "PodDisruptionBudget") => {
+            let bound = |field: &str| match spec.get(field) {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Number(number)) => number.to_string(),
+                _ => "N/A".to_owned(),
+            };
+            let allowed = object.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
+            vec![name(), bound("minAvailable").into(), bound("maxUnavailable").into(), allowed.into(), age()]
+        }
         ("coordination.k8s.io", "Lease") => vec![name(), spec.text("holderIdentity").into(), age()],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding(object, name(), age()),
         ("admissionregistration.k8s.io", _) => vec![name(), object.list("webhooks").len().into(), age()],
@@ -477,6 +514,73 @@ fn service(spec: &Value, name: Value, age: Value) -> Vec<Value> {
         or_none(&ports.join(",")).into(),
         age,
         labels(spec.get("selector")),
+    ]
+}
+
+/// The first three addresses, and how many more there are.
+fn endpoints(object: &Value) -> Value {
+    let mut all: Vec<String> = Vec::new();
+    for subset in object.list("subsets") {
+        let ports = subset.list("ports");
+        for address in subset.list("addresses") {
+            let ip = address.text("ip");
+            let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+            if ports.is_empty() {
+                all.push(ip.to_owned());
+            }
+            all.extend(ports.iter().map(|port| format!("{host}:{}", port.int("port").unwrap_or(0))));
+        }
+    }
+    match all.len() {
+        0 => "<none>".into(),
+        1..=3 => all.join(",").into(),
+        many => format!("{} + {} more...", all[..3].join(","), many - 3).into(),
+    }
+}
+
+/// What is used of what may be requested, and of what may be the limit.
+fn quota(object: &Value) -> [Value; 2] {
+    let empty = Value::Null;
+    let (spec, status) = (object.get("spec").unwrap_or(&empty), object.get("status").unwrap_or(&empty));
+    let mut parts: [Vec<String>; 2] = Default::default();
+    for (resource, hard) in spec.entries("hard") {
+        let used = status.get("used").map_or("0", |used| used.text(resource));
+        let used = if used.is_empty() { "0" } else { used };
+        let part = format!("{resource}: {used}/{}", hard.as_str().unwrap_or_default());
+        parts[usize::from(resource.starts_with("limits"))].push(part);
+    }
+    parts.map(|part| part.join(", ").into())
+}
+
+fn claim(object: &Value, spec: &Value, name: Value, age: Value) -> Vec<Value> {
+    let empty = Value::Null;
+    let status = object.get("status").unwrap_or(&empty);
+    let deleting = object.pointer("/metadata/deletionTimestamp").is_some_and(|t| !t.is_null());
+    let phase = if deleting { "Terminating" } else { status.text("phase") };
+    let (mut capacity, mut modes) = (String::new(), String::new());
+    // Both are known only once there is a volume.
+    if !spec.text("volumeName").is_empty() {
+        let short = |mode: &Value| match mode.as_str() {
+            Some("ReadWriteOnce") => "RWO",
+            Some("ReadOnlyMany") => "ROX",
+            Some("ReadWriteMany") => "RWX",
+            Some("ReadWriteOncePod") => "RWOP",
+            _ => "",
+        };
+        modes = status.list("accessModes").iter().map(short).collect::<Vec<_>>().join(",");
+        status.get("capacity").map_or("", |c| c.text("storage")).clone_into(&mut capacity);
+    }
+    let or_unset = |text: &str| if text.is_empty() { "<unset>" } else { text }.to_owned();
+    vec![
+        name,
+        phase.into(),
+        spec.text("volumeName").into(),
+        capacity.into(),
+        modes.into(),
+        spec.text("storageClassName").into(),
+        or_unset(spec.text("volumeAttributesClassName")).into(),
+        age,
+        or_unset(spec.text("volumeMode")).into(),
     ]
 }
 

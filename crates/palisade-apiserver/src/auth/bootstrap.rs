@@ -12,8 +12,10 @@ use super::rbac::PolicyRule;
 /// A default object: its resource, its name, and the object without `apiVersion` and `kind`.
 #[derive(Debug, Clone)]
 pub struct Bootstrap {
-    /// `clusterroles` or `clusterrolebindings`.
+    /// `clusterroles`, `clusterrolebindings`, `roles` or `rolebindings`.
     pub resource: &'static str,
+    /// Namespace of roles and their bindings.
+    pub namespace: String,
     /// Name.
     pub name: String,
     /// The object.
@@ -22,6 +24,7 @@ pub struct Bootstrap {
 
 /// A role as the table has it: what it is part of, and what is part of it.
 struct Role {
+    namespace: String,
     name: String,
     aggregate: Option<String>,
     union: Option<String>,
@@ -42,14 +45,37 @@ pub fn objects() -> Vec<Bootstrap> {
                     found.map(str::to_owned)
                 };
                 roles.push(Role {
+                    namespace: String::new(),
                     name: name.to_owned(),
                     aggregate: option("aggregate"),
                     union: option("union"),
                     rules: Vec::new(),
                 });
             }
+            // The role of a controller, which acts as a service account of that name.
+            ["controller", name] => {
+                let role = format!("system:controller:{name}");
+                made.push(binding("", &role, &role, "ServiceAccount", name));
+                roles.push(Role {
+                    namespace: String::new(),
+                    name: role,
+                    aggregate: None,
+                    union: None,
+                    rules: Vec::new(),
+                });
+            }
+            ["role", namespace, name] => roles.push(Role {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                aggregate: None,
+                union: None,
+                rules: Vec::new(),
+            }),
             ["clusterrolebinding", name, role, kind, subjects] => {
-                made.push(binding(name, role, kind, subjects));
+                made.push(binding("", name, role, kind, subjects));
+            }
+            ["rolebinding", namespace, name, role, kind, subjects] => {
+                made.push(binding(namespace, name, role, kind, subjects));
             }
             _ if line.starts_with(' ') => {
                 if let (Some(role), Some(rule)) = (roles.last_mut(), rule(line)) {
@@ -61,10 +87,10 @@ pub fn objects() -> Vec<Bootstrap> {
     }
     let aggregated: BTreeMap<String, Vec<PolicyRule>> =
         roles.iter().filter_map(|role| Some((role.aggregate.clone()?, role.rules.clone()))).collect();
-    for Role { name, aggregate, union, mut rules } in roles {
+    for Role { namespace, name, aggregate, union, mut rules } in roles {
         let parts: Vec<&str> = union.as_deref().map(|u| u.split(',').collect()).unwrap_or_default();
         rules.extend(parts.iter().filter_map(|part| aggregated.get(*part)).flatten().cloned());
-        made.push(role(&name, aggregate.as_deref(), parts.first().copied(), &rules));
+        made.push(role(&namespace, &name, aggregate.as_deref(), parts.first().copied(), &rules));
     }
     made
 }
@@ -107,7 +133,13 @@ fn metadata(name: &str, extra: Option<(String, &str)>) -> Value {
     })
 }
 
-fn role(name: &str, aggregate: Option<&str>, union: Option<&str>, rules: &[PolicyRule]) -> Bootstrap {
+fn role(
+    namespace: &str,
+    name: &str,
+    aggregate: Option<&str>,
+    union: Option<&str>,
+    rules: &[PolicyRule],
+) -> Bootstrap {
     let label = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
     // edit is part of admin, and view is part of edit.
     let extra = match (aggregate, name) {
@@ -121,18 +153,27 @@ fn role(name: &str, aggregate: Option<&str>, union: Option<&str>, rules: &[Polic
         let selectors = json!([{"matchLabels": {label(first): "true"}}]);
         object.insert("aggregationRule".to_owned(), json!({"clusterRoleSelectors": selectors}));
     }
-    Bootstrap { resource: "clusterroles", name: name.to_owned(), object }
+    let resource = if namespace.is_empty() { "clusterroles" } else { "roles" };
+    Bootstrap { resource, namespace: namespace.to_owned(), name: name.to_owned(), object }
 }
 
-fn binding(name: &str, role: &str, kind: &str, subjects: &str) -> Bootstrap {
+fn binding(namespace: &str, name: &str, role: &str, kind: &str, subjects: &str) -> Bootstrap {
     let group = "rbac.authorization.k8s.io";
-    let subject = |name: &str| json!({"apiGroup": group, "kind": kind, "name": name});
+    let role_kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+    let subject = |name: &str| {
+        if kind == "ServiceAccount" {
+            json!({"kind": kind, "name": name, "namespace": "kube-system"})
+        } else {
+            json!({"apiGroup": group, "kind": kind, "name": name})
+        }
+    };
     let object = json!({
         "metadata": metadata(name, None),
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "roleRef": {"apiGroup": group, "kind": role_kind, "name": role},
         "subjects": subjects.split(',').map(subject).collect::<Vec<_>>(),
     });
-    Bootstrap { resource: "clusterrolebindings", name: name.to_owned(), object }
+    let resource = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
+    Bootstrap { resource, namespace: namespace.to_owned(), name: name.to_owned(), object }
 }
 
 #[cfg(test)]
@@ -143,7 +184,12 @@ mod tests {
     fn every_line_is_understood() {
         let objects = objects();
         let lines = include_str!("bootstrap.txt").lines();
-        let expected = lines.filter(|l| l.starts_with("clusterrole")).count();
+        let made = |line: &str| match line.split(' ').next() {
+            Some("clusterrole" | "clusterrolebinding" | "role" | "rolebinding") => 1,
+            Some("controller") => 2,
+            _ => 0,
+        };
+        let expected: usize = lines.map(made).sum();
         assert_eq!(objects.len(), expected);
         for object in &objects {
             let empty = object.object["rules"].as_array().is_some_and(Vec::is_empty);

@@ -3,6 +3,7 @@
 //! Leaves to others: who is asking (`auth`), and what is done about it (`verbs`).
 
 pub mod body;
+pub(crate) mod compress;
 pub mod connection;
 pub mod negotiate;
 pub mod protobuf;

@@ -27,7 +27,7 @@ pub(crate) async fn run(api: &Arc<Api>) {
     }
     for role in bootstrap::objects() {
         if let Some(entry) = served.find("rbac.authorization.k8s.io", "v1", role.resource) {
-            put(api, entry, "", role.object).await;
+            put(api, entry, &role.namespace, role.object).await;
         }
     }
     if api.openshift {

@@ -42,7 +42,9 @@ struct Token {
 #[must_use]
 pub fn range(call: &Call<'_>, entry: &Entry, selection: &Selection) -> Range {
     let namespace = if entry.kind.namespaced { call.info.namespace.as_str() } else { "" };
-    match (selection.name(), entry.kind.namespaced, namespace) {
+    // The old way to watch one object has its name in the path.
+    let named = call.info.named.then_some(call.info.name.as_str());
+    match (named.or_else(|| selection.name()), entry.kind.namespaced, namespace) {
         (Some(name), false, _) => Range::One(name.to_owned()),
         (Some(name), true, namespace) if !namespace.is_empty() => Range::One(entry.key(namespace, name)),
         (_, true, namespace) if !namespace.is_empty() => Range::Namespace(namespace.to_owned()),

@@ -192,6 +192,75 @@ async fn idle_and_broken_connections_harm_nobody() {
     tokio::time::timeout(Duration::from_secs(11), server.shutdown()).await.expect("ends in time");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_clients_hold_up_nobody() {
+    let server = start(Server::builder().controllers(false)).await;
+    let mut slow = Vec::new();
+    for _ in 0..50 {
+        let mut stream = tls(&server, None).await;
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+             content-length: 1000\r\n\r\n{{",
+            server.token
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        slow.push(stream);
+    }
+    let client = admin(&server);
+    for n in 0..20 {
+        for stream in &mut slow {
+            stream.write_all(b" ").await.expect("a byte at a time");
+        }
+        let map = config_map(&format!("quick-{n}"), "1");
+        let made = tokio::time::timeout(Duration::from_secs(10), send(&client, "POST", PATH, &map)).await;
+        let made = made.expect("in time");
+        assert_eq!(made.code, 201);
+    }
+}
+
+#[tokio::test]
+async fn conflicting_patches_are_told_apart() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    send(&client, "POST", PATH, &config_map("a", "1")).await;
+    let path = format!("{PATH}/a");
+    let version = get(&client, &path).await.body["metadata"]["resourceVersion"].clone();
+    let named = json!({"metadata": {"resourceVersion": version}, "data": {"k": "2"}});
+    assert_eq!(send(&client, "PATCH", &path, &named).await.code, 200);
+    let answer = send(&client, "PATCH", &path, &named).await;
+    assert_eq!((answer.code, answer.body["reason"].as_str()), (409, Some("Conflict")), "an old version");
+    for (case, content_type, query, body, code) in [
+        (
+            "a failed test",
+            "application/json-patch+json",
+            "",
+            r#"[{"op":"test","path":"/data/k","value":"1"}]"#,
+            422,
+        ),
+        (
+            "somebody else's field",
+            "application/apply-patch+yaml",
+            "?fieldManager=other",
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"3"}}"#,
+            409,
+        ),
+        ("another object", "application/merge-patch+json", "", r#"{"metadata":{"uid":"other"}}"#, 409),
+        (
+            "a version that is none",
+            "application/merge-patch+json",
+            "",
+            r#"{"metadata":{"resourceVersion":"x"}}"#,
+            422,
+        ),
+    ] {
+        let headers = [("content-type", content_type.to_owned())];
+        let answer = client.request("PATCH", &format!("{path}{query}"), &headers, body.to_owned()).await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.code, code, "{case}: {}", answer.body);
+    }
+    assert_eq!(get(&client, &path).await.body["data"]["k"], "2", "nothing was lost");
+}
+
 #[tokio::test]
 async fn queries_that_make_no_sense() {
     let server = start(Server::builder().controllers(false)).await;

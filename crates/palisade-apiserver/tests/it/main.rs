@@ -3,11 +3,14 @@
 
 mod bad_input;
 mod conformance;
+mod connections;
 mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;
+mod logs;
 mod openshift;
+mod python;
 mod storage;
 mod support;
 mod watchers;

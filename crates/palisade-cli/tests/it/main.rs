@@ -12,6 +12,7 @@ mod human;
 mod install;
 mod live;
 mod migrate;
+mod node;
 mod permissions;
 mod profile;
 mod property;

@@ -1,8 +1,15 @@
 //! The documented rollout: the real binary, the real kubectl, and the script that people are given.
 
-use std::{path::Path, process::Command};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
-use crate::support::Run;
+use crate::support::{Project, Run};
 
 #[test]
 fn the_documented_scenario_goes_as_it_says() {
@@ -32,4 +39,99 @@ fn the_documented_scenario_goes_as_it_says() {
     }
     assert!(run.stdout.contains("violating since 2"), "no time in\n{run}");
     assert!(run.stderr.contains("violates PodSecurity \"restricted:latest\""), "nothing enforced in\n{run}");
+}
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    said: mpsc::Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (sender, said) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, said }
+    }
+
+    /// The rest of the line that begins so.
+    fn line(&self, beginning: &str) -> String {
+        loop {
+            let line = self.said.recv_timeout(Duration::from_secs(60)).unwrap();
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// Asks it to end, as a service manager does, and waits until it has.
+    fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn controllers_beside_the_server_elect_a_leader_and_hand_over() {
+    let project = Project::new();
+    let kubeconfig = project.path("kubeconfig");
+    let kubectl = |arguments: &[&str]| {
+        let output = Command::new("kubectl").args(arguments).env("KUBECONFIG", &kubeconfig).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut up = project.command();
+    up.args(["up", "--openshift", "--controllers", "none", "--kubeconfig"]).arg(&kubeconfig);
+    let server = Running::start(&mut up);
+    server.line("palisade is up");
+    let controller = || {
+        let mut command = project.command();
+        command.args(["controller", "--release", "n", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"]);
+        let running = Running::start(command.arg(&kubeconfig));
+        let address = running.line("metrics on http://").trim_end_matches("/metrics").to_owned();
+        (running, address)
+    };
+    let (first, first_address) = controller();
+    let leads = |address: &str| get(address, "/metrics").contains("palisade_controller_leader 1");
+    eventually("the first leads", || leads(&first_address));
+    let (_second, second_address) = controller();
+    kubectl(&["create", "namespace", "team"]);
+    let warn =
+        ["get", "namespace", "team", "-o", "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/warn}"];
+    eventually("labels are synced", || kubectl(&warn) == "restricted");
+    assert!(get(&first_address, "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(!leads(&second_address));
+    first.stop();
+    eventually("the second leads", || leads(&second_address));
+    let mode = ["get", "psaenforcementconfig", "cluster", "-o", "jsonpath={.status.conditions[0].reason}"];
+    eventually("the rollout is told of", || kubectl(&mode) == "Evaluated");
 }

@@ -58,8 +58,8 @@ pub struct Cluster {
     keys: RandomState,
     unlabelled: BTreeSet<String>,
     without_ranges: BTreeSet<String>,
-    /// What each namespace that exists would suffer, and how many of each.
-    verdicts: BTreeMap<String, Verdict>,
+    /// Namespaces that are not simply clean, and how many there are of each verdict.
+    not_clean: BTreeMap<String, Verdict>,
     tally: Tally,
     /// Namespaces whose labels may have to change since somebody last asked.
     touched: BTreeSet<String>,
@@ -234,11 +234,11 @@ impl Cluster {
 
     /// A namespace is gone, and with it all that was in it.
     pub fn remove_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
+        let record = self.namespaces.remove(name);
+        self.count(name, record.and_then(|record| record.last_verdict), None);
         self.unlabelled.remove(name);
         self.without_ranges.remove(name);
         self.touched.remove(name);
-        self.settle(name);
     }
 
     /// Namespaces whose labels may have to change since this was last asked.
@@ -378,10 +378,10 @@ impl Cluster {
         self.remove(namespace, kind.kind, name);
     }
 
-    /// What each namespace would suffer, by name.
+    /// Namespaces that would suffer, or of which nobody can say, by name. All others that exist are clean.
     #[must_use]
-    pub const fn verdicts(&self) -> &BTreeMap<String, Verdict> {
-        &self.verdicts
+    pub const fn not_clean(&self) -> &BTreeMap<String, Verdict> {
+        &self.not_clean
     }
 
     /// How many namespaces would suffer what.
@@ -402,20 +402,30 @@ impl Cluster {
 
     /// Something in a namespace changed: its verdict is the sum of what is known.
     fn settle(&mut self, name: &str) {
-        let now = self.namespaces.get(name).filter(|record| record.exists()).map(NamespaceRecord::verdict);
-        let before = match now {
-            Some(verdict) => {
-                *self.tally.of(verdict) += 1;
-                match self.verdicts.get_mut(name) {
-                    Some(known) => Some(std::mem::replace(known, verdict)),
-                    None => self.verdicts.insert(name.to_owned(), verdict),
-                }
-            }
-            None => self.verdicts.remove(name),
-        };
+        let Some(record) = self.namespaces.get_mut(name) else { return };
+        let now = record.exists().then(|| record.verdict());
+        let before = std::mem::replace(&mut record.last_verdict, now);
+        self.count(name, before, now);
+    }
+
+    fn count(&mut self, name: &str, before: Option<Verdict>, now: Option<Verdict>) {
+        if before == now {
+            return;
+        }
         if let Some(before) = before {
             let count = self.tally.of(before);
             *count = count.saturating_sub(1);
+        }
+        if let Some(now) = now {
+            *self.tally.of(now) += 1;
+        }
+        match now {
+            Some(verdict) if verdict != Verdict::Clean => {
+                self.not_clean.insert(name.to_owned(), verdict);
+            }
+            _ => {
+                self.not_clean.remove(name);
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use serde_json::Value;
 use super::{
     KINDS,
     judged::{Blocker, Judged},
+    kind_number,
     template::Template,
 };
 
@@ -41,9 +42,11 @@ pub struct NamespaceRecord {
     ownership: Ownership,
     is_terminating: bool,
     is_managed: bool,
-    /// Whether its level will be known once others have done their part: gave it ranges, made service accounts.
-    is_unsettled: bool,
+    /// What others have to do before its level can be known.
+    awaits: Awaits,
     level: NamespaceLevel,
+    /// The verdict as it was last counted.
+    pub(super) last_verdict: Option<Verdict>,
     pub(super) service_accounts: BTreeSet<String>,
     pub(super) templates: BTreeMap<u64, Template>,
     /// What cannot be read, and the list that brought it.
@@ -51,6 +54,18 @@ pub struct NamespaceRecord {
     judged: BTreeMap<u64, Judged>,
     /// How many comply with no more than a level, those by a user apart.
     counts: Counts,
+}
+
+/// What a namespace waits for.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Awaits {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Its ranges.
+    Ranges,
+    /// Its first service account.
+    ServiceAccounts,
 }
 
 #[derive(Debug, Default)]
@@ -169,10 +184,21 @@ impl NamespaceRecord {
         }
     }
 
+    /// Whether its level will be known once others have done their part. Pods that run without any service account show
+    /// that none will come: then the cluster makes none.
+    fn is_unsettled(&self) -> bool {
+        let is_pod = |key: &u64| key & (KINDS as u64 - 1) == kind_number("Pod") as u64;
+        match self.awaits {
+            Awaits::Nothing => false,
+            Awaits::Ranges => true,
+            Awaits::ServiceAccounts => !self.judged.keys().any(is_pod),
+        }
+    }
+
     /// The kind of violation; `None` if there is none, or none that is certain.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
-        let level = self.level_to_test().filter(|_| !self.is_unsettled && !self.is_terminating)?;
+        let level = self.level_to_test().filter(|_| !self.is_unsettled() && !self.is_terminating)?;
         let by_user = match level {
             Level::Privileged => 0,
             Level::Baseline => self.counts.privileged_by_user,
@@ -189,7 +215,7 @@ impl NamespaceRecord {
         }
         // An opt-out that the readiness controller writes stays: nobody is opted out on a guess.
         let uncertain = !self.unreadable.is_empty()
-            || (self.is_unsettled && self.level_to_test().is_some_and(|level| self.violating(level) > 0));
+            || (self.is_unsettled() && self.level_to_test().is_some_and(|level| self.violating(level) > 0));
         if uncertain && self.level_to_test().is_some() && !self.is_terminating {
             Verdict::Inconclusive
         } else {
@@ -235,8 +261,15 @@ impl NamespaceRecord {
     /// Infers the level. A namespace without ranges or service accounts cannot be told anything about yet.
     pub(super) fn infer(&mut self, grants: &Grants, constraints: &ConstraintSet) {
         let has_range = self.annotations.get(UID_RANGE).is_some_and(|range| !range.is_empty());
-        self.is_unsettled =
-            self.is_managed && !constraints.is_empty() && (!has_range || self.service_accounts.is_empty());
+        self.awaits = if !self.is_managed || constraints.is_empty() {
+            Awaits::Nothing
+        } else if !has_range {
+            Awaits::Ranges
+        } else if self.service_accounts.is_empty() {
+            Awaits::ServiceAccounts
+        } else {
+            Awaits::Nothing
+        };
         if !self.exists || self.is_terminating || !has_range {
             self.level = NamespaceLevel::default();
             return;

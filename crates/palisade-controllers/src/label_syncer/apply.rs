@@ -3,7 +3,7 @@
 //! Server-side apply to the version that was looked at: whoever changes a namespace in between is looked at again, never
 //! overwritten. The answer to a write is observed at once, so that nothing is written twice while a watch is slow.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
 use palisade_policy::enforcement::{ownership::FORMER_SYNCER, state::EnforceLabels};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::plan::{Write, namespace_labels};
 use crate::{
     api::{ApiError, NAMESPACES, Patch},
-    backoff::Backoff,
+    backoff::Failures,
     context::{Context, Turns},
     metrics::Outcome,
 };
@@ -27,7 +27,7 @@ const AT_A_TIME: usize = 8;
 /// Runs until dropped.
 pub async fn run(context: Arc<Context>) {
     let mut turns = Turns::begin(&context, NAME).await;
-    let mut syncer = Syncer { enforce: None, full_pass: Instant::now(), backoff: Backoff::default() };
+    let mut syncer = Syncer { enforce: None, full_pass: Instant::now(), failures: Failures::default() };
     loop {
         let again = syncer.turn(&context).await;
         turns.next(again).await;
@@ -38,14 +38,14 @@ struct Syncer {
     /// What was to be done about enforce labels when all namespaces were last looked at.
     enforce: Option<EnforceLabels>,
     full_pass: Instant,
-    backoff: Backoff,
+    failures: Failures,
 }
 
 impl Syncer {
     async fn turn(&mut self, context: &Context) -> Option<Duration> {
         let writes = self.plan(context);
         if writes.is_empty() {
-            return None;
+            return self.failures.wait();
         }
         let outcomes: Vec<(Write, Result<Value, ApiError>)> = stream::iter(writes)
             .map(|write| async {
@@ -55,38 +55,25 @@ impl Syncer {
             .buffer_unordered(AT_A_TIME)
             .collect()
             .await;
-        let (mut failed, mut trouble) = (BTreeSet::new(), None);
         for (write, answer) in outcomes {
-            let outcome = match answer {
+            let (outcome, failure) = match answer {
                 Ok(answer) => {
                     context.observed.lock().cluster.set_namespace(&answer);
-                    Outcome::Done
+                    (Outcome::Done, None)
                 }
                 // Watches will tell.
-                Err(error) if error.is_conflict() => Outcome::Conflict,
-                Err(error) if error.is_not_found() => Outcome::Gone,
+                Err(error) if error.is_conflict() => (Outcome::Conflict, None),
+                Err(error) if error.is_not_found() => (Outcome::Gone, None),
                 Err(error) => {
                     tracing::warn!(namespace = write.namespace, %error, "cannot label");
-                    trouble = Some(format!("cannot label namespace {}: {error}", write.namespace));
-                    failed.insert(write.namespace);
-                    Outcome::Failed
+                    (Outcome::Failed, Some(format!("cannot label namespace {}: {error}", write.namespace)))
                 }
             };
+            self.failures.note(write.namespace, failure);
             context.metrics.wrote(NAME, outcome);
         }
         context.observed.notify();
-        context.report(NAME, trouble);
-        if failed.is_empty() {
-            self.backoff.reset();
-            return None;
-        }
-        let wait = self.backoff.next();
-        tokio::time::sleep(wait).await;
-        let mut state = context.observed.lock();
-        for name in &failed {
-            state.cluster.touch(name);
-        }
-        Some(Duration::ZERO)
+        self.failures.settle(|why| context.report(NAME, why))
     }
 
     /// What to write on namespaces that changed, or on all if what is to be done about them did.
@@ -98,6 +85,9 @@ impl Syncer {
             self.full_pass = Instant::now();
         }
         self.enforce = Some(enforce);
+        for name in self.failures.due() {
+            state.cluster.touch(&name);
+        }
         let names = state.cluster.take_touched();
         let touched = names.iter().filter_map(|name| state.cluster.namespace(name));
         touched.flat_map(|namespace| namespace_labels(namespace, enforce)).collect()

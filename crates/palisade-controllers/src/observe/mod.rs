@@ -47,6 +47,8 @@ pub struct State {
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
     failing: BTreeMap<&'static str, String>,
+    /// Kinds that are being listed: who is told of each object would only be told the same again at the end.
+    in_list: BTreeSet<&'static str>,
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
     listing: BTreeMap<&'static str, BTreeSet<(String, String)>>,
@@ -125,6 +127,7 @@ impl State {
     }
 
     fn begin(&mut self, watched: Watched) {
+        self.in_list.insert(watched.name());
         match watched {
             Watched::Pods => self.cluster.begin_list("Pod"),
             Watched::Workloads(kind) => self.cluster.begin_list(kind.kind),
@@ -147,6 +150,7 @@ impl State {
             }
         }
         self.waiting.remove(watched.name());
+        self.in_list.remove(watched.name());
     }
 
     fn present(&mut self, watched: Watched, text: &str) {
@@ -286,7 +290,13 @@ impl Observed {
     }
 
     fn tell(&self, watched: Watched, told: Told<'_>) {
-        self.lock().tell(watched, told);
-        self.notify();
+        let is_news = {
+            let mut state = self.lock();
+            state.tell(watched, told);
+            matches!(told, Told::Failing(_)) || !state.in_list.contains(watched.name())
+        };
+        if is_news {
+            self.notify();
+        }
     }
 }

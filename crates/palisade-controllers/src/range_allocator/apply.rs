@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::plan::{MANAGER, allocations};
 use crate::{
     api::{NAMESPACES, Patch},
-    backoff::Backoff,
+    backoff::Failures,
     context::{Context, Turns},
     event_recorder::{About, News, record},
     metrics::Outcome,
@@ -20,9 +20,9 @@ pub const NAME: &str = "namespace-ranges";
 /// Runs until dropped.
 pub async fn run(context: Arc<Context>) {
     let mut turns = Turns::begin(&context, NAME).await;
-    let mut backoff = Backoff::default();
+    let mut failures = Failures::default();
     loop {
-        let again = turn(&context, &mut backoff).await;
+        let again = turn(&context, &mut failures).await;
         turns.next(again).await;
     }
 }
@@ -35,7 +35,8 @@ struct Write {
     ranges: Ranges,
 }
 
-async fn turn(context: &Context, backoff: &mut Backoff) -> Option<Duration> {
+async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
+    failures.due();
     let writes: Vec<Write> = {
         let state = context.observed.lock();
         if state.cluster.constraints().is_empty() {
@@ -44,6 +45,7 @@ async fn turn(context: &Context, backoff: &mut Backoff) -> Option<Duration> {
         }
         let namespaces = allocations(&state.cluster).into_iter();
         namespaces
+            .filter(|(name, _)| !failures.is_waiting(name))
             .filter_map(|(name, ranges)| {
                 let record = state.cluster.namespace(name)?;
                 Some(Write {
@@ -55,37 +57,30 @@ async fn turn(context: &Context, backoff: &mut Backoff) -> Option<Duration> {
             })
             .collect()
     };
-    let mut trouble = None;
-    for write in &writes {
+    if writes.is_empty() {
+        return failures.wait();
+    }
+    for write in writes {
         let path = NAMESPACES.object(None, &write.name);
         let how = Patch::Apply { force: false };
-        let outcome = match context.api.patch(&path, MANAGER, how, &object(write)).await {
+        let (outcome, failure) = match context.api.patch(&path, MANAGER, how, &object(&write)).await {
             Ok(answer) => {
                 context.observed.lock().cluster.set_namespace(&answer);
-                tell(context, write).await;
-                Outcome::Done
+                tell(context, &write).await;
+                (Outcome::Done, None)
             }
-            Err(error) if error.is_conflict() => Outcome::Conflict,
-            Err(error) if error.is_not_found() => Outcome::Gone,
+            Err(error) if error.is_conflict() => (Outcome::Conflict, None),
+            Err(error) if error.is_not_found() => (Outcome::Gone, None),
             Err(error) => {
                 tracing::warn!(namespace = write.name, %error, "cannot give a namespace its ranges");
-                trouble = Some(format!("cannot give namespace {} its ranges: {error}", write.name));
-                Outcome::Failed
+                (Outcome::Failed, Some(format!("cannot give namespace {} its ranges: {error}", write.name)))
             }
         };
+        failures.note(write.name, failure);
         context.metrics.wrote(NAME, outcome);
     }
-    if !writes.is_empty() {
-        context.observed.notify();
-    }
-    let failed = trouble.is_some();
-    context.report(NAME, trouble);
-    if !failed {
-        backoff.reset();
-        return None;
-    }
-    tokio::time::sleep(backoff.next()).await;
-    Some(Duration::ZERO)
+    context.observed.notify();
+    failures.settle(|why| context.report(NAME, why))
 }
 
 fn object(write: &Write) -> Value {

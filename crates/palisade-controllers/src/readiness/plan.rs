@@ -96,8 +96,7 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
         "violatingNamespaceCount": count,
         "conditions": conditions_with_times(
             &conditions(inputs, outputs, count, observed.troubles),
-            &current["conditions"],
-            observed.now,
+            observed,
         ),
     });
     if !shown.is_empty() {
@@ -126,7 +125,8 @@ fn listed(observed: &Observed<'_>, cluster: &Cluster, inputs: Inputs) -> Listed 
     }
     let mut known = observed.remembered.to_vec();
     known.extend(shown);
-    let mut entries = update(&known, cluster.verdicts(), observed.now);
+    let exists = |name: &str| cluster.namespace(name).is_some();
+    let mut entries = update(&known, cluster.not_clean(), exists, observed.now);
     let count = order(&mut entries);
     let remembered = entries.split_off(entries.len().min(MOST_SHOWN));
     Listed { shown: entries, remembered, count }
@@ -136,9 +136,10 @@ fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {
     value.as_array().into_iter().flatten().filter_map(|item| T::deserialize(item).ok()).collect()
 }
 
-/// A condition's time moves only when its status does.
-fn conditions_with_times(conditions: &[Condition], current: &Value, now: &str) -> Vec<Value> {
-    let before = |kind: &str| current.as_array().into_iter().flatten().find(|own| own["type"] == kind);
+/// A condition's time moves only when its status does. The generation tells whoever waits which spec it is about.
+fn conditions_with_times(conditions: &[Condition], observed: &Observed<'_>) -> Vec<Value> {
+    let current = observed.config.pointer("/status/conditions").and_then(Value::as_array);
+    let before = |kind: &str| current.into_iter().flatten().find(|own| own["type"] == kind);
     conditions
         .iter()
         .map(|condition| {
@@ -146,9 +147,14 @@ fn conditions_with_times(conditions: &[Condition], current: &Value, now: &str) -
             let since = before(condition.kind)
                 .filter(|own| own["status"] == status)
                 .and_then(|own| own["lastTransitionTime"].as_str())
-                .unwrap_or(now);
-            json!({"type": condition.kind, "status": status, "reason": condition.reason,
-                   "message": condition.message, "lastTransitionTime": since})
+                .unwrap_or(observed.now);
+            let mut shown = json!({"type": condition.kind, "status": status, "reason": condition.reason,
+                                   "message": condition.message, "lastTransitionTime": since});
+            if let Some(generation) = observed.config.pointer("/metadata/generation").and_then(Value::as_i64)
+            {
+                shown["observedGeneration"] = json!(generation);
+            }
+            shown
         })
         .collect()
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::plan::{Decision, SCHEDULER, World, name, plan};
+use super::plan::{Decision, SCHEDULER, World, is_lost, name, plan};
 
 /// Where agents leave their heartbeats.
 const HEARTBEATS: &str = "kube-node-lease";
@@ -68,10 +68,16 @@ async fn wait_for_a_node(client: &Client) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), HEARTBEATS);
     let mut events = watcher(leases, watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(event) = events.next().await {
-        if event.is_ok() {
+        // A lease out of a dump is nobody's heartbeat.
+        let renewed = event.ok().as_ref().and_then(heartbeat);
+        if renewed.is_some_and(|renewed| !is_lost(renewed, Timestamp::now())) {
             return;
         }
     }
+}
+
+fn heartbeat(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
 /// A mirror of a kind, and the stream that keeps it.
@@ -99,13 +105,8 @@ async fn decide(
     let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
     let mut nodes: Vec<&Node> = nodes.iter().map(AsRef::as_ref).collect();
     nodes.sort_by_key(|node| &node.metadata.name);
-    let heartbeats = leases
-        .iter()
-        .filter_map(|lease| {
-            let renewed = lease.spec.as_ref()?.renew_time.as_ref()?.0;
-            Some((lease.metadata.name.clone()?, renewed))
-        })
-        .collect();
+    let heartbeats =
+        leases.iter().filter_map(|lease| Some((lease.metadata.name.clone()?, heartbeat(lease)?))).collect();
     let now = Timestamp::now();
     let decisions = plan(&World { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now });
     told.retain(|pod, _| decisions.contains_key(pod));

@@ -125,7 +125,13 @@ fn lost(node: &Node, world: &World<'_>) -> Option<&'static str> {
         return Some("node.kubernetes.io/not-ready");
     }
     let heard = world.heartbeats.get(node.metadata.name.as_deref()?)?;
-    (world.now.duration_since(*heard) > LOST_AFTER).then_some("node.kubernetes.io/unreachable")
+    is_lost(*heard, world.now).then_some("node.kubernetes.io/unreachable")
+}
+
+/// Whether an agent that was heard of then is lost.
+#[must_use]
+pub fn is_lost(heard: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(heard) > LOST_AFTER
 }
 
 /// kube-scheduler's sentence about a pod that no node takes.

@@ -97,11 +97,24 @@ fn the_order_of_arrival_does_not_matter() {
     let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
     world.pod("late", "p", json!({}), spec);
     assert!(world.cluster.namespace("late").is_none());
-    assert_eq!(world.cluster.verdicts().len(), 0);
+    assert_eq!(world.cluster.not_clean().len(), 0);
     world.namespace("late", json!({}));
-    assert_eq!(world.cluster.verdicts()["late"], Verdict::Inconclusive, "it has no ranges yet");
+    assert_eq!(world.cluster.not_clean()["late"], Verdict::Inconclusive, "it has no ranges yet");
     world.settle();
-    assert!(matches!(world.cluster.verdicts()["late"], Verdict::Violating(_)));
+    assert!(matches!(world.cluster.not_clean()["late"], Verdict::Violating(_)));
+}
+
+#[test]
+fn pods_in_a_cluster_that_makes_no_service_accounts_count() {
+    let mut world = World::new();
+    world.namespace("bare", json!({}));
+    world.settle();
+    world.cluster.remove_service_account("bare", "default");
+    let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
+    world.pod("bare", "p", json!({}), spec);
+    assert!(matches!(world.cluster.verdicts()["bare"], Verdict::Violating(Some(_))));
+    world.cluster.remove_pod("bare", "p");
+    assert_eq!(world.cluster.verdicts()["bare"], Verdict::Clean);
 }
 
 #[test]

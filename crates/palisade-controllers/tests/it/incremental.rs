@@ -81,7 +81,7 @@ fn answers(cluster: &Cluster) -> String {
     let labels: Vec<_> = all_labels(cluster, EnforceLabels::Set).collect();
     let unlabelled: Vec<_> = cluster.unlabelled().collect();
     let broken: Vec<_> = cluster.unreadable_constraints().map(|error| error.name.clone()).collect();
-    format!("{reports:#?} {:?} {labels:?} {unlabelled:?} {broken:?}", cluster.verdicts())
+    format!("{reports:#?} {:?} {labels:?} {unlabelled:?} {broken:?}", (cluster.not_clean(), cluster.tally()))
 }
 
 proptest! {

@@ -11,4 +11,5 @@ mod live_rollout;
 mod live_syncer;
 mod profile_publisher;
 mod rollout;
+mod scheduler;
 mod world;

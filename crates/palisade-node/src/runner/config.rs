@@ -19,7 +19,7 @@ use crate::{
         MountPropagation, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
     },
     node::NodeConfig,
-    pod::{Container, RunPod},
+    pod::{Container, RunPod, VolumeMount},
     volumes::{HostVolume, mount_source},
 };
 
@@ -187,7 +187,18 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, St
             format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
         })?;
         let place = parts.paths.folder.join("volume-subpaths").join(&container.name).join(index.to_string());
-        let source = mount_source(volume, mount, &place)?;
+        let source = if mount.sub_path_expr.is_empty() {
+            mount_source(volume, mount, &place)?
+        } else {
+            let sub_path = expand(&mount.sub_path_expr, &known);
+            if sub_path.contains("$(") {
+                return Err(format!(
+                    "failed to expand subPath for volumeMount {:?} of container {:?}",
+                    mount.name, container.name
+                ));
+            }
+            mount_source(volume, &VolumeMount { sub_path, ..mount.clone() }, &place)?
+        };
         mounts.push(Mount {
             container_path: if mount.mount_path.starts_with('/') {
                 mount.mount_path.clone()

@@ -148,7 +148,8 @@ async fn volumes_and_environment() {
         {"name": "h", "hostPath": {"path": lab.folder.path().join("host"), "type": "DirectoryOrCreate"}}]);
     object["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "e", "mountPath": "/e"}, {"name": "m", "mountPath": "/m"},
         {"name": "c", "mountPath": "/c"}, {"name": "s", "mountPath": "/s", "readOnly": true}, {"name": "p", "mountPath": "/p"},
-        {"name": "h", "mountPath": "/h"}, {"name": "c", "mountPath": "/one", "subPath": "key"}]);
+        {"name": "h", "mountPath": "/h"}, {"name": "c", "mountPath": "/one", "subPath": "key"},
+        {"name": "e", "mountPath": "/own", "subPathExpr": "of/$(POD)"}]);
     object["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "key"}}},
         {"name": "B", "value": "$(A)-$(POD)"}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
     let pod = lab.apply(object);
@@ -161,6 +162,7 @@ async fn volumes_and_environment() {
     lab.until_running(&pod).await;
     for (script, expected) in [
         ("cat /c/key /one /s/t", "valuevaluehush"),
+        ("ls /e/of", "mounted\n"),
         ("cat /p/labels", "app=\"web\""),
         ("echo $A $B", "value value-$(POD)\n"),
         ("touch /e/x /m/x && stat -c %g /e/x /m/x", "4000\n4000\n"),

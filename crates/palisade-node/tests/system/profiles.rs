@@ -6,6 +6,7 @@ use palisade_model::{compat::Kubelet, profile::ProfileRef};
 use palisade_node::{
     api::ConfigMap,
     kernel::memfd::SealedFile,
+    pod::RunPod,
     profiles::{deliver, localhost::ProfileFolder, sha256_hex},
     verify::verify_pod,
 };
@@ -154,11 +155,27 @@ async fn what_the_runtime_reads_is_sealed() {
     assert!(!Path::new(&path).exists() || open_memory_files() == 0);
 }
 
+async fn kill(lab: &Lab, pod: &RunPod) {
+    let pid = i32::try_from(lab.pid(pod, "c").await).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_profile_waits_for_the_restart() {
     let lab = Lab::new(designs());
     lab.put_profile("web", "p.json", DENY_MKDIR);
+    lab.put_profile("broken", "p.json", DENY_MKDIR);
     let pod = lab.apply(sleeper("rolling", config_map("web/p.json"), json!({})));
+    let broken = lab.apply(sleeper("broken", config_map("broken/p.json"), json!({})));
+    lab.until_running(&broken).await;
+    // Nonsense takes the place of a profile: whoever runs keeps running, whoever restarts does not start.
+    lab.put_profile("broken", "p.json", "{ nonsense");
+    assert_eq!(lab.exec(&broken, "c", "mkdir /tmp/x").await.0, 1);
+    kill(&lab, &broken).await;
+    let status = lab.until_waiting(&broken, "CreateContainerConfigError").await;
+    let message = crate::lab::waiting(&status)["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("seccomp profile configmap/broken/p.json is not valid JSON: "), "{message}");
     let status = lab.until_running(&pod).await;
     let first = status["containerStatuses"][0]["securityContext"]["seccompProfileHash"].clone();
     let fresh = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["chmod","fchmodat"],"action":"SCMP_ACT_ERRNO"}]}"#;
@@ -173,11 +190,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
     assert_eq!(stale().await, Some(sha256_hex(fresh.as_bytes())), "and verify says so");
     // The container ends; its successor gets what the ConfigMap holds now.
     let before = lab.container_id(&pod, "c").await;
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(i32::try_from(lab.pid(&pod, "c").await).unwrap()).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
+    kill(&lab, &pod).await;
     let status = lab
         .until(&pod, "restarted", |status| {
             let one = &status["containerStatuses"][0];
@@ -193,11 +206,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(lab.exec(&pod, "c", "chmod 700 /tmp/x").await.0, 1, "deleting it changes nothing either");
     assert!(stale().await.unwrap().starts_with("gone: "));
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(i32::try_from(lab.pid(&pod, "c").await).unwrap()).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
+    kill(&lab, &pod).await;
     // Second restart: ten seconds of back-off first, then the failure.
     let status = lab.until_waiting(&pod, "CreateContainerConfigError").await;
     assert_eq!(

@@ -49,36 +49,51 @@ pub enum Verdict {
     Inconclusive,
 }
 
-/// The entries after an evaluation of all namespaces that exist, by name.
+/// The entries after an evaluation, by name. `not_clean` holds every namespace that is not [`Verdict::Clean`]; of the
+/// others `exists` says whether they are still there.
 #[must_use]
-pub fn update(entries: &[Entry], verdicts: &BTreeMap<String, Verdict>, now: &str) -> Vec<Entry> {
+pub fn update(
+    entries: &[Entry],
+    not_clean: &BTreeMap<String, Verdict>,
+    exists: impl Fn(&str) -> bool,
+    now: &str,
+) -> Vec<Entry> {
     let before: BTreeMap<&str, &Entry> = entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
-    verdicts
-        .iter()
-        .filter_map(|(name, &verdict)| match (before.get(name.as_str()).copied(), verdict) {
-            (None, Verdict::Clean | Verdict::Inconclusive) => None,
-            (Some(entry), Verdict::Inconclusive) => Some(entry.clone()),
-            (entry, Verdict::Violating(reason)) => {
+    let mut after = BTreeMap::new();
+    for (name, verdict) in not_clean {
+        let entry = before.get(name.as_str()).copied();
+        match verdict {
+            Verdict::Violating(reason) => {
                 let since = entry.filter(|entry| entry.state == Some(State::Current));
                 let since = since.and_then(|entry| entry.last_transition_time.clone());
-                Some(Entry {
+                let violating = Entry {
                     name: name.clone(),
                     reason: reason.map(|reason| reason.as_str().to_owned()),
                     state: Some(State::Current),
                     last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
-                })
+                };
+                after.insert(name.as_str(), violating);
             }
-            (Some(entry), Verdict::Clean) => {
-                let since =
-                    entry.last_transition_time.clone().filter(|_| entry.state == Some(State::Previous));
-                Some(Entry {
-                    state: Some(State::Previous),
-                    last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
-                    ..entry.clone()
-                })
+            Verdict::Inconclusive | Verdict::Clean => {
+                if let Some(entry) = entry {
+                    after.insert(name.as_str(), entry.clone());
+                }
             }
-        })
-        .collect()
+        }
+    }
+    for (name, entry) in before {
+        if not_clean.contains_key(name) || !exists(name) {
+            continue;
+        }
+        let since = entry.last_transition_time.clone().filter(|_| entry.state == Some(State::Previous));
+        let fixed = Entry {
+            state: Some(State::Previous),
+            last_transition_time: Some(since.unwrap_or_else(|| now.to_owned())),
+            ..entry.clone()
+        };
+        after.insert(name, fixed);
+    }
+    after.into_values().collect()
 }
 
 /// Puts those that violate now first, each kind by name, and counts those that violate now.
@@ -112,12 +127,14 @@ mod tests {
             ("deleted", Some((Current, "t0")), None, None),
         ] {
             let before: Vec<_> = before.map(|(state, at)| entry(state, at)).into_iter().collect();
-            let verdicts = verdict.map(|verdict| ("a".to_owned(), verdict)).into_iter().collect();
+            let not_clean = verdict.filter(|verdict| *verdict != Verdict::Clean);
+            let not_clean = not_clean.map(|verdict| ("a".to_owned(), verdict)).into_iter().collect();
+            let exists = |_: &str| verdict.is_some();
             let after: Vec<_> = after.map(|(state, at)| entry(state, at)).into_iter().collect();
-            assert_eq!(update(&before, &verdicts, "now"), after, "{case}");
+            assert_eq!(update(&before, &not_clean, exists, "now"), after, "{case}");
             // Nothing moves without a change.
             assert_eq!(
-                update(&after, &verdicts, "later"),
+                update(&after, &not_clean, exists, "later"),
                 if verdict.is_some() { after } else { vec![] },
                 "{case}"
             );
@@ -128,7 +145,7 @@ mod tests {
     fn the_reason_may_change_without_the_time() {
         let reason = Some(Reason::InsufficientConstraints);
         let verdicts = [("a".to_owned(), Verdict::Violating(reason))].into();
-        let after = update(&[entry(State::Current, "t0")], &verdicts, "now");
+        let after = update(&[entry(State::Current, "t0")], &verdicts, |_| true, "now");
         assert_eq!(after[0].reason.as_deref(), Some("PSALabel: ServiceAccount with insufficient SCCs"));
         assert_eq!(after[0].last_transition_time.as_deref(), Some("t0"));
     }

@@ -65,6 +65,19 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
+/// What an API server made of what it was given: it may leave out a field that it does not know, or whose feature is
+/// switched off, and need not be given it again and again.
+struct Accepted {
+    wanted: Value,
+    webhooks: Value,
+}
+
+impl Accepted {
+    fn is(&self, wanted: &Value, live: &Value) -> bool {
+        self.wanted == *wanted && live["webhooks"] == self.webhooks
+    }
+}
+
 /// A configuration as the API server has it.
 #[derive(Default)]
 struct Live {
@@ -120,24 +133,27 @@ impl Keeper {
         }
         let changed = Arc::new(Notify::new());
         let mut watches = JoinSet::new();
-        let live: Vec<(Kind, Arc<Live>)> =
-            Kind::ALL.map(|kind| (kind, self.follow(kind, &changed, &mut watches))).into();
+        let mut live =
+            Kind::ALL.map(|kind| (kind, self.follow(kind, &changed, &mut watches), None::<Accepted>));
         loop {
             let mut pause = LOOK_EVERY;
             let wanted_trust = self.trust.borrow_and_update().clone();
             let mut settled = true;
-            for (kind, live) in &live {
+            for (kind, live, accepted) in &mut live {
                 if !live.status.is_ready() {
                     settled = false;
                     continue;
                 }
                 let wanted = self.wanted(*kind, &wanted_trust);
-                if live.get().is_some_and(|live| says(&live, &wanted)) {
+                let as_accepted =
+                    |object: &Value| accepted.as_ref().is_some_and(|accepted| accepted.is(&wanted, object));
+                if live.get().is_some_and(|live| says(&live, &wanted) || as_accepted(&live)) {
                     continue;
                 }
                 settled = false;
                 match self.apply(*kind, &wanted).await {
-                    Ok(()) => {
+                    Ok(made) => {
+                        *accepted = Some(Accepted { wanted, webhooks: made["webhooks"].clone() });
                         self.metrics.registrations.increment();
                         tracing::info!(kind = kind.name(), name = self.options.name, "registered");
                     }
@@ -177,7 +193,7 @@ impl Keeper {
         configuration(kind, &self.options, &around)
     }
 
-    async fn apply(&self, kind: Kind, wanted: &Value) -> Result<(), String> {
+    async fn apply(&self, kind: Kind, wanted: &Value) -> Result<Value, String> {
         let (plural, name) = (kind.plural(), &self.options.name);
         let path = format!(
             "/apis/admissionregistration.k8s.io/v1/{plural}/{name}?fieldManager={MANAGER}&force=true"
@@ -186,6 +202,6 @@ impl Keeper {
             .header("content-type", "application/apply-patch+yaml")
             .body(wanted.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
-        self.client.request_text(request).await.map(|_| ()).map_err(|error| in_words(&error))
+        self.client.request::<Value>(request).await.map_err(|error| in_words(&error))
     }
 }

@@ -110,7 +110,11 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
     };
     let make = |part, policy, rules: &[Value]| webhook(kind, part, policy, rules, options, around);
     let mut webhooks = vec![make("pods", policy, &pods)];
-    if kind == Kind::Validating {
+    if kind == Kind::Mutating {
+        // Without us a pod is not applied again from a manifest that names a ConfigMap; other changes must not wait for that.
+        let applied_again = rule(&["UPDATE"], "", "v1", &["pods"]);
+        webhooks.push(make("applied-pods", FailurePolicy::Ignore, &[applied_again]));
+    } else {
         webhooks.push(make("namespaces", policy, &[rule(&["CREATE", "UPDATE"], "", "v1", &["namespaces"])]));
     }
     webhooks.push(make("workloads", FailurePolicy::Ignore, &workloads));
