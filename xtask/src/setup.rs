@@ -12,6 +12,7 @@ use crate::{
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "the C and C++ parts of some crates and of the fuzzer"),
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
+    ("go", "golang-go", "the template engine of Helm, which renders the chart"),
     ("python3", "python3", "a session with the Python client"),
     ("go", "golang-go", "the template engine of Helm charts"),
 ];

@@ -72,7 +72,7 @@ pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<I
                 }
             }
             // Tokens are opaque, and made of what a query takes.
-            token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {
                 break;
             }
@@ -186,17 +186,11 @@ async fn kubelet(client: &Client, node: Option<&str>) -> Option<KubernetesVersio
         let version = node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?;
         version.parse::<KubernetesVersion>().ok()
     };
-    match node {
-        Some(node) => read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?),
-        None => {
-            let nodes = get(client, "/api/v1/nodes").await.ok()?;
-            nodes["items"]
-                .as_array()?
-                .iter()
-                .filter_map(read)
-                .min_by_key(|version| (version.minor, version.patch))
-        }
+    if let Some(node) = node {
+        return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
     }
+    let nodes = get(client, "/api/v1/nodes").await.ok()?;
+    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|version| (version.minor, version.patch))
 }
 
 #[cfg(test)]

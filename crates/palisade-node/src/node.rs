@@ -43,6 +43,9 @@ pub struct NodeConfig {
     pub proc: PathBuf,
     /// The kernel's view of itself.
     pub sys: PathBuf,
+    /// A process of the node itself; this one, unless it is in a container, where it has namespaces and capabilities of
+    /// its own and the node's first process must be asked.
+    pub host_process: Option<u32>,
 }
 
 impl Default for NodeConfig {
@@ -60,6 +63,7 @@ impl Default for NodeConfig {
             relist: Duration::from_secs(1),
             proc: PathBuf::from("/proc"),
             sys: PathBuf::from("/sys"),
+            host_process: None,
         }
     }
 }

@@ -131,7 +131,8 @@ pub async fn verify_pod(
     pod: &RunPod,
 ) -> Result<PodReport, RuntimeError> {
     let observed = Observed::of_pod(runtime, &pod.key.uid).await?;
-    let host = ProcessSecurity::read(&config.proc, std::process::id()).unwrap_or_default();
+    let host = config.host_process.unwrap_or_else(std::process::id);
+    let host = ProcessSecurity::read(&config.proc, host).unwrap_or_default();
     let mut containers = Vec::new();
     let model = pod.model().unwrap_or_default();
     let view = PodView::of_pod(&model);

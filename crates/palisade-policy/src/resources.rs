@@ -66,6 +66,11 @@ mod tests {
             }
         }
         if schema["x-kubernetes-list-type"] == "map" {
+            // A server-side apply that empties such a list leaves a null behind on older servers, which their own
+            // validation then refuses. Conditions are never empty.
+            if !path.ends_with(".conditions") && !path.ends_with(".violatingNamespaces") {
+                problems.push(format!("{path} is a map and may become empty"));
+            }
             let required = schema["items"]["required"].as_array().cloned().unwrap_or_default();
             for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten() {
                 if !required.contains(key) {

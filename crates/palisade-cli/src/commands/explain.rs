@@ -72,20 +72,17 @@ struct Explained {
 
 /// Runs the command.
 pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
-    let (found, compat) = match &args.input.live {
-        Some(words) => {
-            let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
-            match service::with_answer(question).and_then(std::convert::identity) {
-                Ok((input, told)) => {
-                    (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
-                }
-                Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
+    let (found, compat) = if let Some(words) = &args.input.live {
+        let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
+        match service::with_answer(question).and_then(std::convert::identity) {
+            Ok((input, told)) => {
+                (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
             }
+            Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
         }
-        None => {
-            let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
-            (discover(&args.input.paths, excluded), compat(args, None))
-        }
+    } else {
+        let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
+        (discover(&args.input.paths, excluded), compat(args, None))
     };
     let mut explained = Vec::new();
     let mut problems: Vec<Diagnostic> = found.problems;

@@ -83,7 +83,7 @@ pub fn prepare(args: &AgentArgs, config: &NodeConfig, terminal: &Terminal) -> Ex
 
 /// Runs until told to stop.
 pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, terminal: &Terminal) -> Exit {
-    let node = NodeConfig { sys: args.sys_dir.clone(), ..config };
+    let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
         match metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone()))).await {

@@ -78,7 +78,8 @@ pub fn manifests(choices: &Choices, parts: Parts) -> String {
         documents.extend(definitions(rollout).map(|definition| definition_text(definition, &Value::Null)));
     }
     if parts.constraints {
-        for object in built_in::objects().into_iter().chain(built_in::grants()) {
+        for mut object in built_in::objects().chain(built_in::grants()) {
+            without_nulls(&mut object);
             let mut text = String::new();
             block(&object, 0, &mut text);
             documents.push(text);
@@ -89,6 +90,22 @@ pub fn manifests(choices: &Choices, parts: Parts) -> String {
     }
     documents.retain(|text| !text.trim().is_empty());
     documents.iter().map(|text| text.trim_end_matches("---\n")).collect::<Vec<_>>().join("---\n")
+}
+
+/// kubectl leaves nulls out of what it sends, and a constraint must have these fields: they are written as what they mean.
+fn without_nulls(object: &mut Value) {
+    let Value::Object(fields) = object else { return };
+    fields.retain(|name, value| {
+        match name.as_str() {
+            _ if !value.is_null() => return true,
+            "priority" => *value = json!(0),
+            "allowedCapabilities" | "defaultAddCapabilities" | "requiredDropCapabilities" | "volumes" => {
+                *value = json!([]);
+            }
+            _ => return false,
+        }
+        true
+    });
 }
 
 /// The files of the chart's `templates` folder, by name.

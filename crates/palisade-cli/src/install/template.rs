@@ -11,6 +11,8 @@
 //! | `with KEY PATH` | the field KEY with the value, left out if that is empty |
 //! | `merge PATH` | the entries of the value, at this indentation |
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::yaml_text::block;
@@ -94,10 +96,10 @@ pub fn render(template: &str, target: Target<'_>) -> String {
                     ["if", path] => holds(is_true(choices.value(path)), &mut open),
                     ["elsewhere"] => holds(choices.namespace != COORDINATION, &mut open),
                     ["since", minor] => {
-                        holds(minor.parse().is_ok_and(|minor: u16| choices.minor >= minor), &mut open)
+                        holds(minor.parse().is_ok_and(|minor: u16| choices.minor >= minor), &mut open);
                     }
                     ["before", minor] => {
-                        holds(minor.parse().is_ok_and(|minor: u16| choices.minor < minor), &mut open)
+                        holds(minor.parse().is_ok_and(|minor: u16| choices.minor < minor), &mut open);
                     }
                     ["else"] => {
                         if let Some(last) = open.last_mut() {
@@ -135,14 +137,16 @@ fn substitute(line: &str, target: Target<'_>, out: &mut String) {
         out.push_str(before);
         match target {
             Target::Manifests(choices) => out.push_str(&choices.scalar(path)),
-            Target::Chart => out.push_str(&match path {
-                "namespace" => "{{ .Release.Namespace }}".to_owned(),
-                "image" => {
-                    "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
-                        .to_owned()
-                }
-                path => format!("{{{{ .Values.{path} }}}}"),
-            }),
+            Target::Chart => {
+                let _ = match path {
+                    "namespace" => write!(out, "{{{{ .Release.Namespace }}}}"),
+                    "image" => write!(
+                        out,
+                        "{{{{ .Values.image.repository }}}}:{{{{ .Values.image.tag | default .Chart.AppVersion }}}}"
+                    ),
+                    path => write!(out, "{{{{ .Values.{path} }}}}"),
+                };
+            }
         }
         rest = after;
     }
@@ -150,7 +154,6 @@ fn substitute(line: &str, target: Target<'_>, out: &mut String) {
 }
 
 fn chart_directive(words: &[&str], indent: usize, out: &mut String) {
-    use std::fmt::Write as _;
     let pad = " ".repeat(indent);
     let version = ".Capabilities.KubeVersion.Version";
     let _ = match words {

@@ -113,6 +113,8 @@ fn options_choose_what_is_printed() {
         }
         assert!(!names.iter().any(|name| name == lacks), "{arguments:?}: {lacks}");
     }
+    let (constraints, _) = installed(&["--components", "constraints"]);
+    assert!(!constraints.contains(": null"), "kubectl would leave it out, and the field is required");
     for (arguments, error) in [
         (&["--kubernetes-version", "v1.23"][..], "Palisade is installed on v1.24 to v1.37"),
         (&["-n", "Not_A_Name"], "is not the name of a namespace"),

@@ -125,12 +125,12 @@ impl World {
 
     /// What a service account did, and what it was refused.
     fn used(&self, account: &str) -> (BTreeSet<Right>, BTreeSet<Right>) {
-        let user = format!("system:serviceaccount:palisade-system:{account}");
+        let asking = format!("system:serviceaccount:palisade-system:{account}");
         let (mut used, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for line in fs::read_to_string(&self.audit).unwrap().lines() {
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
             let reference = &event["objectRef"];
-            if event["user"]["username"] != user.as_str() || reference.is_null() {
+            if event["user"]["username"] != asking.as_str() || reference.is_null() {
                 continue;
             }
             let word = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
@@ -194,7 +194,7 @@ fn published(text: &str) -> Value {
         "metadata": {"name": sha256_hex(text.as_bytes())}, "spec": {"profile": text}})
 }
 
-fn pod(name: &str, annotations: Value, profile: &str) -> Value {
+fn pod(name: &str, annotations: &Value, profile: &str) -> Value {
     let hash = sha256_hex(profile.as_bytes());
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "annotations": annotations},
         "spec": {"nodeName": "n1", "automountServiceAccountToken": false, "securityContext": {"seccompProfile": {"type": "Localhost",
@@ -238,7 +238,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         world.until("registered", "palisade-webhook", right).await;
     }
     let mut legacy =
-        pod("legacy", json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/p.json"}), "{}");
+        pod("legacy", &json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/p.json"}), "{}");
     legacy["spec"]["securityContext"] = json!({});
     for _ in 0..100 {
         world.apply(&legacy);
@@ -258,8 +258,8 @@ async fn roles_grant_what_is_used_and_nothing_else() {
 
     // The controller: a profile is missing, one cannot be had, one has aged, one is wanted by nobody.
     let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256_hex(text.as_bytes()))});
-    world.apply(&pod("missing", source("{}", "web"), "{}"));
-    world.apply(&pod("lost", source("lost", "absent"), "lost"));
+    world.apply(&pod("missing", &source("{}", "web"), "{}"));
+    world.apply(&pod("lost", &source("lost", "absent"), "lost"));
     let mut unwanted = published("[]");
     unwanted["metadata"]["annotations"] = json!({"palisade.dev/unreferenced-since": "2020-01-01T00:00:00Z"});
     world.apply(&unwanted);

@@ -37,7 +37,9 @@ impl Pods {
         match change {
             PodChange::All(objects) => {
                 let present: BTreeSet<String> = objects.iter().filter_map(uid).collect();
-                objects.into_iter().for_each(|object| self.put(object, compat));
+                for object in objects {
+                    self.put(object, compat);
+                }
                 self.by_uid.retain(|uid, _| present.contains(uid));
             }
             PodChange::Applied(object) => self.put(object, compat),

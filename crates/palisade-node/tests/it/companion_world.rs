@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 pub(crate) const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
 
 /// The API server of a test, which can be made to go away.
