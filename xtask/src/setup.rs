@@ -14,7 +14,6 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
     ("go", "golang-go", "the template engine of Helm, which renders the chart"),
     ("python3", "python3", "a session with the Python client"),
-    ("go", "golang-go", "the template engine of Helm charts"),
 ];
 
 /// What the node's tests on a real runtime need besides.
