@@ -70,7 +70,7 @@ impl Running {
     /// The rest of the line that begins so.
     fn line(&self, beginning: &str) -> String {
         loop {
-            let line = self.said.recv_timeout(Duration::from_secs(60)).unwrap();
+            let line = self.said.recv_timeout(Duration::from_mins(1)).unwrap();
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.to_owned();
             }
@@ -96,7 +96,7 @@ fn get(address: &str, path: &str) -> String {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(began.elapsed() < Duration::from_mins(1), "{what}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

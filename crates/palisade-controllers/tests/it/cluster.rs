@@ -112,9 +112,9 @@ fn pods_in_a_cluster_that_makes_no_service_accounts_count() {
     world.cluster.remove_service_account("bare", "default");
     let spec = json!({"containers": [{"name": "a", "image": "i", "securityContext": {"privileged": true}}]});
     world.pod("bare", "p", json!({}), spec);
-    assert!(matches!(world.cluster.verdicts()["bare"], Verdict::Violating(Some(_))));
+    assert!(matches!(world.cluster.namespace("bare").unwrap().verdict(), Verdict::Violating(Some(_))));
     world.cluster.remove_pod("bare", "p");
-    assert_eq!(world.cluster.verdicts()["bare"], Verdict::Clean);
+    assert_eq!(world.cluster.namespace("bare").unwrap().verdict(), Verdict::Clean);
 }
 
 #[test]
