@@ -154,9 +154,9 @@ fn definitions() {
 fn references_and_taints_are_shown_in_the_order_of_their_types() {
     let owner =
         |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "1", "controller": true});
-    let owned = json!({"apiVersion": "v1", "kind": "ConfigMap",
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
                        "metadata": {"name": "a", "ownerReferences": [owner("x"), owner("y")]}});
-    let answer = refusal("/api/v1/namespaces/<NS>/configmaps?dryRun=All", &owned);
+    let answer = refusal("/api/v1/namespaces/<NS>/configmaps?dryRun=All", &object);
     let shown = r#"[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1","controller":true},"#;
     assert!(answer.contains(shown), "{answer}");
     let taint = json!({"key": "k", "effect": "NoSchedule"});

@@ -98,6 +98,20 @@ pub enum ConfigMapProblem {
     },
 }
 
+/// The text of a profile in a ConfigMap: what its `data` has under the key, and whether its `binaryData` has it instead.
+pub fn text_in<'t>(
+    (namespace, name, key): (&str, &str, &str),
+    text: Option<&'t str>,
+    is_binary: bool,
+) -> Result<&'t str, ConfigMapProblem> {
+    let (namespace, name, key) = (namespace.to_owned(), name.to_owned(), key.to_owned());
+    match text {
+        Some(text) => Ok(text),
+        None if is_binary => Err(ConfigMapProblem::KeyBinary { namespace, name, key }),
+        None => Err(ConfigMapProblem::KeyMissing { namespace, name, key }),
+    }
+}
+
 /// A profile in a ConfigMap, and its hash once somebody has looked: `configmap/<name>/<key>[@sha256:<hex>]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {

@@ -15,6 +15,8 @@ use rustix::{
     io::Errno,
 };
 
+use palisade_model::profile::config_map::ConfigMapProblem;
+
 use super::{DocumentError, MAX_PROFILE_BYTES, ProfileError};
 
 /// The folder of the node's own seccomp profiles.
@@ -74,7 +76,7 @@ impl ProfileFolder {
             .map_err(|error| unreadable(error.to_string()))?;
         if content.len() > MAX_PROFILE_BYTES {
             let source = DocumentError::TooLarge { size: content.len() };
-            return Err(ProfileError::Document { profile: shown, source });
+            return Err(ConfigMapProblem::Document { profile: shown, source }.into());
         }
         Ok(content)
     }

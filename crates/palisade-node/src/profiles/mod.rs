@@ -6,7 +6,13 @@
 pub mod document;
 pub mod localhost;
 
-use palisade_model::{compat::Kubelet, profile::ProfileRef};
+use palisade_model::{
+    compat::Kubelet,
+    profile::{
+        ProfileRef,
+        config_map::{ConfigMapProblem, text_in},
+    },
+};
 use thiserror::Error;
 
 pub use document::{DocumentError, MAX_PROFILE_BYTES, check_document, sha256_hex};
@@ -31,48 +37,9 @@ pub enum ProfileError {
         /// What went wrong.
         source: ApiError,
     },
-    /// There is no such ConfigMap in the pod's namespace.
-    #[error(
-        "configmap {name:?} not found in namespace {namespace:?}: it holds seccomp profile configmap/{name}/{key}"
-    )]
-    ConfigMapMissing {
-        /// The pod's namespace.
-        namespace: String,
-        /// The ConfigMap.
-        name: String,
-        /// The key.
-        key: String,
-    },
-    /// The ConfigMap has no such key.
-    #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
-    KeyMissing {
-        /// The pod's namespace.
-        namespace: String,
-        /// The ConfigMap.
-        name: String,
-        /// The key.
-        key: String,
-    },
-    /// The key is there, but not as text.
-    #[error(
-        "key {key} of ConfigMap {namespace}/{name} is in binaryData: a seccomp profile is text and belongs in data"
-    )]
-    KeyBinary {
-        /// The pod's namespace.
-        namespace: String,
-        /// The ConfigMap.
-        name: String,
-        /// The key.
-        key: String,
-    },
-    /// The document is not one a runtime should be bothered with.
-    #[error("seccomp profile {profile} {source}")]
-    Document {
-        /// The reference.
-        profile: String,
-        /// What is wrong.
-        source: DocumentError,
-    },
+    /// What is referred to cannot be used.
+    #[error(transparent)]
+    ConfigMap(#[from] ConfigMapProblem),
     /// The path leaves the seccomp folder.
     #[error("seccomp profile {path:?} leaves the profile directory")]
     Escapes {
@@ -157,7 +124,7 @@ pub async fn deliver(
             let content = config_map_profile(namespace, name, key, source).await?;
             let shown = format!("configmap/{name}/{key}");
             check_document(&content)
-                .map_err(|source| ProfileError::Document { profile: shown.clone(), source })?;
+                .map_err(|source| ConfigMapProblem::Document { profile: shown.clone(), source })?;
             sealed(shown.clone(), content.as_bytes(), &shown).map(Some)
         }
     }
@@ -171,19 +138,16 @@ pub async fn config_map_profile(
     source: &dyn PodSource,
 ) -> Result<String, ProfileError> {
     let (ns, map, at) = (namespace.to_owned(), name.to_owned(), key.to_owned());
-    let found = source.config_map(namespace, name).await;
-    let found = match found {
+    let found = match source.config_map(namespace, name).await {
         Ok(Some(found)) => found,
-        Ok(None) => return Err(ProfileError::ConfigMapMissing { namespace: ns, name: map, key: at }),
+        Ok(None) => {
+            return Err(ConfigMapProblem::ConfigMapMissing { namespace: ns, name: map, key: at }.into());
+        }
         Err(source) => return Err(ProfileError::Api { namespace: ns, name: map, key: at, source }),
     };
-    match found.data.get(key) {
-        Some(text) => Ok(text.clone()),
-        None if found.binary_data.contains_key(key) => {
-            Err(ProfileError::KeyBinary { namespace: ns, name: map, key: at })
-        }
-        None => Err(ProfileError::KeyMissing { namespace: ns, name: map, key: at }),
-    }
+    let text = found.data.get(key).map(String::as_str);
+    let text = text_in((namespace, name, key), text, found.binary_data.contains_key(key))?;
+    Ok(text.to_owned())
 }
 
 fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {

@@ -12,7 +12,7 @@ use std::{
 
 use http::Request;
 use palisade_admission::config_map_profiles::{Fault, Profiles};
-use palisade_model::profile::config_map::{ConfigMapProblem, Source, check_document};
+use palisade_model::profile::config_map::{ConfigMapProblem, Source, check_document, text_in};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
@@ -131,18 +131,11 @@ fn profile_in<'c>(
     name: &str,
     key: &str,
 ) -> Result<&'c str, ConfigMapProblem> {
-    let (namespace, name, key) = (namespace.to_owned(), name.to_owned(), key.to_owned());
-    let Some(text) = config_map.data.get(&key) else {
-        return Err(if config_map.binary_data.contains_key(&key) {
-            ConfigMapProblem::KeyBinary { namespace, name, key }
-        } else {
-            ConfigMapProblem::KeyMissing { namespace, name, key }
-        });
-    };
-    match check_document(text) {
-        Ok(()) => Ok(text),
-        Err(source) => Err(ConfigMapProblem::Document { profile: format!("configmap/{name}/{key}"), source }),
-    }
+    let found = config_map.data.get(key).map(String::as_str);
+    let text = text_in((namespace, name, key), found, config_map.binary_data.contains_key(key))?;
+    let profile = || format!("configmap/{name}/{key}");
+    check_document(text).map_err(|source| ConfigMapProblem::Document { profile: profile(), source })?;
+    Ok(text)
 }
 
 /// SHA-256 in lower-case hexadecimal.
