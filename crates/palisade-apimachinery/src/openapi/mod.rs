@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{ListType, Schema, Struct, Type, TypeKind, builtin};
+use crate::schema::{JSON, ListType, Schema, Struct, Type, TypeKind, builtin};
 use crate::scheme::{Body, Kind};
 use crate::version::KubeVersion;
 
@@ -283,6 +283,7 @@ impl Writer {
 
     fn property(&self, ty: &Type, out: &mut BTreeMap<String, Value>) -> Value {
         match &ty.kind {
+            TypeKind::Any if ty.go_name == JSON => json!({}),
             TypeKind::Any => json!({"type": "object"}),
             TypeKind::String => json!({"type": "string"}),
             TypeKind::Bool => json!({"type": "boolean"}),

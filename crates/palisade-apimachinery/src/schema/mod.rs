@@ -14,6 +14,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+pub(crate) use table::JSON;
 pub use table::builtin;
 
 use crate::version::KubeVersion;

@@ -97,6 +97,9 @@ fn read_field(line: &'static str, ids: &HashMap<&str, usize>) -> Option<Field> {
     Some(field)
 }
 
+/// The Go name of values that may be anything, where `runtime.RawExtension` and its like must be objects.
+pub(crate) const JSON: &str = "v1.JSON";
+
 fn read_type(text: &'static str, ids: &HashMap<&str, usize>) -> Option<Type> {
     if let Some(rest) = text.strip_prefix('*') {
         let mut ty = read_type(rest, ids)?;
@@ -114,7 +117,7 @@ fn read_type(text: &'static str, ids: &HashMap<&str, usize>) -> Option<Type> {
         let kind = TypeKind::Map { item: Box::new(item), atomic: false };
         return Some(Type { pointer: false, kind, go_name });
     }
-    let (base, go_name) = text.split_once(':').unwrap_or((text, ""));
+    let (base, go_name) = text.split_once(':').unwrap_or((text, if text == "json" { JSON } else { "" }));
     let kind = match base {
         "string" | "duration" => TypeKind::String,
         "bool" => TypeKind::Bool,

@@ -28,6 +28,7 @@ impl Session {
         let home = tempfile::tempdir().expect("home");
         let server = start(Server::builder().kubeconfig(home.path().join("config"))).await;
         std::fs::write(home.path().join("pod.yaml"), POD).expect("manifest");
+        std::fs::write(home.path().join("crds.yaml"), DEFINITIONS).expect("manifest");
         (server, Self { kubectl, home })
     }
 
@@ -74,11 +75,36 @@ impl Session {
     }
 }
 
+/// A list, because then even today's kubectl validates by itself; with values that may be anything.
+const DEFINITIONS: &str = r#"
+apiVersion: v1
+kind: List
+items:
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: widgets.example.com}
+  spec:
+    group: example.com
+    scope: Namespaced
+    names: {plural: widgets, singular: widget, kind: Widget}
+    versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            size: {type: string, enum: [small, large], default: small}
+            count: {type: integer, enum: [1, 2], default: 1}
+"#;
+
 /// What every supported kubectl can do.
 const COMMON: &[(&str, &str)] = &[
     ("get namespaces", "kube-system"),
     ("api-resources", "deployments"),
     ("explain pod.spec.containers", "image"),
+    ("apply -f crds.yaml", "customresourcedefinition.apiextensions.k8s.io/widgets.example.com created"),
     ("auth can-i create pods", "yes"),
     ("!auth can-i create pods --as bob", "no"),
     ("apply -f pod.yaml", "pod/web created"),

@@ -41,7 +41,10 @@ async fn is_made_and_put_right() {
                 .map(|w| w["name"].as_str().unwrap().to_owned())
                 .collect()
         };
-        assert_eq!(names(&mutating), ["mutate.pods.palisade.dev", "mutate.workloads.palisade.dev"]);
+        assert_eq!(
+            names(&mutating),
+            ["mutate.pods.palisade.dev", "mutate.applied-pods.palisade.dev", "mutate.workloads.palisade.dev"]
+        );
         assert_eq!(
             names(&validating),
             [
@@ -59,7 +62,10 @@ async fn is_made_and_put_right() {
             json!([{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", OWN]}])
         );
         assert_eq!(pods.get("matchConditions").is_some(), minor >= 28, "v1.{minor}");
-        assert_eq!(mutating["webhooks"][1]["failurePolicy"], "Ignore", "advice stops nothing");
+        let again = &mutating["webhooks"][1];
+        assert_eq!(again["rules"][0]["operations"], json!(["UPDATE"]), "pods that are applied again");
+        assert_eq!(again["failurePolicy"], "Ignore", "changes of pods wait for nobody");
+        assert_eq!(mutating["webhooks"][2]["failurePolicy"], "Ignore", "advice stops nothing");
         let trusted = webhook.trust.borrow().bundle();
         assert_eq!((bundle(&mutating), bundle(&validating)), (trusted.clone(), trusted.clone()));
 
