@@ -76,7 +76,7 @@ impl Session {
 }
 
 /// A list, because then even today's kubectl validates by itself; with values that may be anything.
-const DEFINITIONS: &str = r#"
+const DEFINITIONS: &str = r"
 apiVersion: v1
 kind: List
 items:
@@ -97,7 +97,7 @@ items:
           properties:
             size: {type: string, enum: [small, large], default: small}
             count: {type: integer, enum: [1, 2], default: 1}
-"#;
+";
 
 /// What every supported kubectl can do.
 const COMMON: &[(&str, &str)] = &[

@@ -148,6 +148,20 @@ impl World {
         (used, refused)
     }
 
+    /// Everything used is granted, and everything granted is used, but for what is rarely needed.
+    fn compare(&self, objects: &[Value], component: &str, only_when: &[(&str, &str, &str, &str)]) {
+        let (used, refused) = self.used(component);
+        assert_eq!(refused, BTreeSet::new(), "{component} asks for more than it is granted");
+        let rare = |(_, resource, verb): &Right| {
+            only_when
+                .iter()
+                .any(|rare| (rare.0, rare.1, rare.2) == (component, resource.as_str(), verb.as_str()))
+        };
+        let unused: Vec<Right> =
+            granted(objects, component).difference(&used).filter(|right| !rare(right)).cloned().collect();
+        assert_eq!(unused, Vec::<Right>::new(), "{component} is granted more than it uses: {used:#?}");
+    }
+
     async fn until(&self, what: &str, account: &str, right: (&str, &str)) {
         for _ in 0..1200 {
             let (used, _) = self.used(account);
@@ -307,17 +321,82 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     server.shutdown().await;
 
     for component in ["palisade-webhook", "palisade-controller", "palisade-node"] {
-        let (used, refused) = world.used(component);
-        assert_eq!(refused, BTreeSet::new(), "{component} asks for more than it is granted");
-        let rare = |right: &Right| {
-            ONLY_WHEN
-                .iter()
-                .any(|(who, resource, verb, _)| *who == component && *resource == right.1 && *verb == right.2)
-        };
-        let unused: Vec<Right> =
-            granted(&objects, component).difference(&used).filter(|right| !rare(right)).cloned().collect();
-        assert_eq!(unused, Vec::<Right>::new(), "{component} is granted more than it uses: {used:#?}");
+        world.compare(&objects, component, ONLY_WHEN);
     }
+}
+
+/// What the rollout's controllers need besides, and when.
+const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
+    ("palisade-controller", "publishedprofiles", "create", "the other test shows it"),
+    ("palisade-controller", "publishedprofiles", "patch", "the other test shows it"),
+    ("palisade-controller", "publishedprofiles", "delete", "the other test shows it"),
+    ("palisade-controller", "publishedprofiles/status", "patch", "the other test shows it"),
+    (
+        "palisade-controller",
+        "events",
+        "create",
+        "in events.k8s.io: the publisher's, which the other test shows",
+    ),
+    ("palisade-controller", "deploymentconfigs", "watch", "there is such a kind, as on OpenShift"),
+    ("palisade-controller", "events", "patch", "the same is told again"),
+    ("palisade-controller", "leases", "delete", "an instance has gone without a word"),
+    ("palisade-controller", "namespaces", "get", "somebody else wrote at the same time"),
+    ("palisade-controller", "psaenforcementconfigs", "get", "somebody else wrote at the same time"),
+    ("palisade-controller", "configmaps", "get", "somebody else wrote at the same time"),
+    ("palisade-controller", "configmaps", "create", APPLIED),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rollouts_controllers_are_granted_what_they_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let (admin, audit) = (folder.path().join("admin"), folder.path().join("audit"));
+    let server = Server::builder().kubeconfig(&admin).audit_log(&audit).start().await.unwrap();
+    let world = World { folder, admin, audit };
+    for components in ["crds", "constraints,controller"] {
+        let (text, _) = installed(&["--rollout", "--components", components]);
+        world.kubectl(&["apply", "-f", "-"], &text);
+    }
+    world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
+    world.apply(
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root", "namespace": "team"},
+        "spec": {"automountServiceAccountToken": false,
+                 "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}),
+    );
+    let account = "palisade-controller";
+    let run = |release: &str| {
+        let controllers =
+            "--controllers=label-syncer,readiness,config-observer,namespace-ranges,profile-publisher";
+        world.start(account, &["controller", controllers, "--release", release])
+    };
+    let evaluating = run("n");
+    for right in [
+        ("namespaces", "patch"),
+        ("psaenforcementconfigs", "create"),
+        ("psaenforcementconfigs", "patch"),
+        ("psaenforcementconfigs/status", "update"),
+        ("configmaps", "patch"),
+        ("events", "create"),
+        ("leases", "update"),
+    ] {
+        world.until("evaluated", account, right).await;
+    }
+    evaluating.stop();
+    world.kubectl(&["delete", "pod", "root", "-n", "team", "--force", "--grace-period=0"], "");
+    let opt_in = r#"{"spec": {"enforcementMode": "Restricted"}}"#;
+    world.kubectl(&["patch", "psaenforcementconfig", "cluster", "--type=merge", "-p", opt_in], "");
+    let enforcing = run("n+1");
+    let mode = ["get", "psaenforcementconfig", "cluster", "-o", "jsonpath={.status.enforcementMode}"];
+    for _ in 0..300 {
+        if !world.kubectl(&mode, "").is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_ne!(world.kubectl(&mode, ""), "", "enforcement begins");
+    enforcing.stop();
+    server.shutdown().await;
+    let (_, objects) = installed(&["--rollout"]);
+    world.compare(&objects, account, ROLLOUT_ONLY_WHEN);
 }
 
 /// The webhook's own list of its calls, which its tests compare with what they see, is the role.
