@@ -38,7 +38,7 @@ pub struct RuntimeArgs {
     /// The node's folder: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Deprecated: another folder for seccomp profiles than <root-dir>/seccomp
+    /// Deprecated: another folder for seccomp profiles than `seccomp` below the root-dir
     #[arg(long, value_name = "DIR")]
     pub seccomp_profile_root: Option<PathBuf>,
     /// Name of the node [default: the host's]
