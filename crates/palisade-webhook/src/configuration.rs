@@ -27,7 +27,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    facts::{Keep, Status, follow_in},
+    facts::{Change, Keep, Status, follow_in},
     metrics::Metrics,
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
@@ -202,23 +202,21 @@ impl Keep for Follower {
         value.as_str().map(str::to_owned)
     }
 
-    fn replace(&self, items: Vec<Option<String>>) {
-        match items.into_iter().next() {
-            Some(item) => self.put_text(item),
-            None => self.apply_defaults(),
+    fn take(&self, change: Change<Option<String>>) {
+        match change {
+            Change::All(items) => match items.into_iter().next() {
+                Some(item) => self.put_text(item),
+                None => self.apply_defaults(),
+            },
+            Change::Put(item) => self.put_text(item),
+            Change::Gone(_) => {
+                tracing::warn!(
+                    source = self.source,
+                    "the Pod Security configuration is gone; the defaults are in force"
+                );
+                self.apply_defaults();
+            }
         }
-    }
-
-    fn put(&self, item: Option<String>) {
-        self.put_text(item);
-    }
-
-    fn remove(&self, _: &Option<String>) {
-        tracing::warn!(
-            source = self.source,
-            "the Pod Security configuration is gone; the defaults are in force"
-        );
-        self.apply_defaults();
     }
 
     fn status(&self) -> &Status {
