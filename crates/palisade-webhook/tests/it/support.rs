@@ -366,6 +366,14 @@ pub(crate) fn pod_request(namespace: &str, operation: &str, object: &Value) -> V
     })
 }
 
+/// A request about another kind.
+pub(crate) fn about(group: &str, resource: &str, kind: &str, namespace: &str, object: &Value) -> Value {
+    let mut request = pod_request(namespace, "CREATE", object);
+    request["kind"] = json!({"group": group, "version": "v1", "kind": kind});
+    request["resource"] = json!({"group": group, "version": "v1", "resource": resource});
+    request
+}
+
 /// A pod with a container, and whatever else its spec says.
 pub(crate) fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({
