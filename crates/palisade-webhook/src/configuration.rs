@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How often a file is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -161,19 +161,13 @@ impl Follower {
 
     /// Follows a file.
     pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
-        let mut seen = stamp(&file);
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let now = stamp(&file);
-            if now == seen || now.is_none() {
-                continue;
-            }
-            seen = now;
+        on_change(&file, || {
             let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
-        }
+        })
+        .await;
     }
 
     /// Follows a ConfigMap.
@@ -183,6 +177,19 @@ impl Follower {
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         follow_in(api, config, "pod security configuration", self).await;
+    }
+}
+
+/// Calls back whenever a file has changed, for ever. One that is gone has not.
+pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
+    let mut seen = stamp(file);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = stamp(file);
+        if now.is_some() && now != seen {
+            seen = now;
+            changed();
+        }
     }
 }
 
