@@ -28,11 +28,33 @@ pub fn instances<'r>(
     reports: impl IntoIterator<Item = &'r Report>,
     current: Option<&Configuration>,
 ) -> Instances {
-    let version = current.map_or("", |current| current.version.as_str());
-    Instances::of(reports.into_iter().map(|report| {
-        let is_behind = report.observed.as_deref().is_some_and(|observed| observed != version);
-        report.enforce.filter(|_| !is_behind)
-    }))
+    Instances::of(reports.into_iter().map(|report| report.settled(current)))
+}
+
+/// The instances that do not do yet what the configuration asks for, in a sentence of bounded length; `None` if all do.
+#[must_use]
+pub fn waiting_for<'r>(
+    reports: impl IntoIterator<Item = &'r Report>,
+    current: Option<&Configuration>,
+) -> Option<String> {
+    const MOST: usize = 3;
+    let (wanted, mut any) = (requested(current), false);
+    let mut named: Vec<String> = Vec::new();
+    for report in reports {
+        any = true;
+        if report.settled(current) != Some(wanted) {
+            named.push(report.describe(current));
+        }
+    }
+    if !any {
+        return Some("nothing that enforces has reported yet".to_owned());
+    }
+    let more = named.len().saturating_sub(MOST);
+    named.truncate(MOST);
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 #[cfg(test)]
@@ -42,7 +64,7 @@ mod tests {
         state::{Inputs, decide},
     };
 
-    use super::{Configuration, Instances, Level, Report, configuration, instances, requested};
+    use super::{Configuration, Instances, Level, Report, configuration, instances, requested, waiting_for};
 
     #[test]
     fn writes_only_what_differs() {
@@ -57,9 +79,9 @@ mod tests {
 
     #[test]
     fn an_instance_counts_with_what_it_has_come_to() {
-        let current = Configuration { version: "2".to_owned(), ..Configuration::of(Level::Restricted) };
+        let current = Configuration { version: Some("2".to_owned()), ..Configuration::of(Level::Restricted) };
         let report = |level: Option<Level>, observed: Option<&str>| Report {
-            name: "x".to_owned(),
+            name: "pod-security-webhook-x".to_owned(),
             component: "webhook".to_owned(),
             revision: String::new(),
             enforce: level,
@@ -78,6 +100,25 @@ mod tests {
         ] {
             assert_eq!(instances(&reports, Some(&current)), expected, "{reports:?}");
         }
+        assert_eq!(
+            waiting_for([], Some(&current)).as_deref(),
+            Some("nothing that enforces has reported yet")
+        );
+        assert_eq!(waiting_for(&[report(on, Some("2")), report(on, None)], Some(&current)), None);
+        let many = [
+            report(off, Some("2")),
+            report(off, None),
+            report(on, Some("1")),
+            report(None, None),
+            report(off, None),
+        ];
+        assert_eq!(
+            waiting_for(&many, Some(&current)).as_deref(),
+            Some(
+                "webhook x enforces privileged, webhook x enforces privileged, by a configuration of its own, \
+                 webhook x has not applied the current configuration, and 2 more"
+            )
+        );
     }
 
     #[test]

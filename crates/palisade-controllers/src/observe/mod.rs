@@ -112,6 +112,15 @@ impl State {
         self.config = object;
     }
 
+    /// The ConfigMap with the global configuration was seen.
+    pub fn set_configuration(&mut self, object: &Value) {
+        let known = self.configuration.take();
+        self.configuration = read_config_map(object)
+            .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
+            .ok()
+            .map(|seen| seen.after(known));
+    }
+
     fn tell(&mut self, watched: Watched, told: Told<'_>) {
         match told {
             Told::Begin => self.begin(watched),
@@ -199,11 +208,7 @@ impl State {
             }
             Watched::Constraints => self.cluster.set_constraint(&object),
             Watched::Config => self.set_config(object),
-            Watched::ConfigMap => {
-                self.configuration = read_config_map(&object)
-                    .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
-                    .ok();
-            }
+            Watched::ConfigMap => self.set_configuration(&object),
             Watched::Instances => {
                 if let Some(report) = read_report(&object) {
                     let known =

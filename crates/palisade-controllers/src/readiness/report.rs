@@ -1,12 +1,20 @@
 //! What stands in the way, in full: for people who ask.
 //!
 //! The status names the worst hundred namespaces; this names every one, its cause and the command that would label it.
+//! Since when it violates comes from the status and from the ledger beside it.
 
 use std::collections::BTreeMap;
 
-use palisade_policy::{enforcement::classify::Class, standards::level::Level};
+use palisade_policy::{
+    enforcement::{
+        classify::Class,
+        violations::{Entry, State, merge},
+    },
+    standards::level::Level,
+};
 use serde_json::Value;
 
+use super::{ledger::Ledger, plan::read_list};
 use crate::cluster::{Blocker, Cluster, NamespaceRecord};
 
 /// What is known of a namespace.
@@ -24,8 +32,10 @@ pub struct NamespaceReport {
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
     pub blockers: Vec<Blocker>,
-    /// Since when it would suffer, if the status says so.
+    /// Since when it would suffer, if that is known.
     pub since: Option<String>,
+    /// Since when it would no longer suffer, if it would have before.
+    pub resolved: Option<String>,
 }
 
 impl NamespaceReport {
@@ -45,6 +55,7 @@ impl NamespaceReport {
             because: because.collect(),
             blockers: namespace.blockers(),
             since: None,
+            resolved: None,
         }
     }
 
@@ -58,20 +69,23 @@ impl NamespaceReport {
     }
 }
 
-/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` knows of them.
+/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` and the ledger beside it know of them.
 #[must_use]
-pub fn report_with_times(cluster: &Cluster, config: &Value) -> Vec<NamespaceReport> {
-    let entries = config["status"]["violatingNamespaces"].as_array();
-    let since: BTreeMap<&str, &str> = entries
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry["state"] == "Current")
-        .filter_map(|entry| Some((entry["name"].as_str()?, entry["lastTransitionTime"].as_str()?)))
-        .collect();
+pub fn report_with_times(cluster: &Cluster, config: &Value, ledger: &Ledger) -> Vec<NamespaceReport> {
+    let listed = read_list::<Entry>(&config["status"]["violatingNamespaces"]);
+    let known = merge(ledger.entries().chain(listed));
+    let known: BTreeMap<&str, &Entry> = known.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     report(cluster)
         .map(|namespace| {
-            let known = since.get(namespace.name.as_str()).filter(|_| namespace.class.is_some());
-            NamespaceReport { since: known.map(|time| (*time).to_owned()), ..namespace }
+            let entry = known.get(namespace.name.as_str());
+            // What was written may be older than what is seen here.
+            let at = |state: State, holds: bool| {
+                let entry = entry.filter(|entry| holds && entry.state == Some(state))?;
+                entry.last_transition_time.clone()
+            };
+            let violates = namespace.class.is_some();
+            let (since, resolved) = (at(State::Current, violates), at(State::Previous, !violates));
+            NamespaceReport { since, resolved, ..namespace }
         })
         .collect()
 }
