@@ -51,8 +51,16 @@ struct Running {
 
 impl Running {
     fn start(client: Client, grace_period: Duration) -> Self {
+        Self::with(client, Options { grace_period, resync: Duration::from_millis(100) })
+    }
+
+    /// One that asks ConfigMaps so rarely that only what it hears can count.
+    fn hearing(client: Client) -> Self {
+        Self::with(client, Options { resync: Duration::from_hours(9), ..Options::default() })
+    }
+
+    fn with(client: Client, options: Options) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let options = Options { grace_period, resync: Duration::from_millis(100) };
         let task = tokio::spawn(run(client, options, async {
             let _ = stopped.await;
         }));
@@ -255,11 +263,57 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
     running.stop().await;
 }
 
-/// A third of the requests never arrives.
+#[tokio::test]
+async fn a_changed_config_map_is_heard_of_at_once() {
+    let world = World::new(&server().await);
+    let (hash, late) = (sha256_hex(PROFILE), sha256_hex("late"));
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let running = Running::hearing(world.client.clone());
+    world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
+    world.put_map("web", "{}").await;
+    world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(world.client.clone());
+    maps.delete("web", &DeleteParams::default()).await.unwrap();
+    world.until_profile(&hash, "gone", |found| sources(found) == "1 web:Gone").await;
+    world.put_map("web", PROFILE).await;
+    world.until_profile(&hash, "back", |found| sources(found) == "1 web:Current").await;
+    // One that comes after its pod.
+    world.put_pod("two", Some("late"), &late).await;
+    until("told", || async { (!world.notes().await.is_empty()).then_some(()) }).await;
+    world.put_map("late", "late").await;
+    world.until_profile(&late, "published late", |found| sources(found) == "1 late:Current").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_watch_config_maps_are_asked_now_and_then() {
+    let router = server().await;
+    let world = World::new(&router);
+    let hash = sha256_hex(PROFILE);
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let faulty =
+        Faulty { inner: router, count: Arc::default(), breaks: |_, path| path.ends_with("/configmaps") };
+    let running = Running::start(Client::new(faulty.clone(), "default"), Duration::from_hours(1));
+    world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
+    world.put_map("web", "{}").await;
+    world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
+    running.stop().await;
+}
+
+/// Some of the requests never arrive.
 #[derive(Clone)]
 struct Faulty {
     inner: Router,
     count: Arc<AtomicUsize>,
+    /// Whether this one does not, by its number and path.
+    breaks: fn(usize, &str) -> bool,
+}
+
+/// A third, scattered, so that no round of calls meets the same fault at the same place for ever.
+fn a_third(number: usize, _: &str) -> bool {
+    (number.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(3)
 }
 
 impl<B> tower::Service<http::Request<B>> for Faulty
@@ -281,9 +335,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        // Scattered, so that no round of calls meets the same fault at the same place for ever.
-        let scattered = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
-        if scattered.is_multiple_of(3) {
+        if (self.breaks)(self.count.fetch_add(1, Ordering::Relaxed), request.uri().path()) {
             return Box::pin(async { Err(std::io::Error::other("the connection broke")) });
         }
         let answer = self.inner.call(request);
@@ -295,7 +347,7 @@ where
 async fn an_api_server_that_fails_now_and_then_only_costs_time() {
     let router = server().await;
     let world = World::new(&router);
-    let faulty = Faulty { inner: router, count: Arc::default() };
+    let faulty = Faulty { inner: router, count: Arc::default(), breaks: a_third };
     for number in 0..20 {
         let text = format!("{{\"n\": {number}}}");
         world.put_map(&format!("m{number}"), &text).await;
