@@ -27,6 +27,7 @@ use self::{kinds::Watched, watch::Told};
 use crate::{
     api::Api,
     cluster::{Cluster, WatchedPod},
+    time,
 };
 
 pub(crate) use self::kinds::{CONFIG, CONSTRAINTS};
@@ -119,6 +120,24 @@ impl State {
             .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
             .ok()
             .map(|seen| seen.after(known));
+    }
+
+    /// What every instance does, for people; one that is late says so.
+    #[must_use]
+    pub fn instances(&self) -> Vec<String> {
+        let current = self.configuration.as_ref();
+        self.reports
+            .values()
+            .map(|SeenReport { report, .. }| {
+                let ago = time::seconds_since(&report.renewed);
+                match ago.filter(|ago| *ago > i64::from(report.lasts)) {
+                    Some(ago) => {
+                        format!("{}; last heard of {ago} s ago, not counted", report.describe(current))
+                    }
+                    None => report.describe(current),
+                }
+            })
+            .collect()
     }
 
     fn tell(&mut self, watched: Watched, told: Told<'_>) {

@@ -3,13 +3,14 @@
 //! The status names the worst hundred namespaces; this names every one, its cause and the command that would label it.
 //! Since when it violates comes from the status and from the ledger beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_policy::{
     enforcement::{
         classify::Class,
         violations::{Entry, State, merge},
     },
+    scc::built_in,
     standards::level::Level,
 };
 use serde_json::Value;
@@ -28,6 +29,10 @@ pub struct NamespaceReport {
     pub complies: Level,
     /// Why it would suffer; `None` if it would not.
     pub class: Option<Class>,
+    /// Why nobody can say yet; `None` if that is known.
+    pub undecided: Option<&'static str>,
+    /// The level that its service accounts need, which is what the label syncer would set.
+    pub needed: Option<Level>,
     /// Constraints that keep the level from being stricter, with the fields in them that do.
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
@@ -52,6 +57,8 @@ impl NamespaceReport {
             level: namespace.level_to_test(),
             complies,
             class: namespace.class(),
+            undecided: namespace.undecided(),
+            needed: namespace.level().level,
             because: because.collect(),
             blockers: namespace.blockers(),
             since: None,
@@ -67,6 +74,56 @@ impl NamespaceReport {
             self.name, self.complies
         )
     }
+}
+
+impl NamespaceReport {
+    /// The commands that would each fix it, the best first; the last is [`Self::label_command`]. None if nothing is wrong.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands = Vec::new();
+        match self.class {
+            None => return commands,
+            // What the user may use, the service account may then use as well, and the label follows.
+            Some(Class::UserScc) => {
+                let grants: Option<BTreeSet<(&str, &str)>> = self.blockers.iter().map(grant).collect();
+                commands.extend(
+                    grants
+                        .into_iter()
+                        .flatten()
+                        .map(|(constraint, account)| self.grant_command(constraint, account)),
+                );
+            }
+            // Only where the syncer would choose a level that all comply with.
+            Some(Class::DisabledSyncer) if self.needed.is_some_and(|needed| needed <= self.complies) => {
+                let label = "security.openshift.io/scc.podSecurityLabelSync=true";
+                commands.push(format!("kubectl label --overwrite namespace {} {label}", self.name));
+            }
+            Some(_) => {}
+        }
+        commands.push(self.label_command());
+        commands
+    }
+
+    fn grant_command(&self, constraint: &str, account: &str) -> String {
+        let namespace = &self.name;
+        let binding = format!("kubectl create rolebinding {constraint}-{account} --namespace={namespace}");
+        let subject = format!("--serviceaccount={namespace}:{account}");
+        if built_in::is_built_in(constraint) {
+            return format!("{binding} --clusterrole={} {subject}", built_in::cluster_role(constraint));
+        }
+        format!(
+            "kubectl create role use-{constraint} --namespace={namespace} --verb=use \
+             --resource=securitycontextconstraints.security.openshift.io --resource-name={constraint} && \
+             {binding} --role=use-{constraint} {subject}"
+        )
+    }
+}
+
+/// The constraint that a service account would have to be granted for a blocker; `None` if that would not help.
+fn grant(blocker: &Blocker) -> Option<(&str, &str)> {
+    // Those that everyone may use it has already: what is wrong is nothing that a constraint covers.
+    let constraint = blocker.constraint.as_deref().filter(|name| !built_in::FOR_EVERYONE.contains(name))?;
+    blocker.is_by_user.then_some((constraint, blocker.service_account.as_str()))
 }
 
 /// All namespaces, by name, with what the status of a `PSAEnforcementConfig` and the ledger beside it know of them.
