@@ -113,7 +113,7 @@ impl Controller {
                 .map(|event| {
                     let namespace = event.namespace.as_deref().and_then(|name| state.cluster.namespace(name));
                     let uid = namespace.map_or_else(String::new, |namespace| namespace.uid().to_owned());
-                    (event, uid)
+                    (event.with_cause(namespace), uid)
                 })
                 .collect();
             (state.config.clone(), plan, namespaces)

@@ -15,6 +15,9 @@ use super::{Answer, Live};
 /// How many names a line lists.
 const MOST_NAMED: usize = 10;
 
+/// How an administrator asks for enforcement.
+const OPT_IN: &str = r#"kubectl patch psaenforcementconfig cluster --type=merge -p '{"spec":{"enforcementMode":"Restricted"}}'"#;
+
 fn level_text(level: Option<Level>) -> String {
     level.map_or_else(|| "own label".to_owned(), |level| level.to_string())
 }
@@ -41,12 +44,13 @@ fn live_text(live: &Live, text: &mut String) {
     if config.is_null() {
         text.push_str("no PSAEnforcementConfig: the rollout's controllers do not run here\n");
     } else {
-        let mode = |part: &str| match config[part]["enforcementMode"].as_str() {
-            None | Some("") => "not set".to_owned(),
+        let mode = |part: &str, otherwise: &'static str| match config[part]["enforcementMode"].as_str() {
+            None | Some("") => otherwise.to_owned(),
             Some(mode) => mode.to_owned(),
         };
-        let _ =
-            writeln!(text, "PSAEnforcementConfig cluster: wanted {}, mode {}", mode("spec"), mode("status"));
+        let wanted = mode("spec", "Restricted, because nobody said otherwise");
+        let is = mode("status", "not enabled");
+        let _ = writeln!(text, "PSAEnforcementConfig cluster: wanted {wanted}; is {is}");
     }
     for condition in config["status"]["conditions"].as_array().into_iter().flatten() {
         let part = |key: &str| condition[key].as_str().unwrap_or_default();
@@ -125,6 +129,15 @@ pub(super) fn status_text(answer: &Answer) -> String {
         0 => writeln!(text),
         _ => writeln!(text, "; {undecided} cannot be told yet"),
     };
+    let has_opted_out =
+        answer.live.as_ref().is_some_and(|live| live.config["spec"]["enforcementMode"] == "Legacy");
+    if has_opted_out && blocking == 0 && undecided == 0 {
+        // What the controller wrote for the sake of violations it does not take back.
+        let _ = writeln!(
+            text,
+            "spec.enforcementMode is Legacy and stays so until somebody changes it:\n    {OPT_IN}"
+        );
+    }
     text
 }
 
