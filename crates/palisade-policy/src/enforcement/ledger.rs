@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_part_is_bounded_and_keeps_those_that_violate_now() {
         let long = |n: usize| format!("{n:05}-{}", "x".repeat(57));
-        let state = |n: usize| if n % 3 == 0 { State::Current } else { State::Previous };
+        let state = |n: usize| if n.is_multiple_of(3) { State::Current } else { State::Previous };
         let all: Vec<Entry> = (0..6_000).map(|n| entry(&long(n), state(n))).collect();
         let text = text_of(all.iter().collect());
         assert!(text.len() <= MOST_BYTES && entries(&text).count() < 6_000);

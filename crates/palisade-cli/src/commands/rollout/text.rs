@@ -219,14 +219,10 @@ fn draw_blockers(group: &[&Blocker], text: &mut String) {
     let Some(first) = group.first() else { return };
     let _ = write!(text, "  {}", name_of(group));
     if let Some(constraint) = &first.constraint {
-        let _ = match first.is_by_user {
-            true => write!(
-                text,
-                ", admitted by {constraint} through a user, not its service account {}",
-                first.service_account
-            ),
-            false => write!(text, ", admitted by {constraint}"),
-        };
+        let _ = write!(text, ", admitted by {constraint}");
+        if first.is_by_user {
+            let _ = write!(text, " through a user, not its service account {}", first.service_account);
+        }
     }
     text.push('\n');
     let rows: Vec<[String; 3]> = first
