@@ -24,7 +24,10 @@ use palisade_controllers::{
     },
 };
 use palisade_model::workload::workload_kind;
-use palisade_policy::standards::evaluator::Evaluator;
+use palisade_policy::{
+    enforcement::labels::LEVEL_ANNOTATION,
+    standards::{evaluator::Evaluator, policy::Mode},
+};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -76,8 +79,9 @@ Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could n
 3 the cluster could not be asked.
 
 A cluster is asked for everything the rollout depends on, once. From a dump of one:
-    kubectl get -A -o yaml ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,roles,rolebindings,\\
-        clusterroles,clusterrolebindings,scc | palisade rollout status -";
+    kubectl get -A -o yaml --show-managed-fields ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,\\
+        roles,rolebindings,clusterroles,clusterrolebindings,scc | palisade rollout status -
+Without managed fields a label that the label syncer has set looks like the owner's.";
 
 /// How long a cluster may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -93,10 +97,16 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
             Err((why, exit)) => return fail(terminal, &why, exit),
         },
         (false, false) => {
-            let Reading { mut cluster, problems, used, .. } = read(args);
+            let Reading { mut cluster, problems, used, hides_owners, .. } = read(args);
             cluster.assume_what_manifests_leave_out();
             for problem in &problems {
                 terminal.say(format!("error: {problem}"));
+            }
+            if hides_owners {
+                terminal.say(
+                    "note: namespaces came without managed fields, so that labels of the label syncer look like \
+                     their owner's; dump them with --show-managed-fields",
+                );
             }
             if used == 0 {
                 return fail(terminal, "no namespace, workload or pod found", Exit::Input);
@@ -184,6 +194,15 @@ fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
     })
 }
 
+/// Whether this is a namespace whose enforce label may be the label syncer's, and nobody can say.
+fn hides_owners(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    object["kind"] == "Namespace"
+        && metadata.get("managedFields").is_none()
+        && metadata["labels"].get(Mode::Enforce.level_label()).is_some()
+        && metadata["annotations"].get(LEVEL_ANNOTATION).is_some()
+}
+
 /// Reads manifests.
 fn read(args: &RolloutArgs) -> Reading<'_> {
     let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
@@ -202,6 +221,8 @@ struct Reading<'a> {
     cluster: Cluster,
     problems: Vec<String>,
     used: usize,
+    /// Some namespace has labels as the label syncer sets them, and does not say who set them.
+    hides_owners: bool,
 }
 
 impl<'a> Reading<'a> {
@@ -209,7 +230,7 @@ impl<'a> Reading<'a> {
         let mut cluster = Cluster::new(Evaluator::default());
         // The input's own constraints replace those of the same name.
         cluster.add_openshift_defaults();
-        Self { args, cluster, problems: Vec::new(), used: 0 }
+        Self { args, cluster, problems: Vec::new(), used: 0, hides_owners: false }
     }
 
     fn input(&mut self, input: &Input) {
@@ -229,6 +250,7 @@ impl<'a> Reading<'a> {
                 match object.node.to_json() {
                     Ok(value) => {
                         let value = self.complete(value, object.api_version, object.kind);
+                        self.hides_owners |= hides_owners(&value);
                         match self.cluster.observe(&value) {
                             Seen::Used => self.used += 1,
                             Seen::Irrelevant => {}

@@ -199,3 +199,23 @@ fn replicas_together_and_constraints_of_ones_own() {
     exit status: 1
     "#);
 }
+
+/// `kubectl get` leaves managed fields out unless it is asked for them; what the label syncer set cannot be told then.
+#[test]
+fn a_dump_without_managed_fields_is_noted() {
+    let enforce = "pod-security.kubernetes.io/enforce";
+    let mut namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team",
+        "labels": {enforce: "privileged"},
+        "annotations": {"security.openshift.io/MinimallySufficientPodSecurityStandard": "privileged"}}});
+    let held_to = |namespace: &Value| {
+        let run =
+            Project::new().run_with_stdin(&["rollout", "status", "-o", "json", "-"], namespace.to_string());
+        assert_eq!(run.status, 0, "{run}");
+        (run.json()["namespaces"][0]["level"].clone(), run.stderr.contains("--show-managed-fields"))
+    };
+    assert_eq!(held_to(&namespace), (Value::Null, true));
+    namespace["metadata"]["managedFields"] = serde_json::json!([{
+        "manager": "pod-security-admission-label-synchronization-controller", "operation": "Apply",
+        "fieldsV1": {"f:metadata": {"f:labels": {format!("f:{enforce}"): {}}}}}]);
+    assert_eq!(held_to(&namespace), ("restricted".into(), false), "the syncer's own");
+}

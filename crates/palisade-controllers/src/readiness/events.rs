@@ -60,10 +60,10 @@ pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
         let (reason, message) = match mode(after) {
             StatusMode::NotEnabled => ("EnforcementDisabled", "enforcement is off"),
             StatusMode::Progressing => {
-                ("EnforcementProgressing", "enforcement has begun: labels, then API servers")
+                ("EnforcementProgressing", "enforcement has begun: labels, then API servers and webhooks")
             }
             StatusMode::Restricted => {
-                ("EnforcementRestricted", "every API server enforces restricted by default")
+                ("EnforcementRestricted", "every API server and webhook enforces restricted by default")
             }
             StatusMode::Legacy => ("EnforcementLegacy", "enforcement is opted out of"),
         };

@@ -55,7 +55,8 @@ fn live_text(live: &Live, text: &mut String) {
     for condition in config["status"]["conditions"].as_array().into_iter().flatten() {
         let part = |key: &str| condition[key].as_str().unwrap_or_default();
         let _ = write!(text, "  {}={} {}", part("type"), part("status"), part("reason"));
-        if part("status") == "True" {
+        // Since when all is well is of no interest.
+        if part("status") == "True" || part("type") == "Ready" {
             let _ = write!(text, " since {}", part("lastTransitionTime"));
         }
         let _ = match part("message") {
