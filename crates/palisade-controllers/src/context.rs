@@ -11,7 +11,7 @@ use tokio::{sync::watch as channel, time::sleep};
 
 use crate::{
     api::Api,
-    config_observer::plan::{instances, requested},
+    config_observer::plan::{instances, requested, waiting_for},
     metrics::Metrics,
     observe::{Observed, State},
     readiness::plan::{self, Plan},
@@ -72,18 +72,23 @@ impl Context {
         then: impl FnOnce(&plan::Observed<'_>) -> T,
     ) -> T {
         let configuration = state.configuration.as_ref();
-        let alive = state.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
+        let alive = || state.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
         let (failing, skipped) = (self.failing(state), skipped(state));
+        let waiting_for = waiting_for(alive(), configuration);
         then(&plan::Observed {
             release: self.release,
             gate: self.gate,
             config: &state.config,
             is_config_served: state.is_config_served,
             remembered,
-            instances: instances(alive, configuration),
+            instances: instances(alive(), configuration),
             requested: requested(configuration),
             has_synced: state.has_synced(),
-            troubles: Troubles { failing: failing.as_deref(), skipped: skipped.as_deref() },
+            troubles: Troubles {
+                failing: failing.as_deref(),
+                skipped: skipped.as_deref(),
+                waiting_for: waiting_for.as_deref(),
+            },
             now: &time::seconds(),
         })
     }

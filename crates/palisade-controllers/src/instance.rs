@@ -123,7 +123,10 @@ impl Instance {
 
     async fn report(&self, api: &Api) -> Result<(), ApiError> {
         let name = lease_name(self.component, &self.identity);
-        let lease = instance_lease(self.component, &self.identity, &self.running, &time::micros());
+        // Before there is a ConfigMap, that is what it has come to.
+        let version = Some(self.running.version.clone().unwrap_or_default());
+        let running = Configuration { version, ..self.running.clone() };
+        let lease = instance_lease(self.component, &self.identity, &running, &time::micros());
         let path = LEASES.object(Some(NAMESPACE), &name);
         let manager = format!("palisade-{}", self.component);
         let how = Patch::Apply { force: true };

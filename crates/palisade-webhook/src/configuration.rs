@@ -57,6 +57,15 @@ pub struct Follower {
     current: watch::Sender<Current>,
     status: Status,
     source: String,
+    /// Whether the source is the config observer's ConfigMap, whose version the report names.
+    is_observed: bool,
+}
+
+/// What a ConfigMap holds, and its version.
+#[derive(Debug)]
+pub(crate) struct Held {
+    text: Option<String>,
+    version: String,
 }
 
 impl Follower {
@@ -68,6 +77,7 @@ impl Follower {
         release: Compat,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let is_observed = *source == ConfigurationSource::default();
         let source = match source {
             ConfigurationSource::File(file) => file.display().to_string(),
             ConfigurationSource::ConfigMap { namespace, name } => format!("ConfigMap {namespace}/{name}"),
@@ -80,6 +90,7 @@ impl Follower {
             current: watch::Sender::new(unknown),
             status: Status::default(),
             source,
+            is_observed,
         }
     }
 
@@ -96,10 +107,19 @@ impl Follower {
 
     /// Puts a text in force, or says why not.
     pub fn apply(&self, text: &str) -> Result<(), String> {
-        let document = Configuration::new((self.read)(text)?);
+        self.apply_version(text, "")
+    }
+
+    fn apply_version(&self, text: &str, version: &str) -> Result<(), String> {
+        let document = self.versioned(Configuration::new((self.read)(text)?), version);
         let configured = self.configure(document)?;
         self.enforce(configured);
         Ok(())
+    }
+
+    /// The observer asks which version of its ConfigMap has been come to; of any other source it knows nothing.
+    fn versioned(&self, document: Configuration, version: &str) -> Configuration {
+        Configuration { version: self.is_observed.then(|| version.to_owned()), ..document }
     }
 
     fn configure(&self, document: Configuration) -> Result<Configured, String> {
@@ -117,14 +137,22 @@ impl Follower {
     }
 
     fn enforce(&self, configured: Configured) {
-        let changed = self
-            .current
-            .borrow()
-            .as_ref()
-            .map_or(true, |current| current.document.revision != configured.document.revision);
-        if changed {
+        let (is_new, is_same) = match &*self.current.borrow() {
+            Ok(current) => {
+                let (known, new) = (&current.document, &configured.document);
+                (
+                    known.revision != new.revision,
+                    known.revision == new.revision && known.version == new.version,
+                )
+            }
+            Err(_) => (true, false),
+        };
+        if is_new {
             let revision = configured.document.revision.clone();
             tracing::info!(source = self.source, revision, "Pod Security configuration applied");
+        }
+        // The same content in a newer ConfigMap is told as well: whoever reports says how far this replica has come.
+        if !is_same {
             let _ = self.current.send_replace(Ok(Arc::new(configured)));
         }
     }
@@ -153,7 +181,7 @@ impl Follower {
     /// No configuration: upstream's defaults, which leave everything to the labels of namespaces.
     fn apply_defaults(&self) {
         let document = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "PodSecurityConfiguration"});
-        match self.configure(Configuration::new(document)) {
+        match self.configure(self.versioned(Configuration::new(document), "")) {
             Ok(configured) => self.enforce(configured),
             Err(why) => self.refuse(&why),
         }
@@ -200,22 +228,23 @@ pub(crate) fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 impl Keep for Follower {
-    type Item = Option<String>;
+    type Item = Held;
 
     /// The text in the ConfigMap: the config observer's key, or else the first.
-    fn read(&self, object: DynamicObject) -> Option<String> {
-        let data = object.data.get("data")?.as_object()?;
-        let value = data.get(CONFIG_MAP_KEY).or_else(|| data.values().next())?;
-        value.as_str().map(str::to_owned)
+    fn read(&self, object: DynamicObject) -> Held {
+        let data = object.data.get("data").and_then(|data| data.as_object());
+        let value = data.and_then(|data| data.get(CONFIG_MAP_KEY).or_else(|| data.values().next()));
+        let text = value.and_then(|value| value.as_str()).map(str::to_owned);
+        Held { text, version: object.metadata.resource_version.unwrap_or_default() }
     }
 
-    fn take(&self, change: Change<Option<String>>) {
+    fn take(&self, change: Change<Held>) {
         match change {
             Change::All(items) => match items.into_iter().next() {
-                Some(item) => self.put_text(item),
+                Some(item) => self.put(item),
                 None => self.apply_defaults(),
             },
-            Change::Put(item) => self.put_text(item),
+            Change::Put(item) => self.put(item),
             Change::Gone(_) => {
                 tracing::warn!(
                     source = self.source,
@@ -232,9 +261,9 @@ impl Keep for Follower {
 }
 
 impl Follower {
-    fn put_text(&self, text: Option<String>) {
-        let applied = text.ok_or_else(|| "it has no data".to_owned()).and_then(|text| self.apply(&text));
-        if let Err(why) = applied {
+    fn put(&self, Held { text, version }: Held) {
+        let text = text.ok_or_else(|| "it has no data".to_owned());
+        if let Err(why) = text.and_then(|text| self.apply_version(&text, &version)) {
             self.refuse(&why);
         }
     }

@@ -5,8 +5,9 @@
 //! assumed as a new OpenShift cluster has it: the built-in constraints and their grants, the `default` service account,
 //! the ranges of namespaces.
 
+pub(crate) mod text;
+
 use std::{
-    fmt::Write as _,
     io::Write,
     path::{Path, PathBuf},
     time::Duration,
@@ -15,19 +16,22 @@ use std::{
 use clap::{Args, Subcommand};
 use palisade_controllers::{
     api::Api,
-    cluster::{Blocker, Cluster, Seen},
+    cluster::{Cluster, Seen},
     observe::Observed,
-    readiness::report::{NamespaceReport, report, report_with_times},
+    readiness::{
+        ledger::Ledger,
+        report::{NamespaceReport, report, report_with_times},
+    },
 };
 use palisade_model::workload::workload_kind;
 use palisade_policy::{
-    enforcement::classify::{Class, Reason},
-    standards::{evaluator::Evaluator, level::Level},
+    enforcement::labels::LEVEL_ANNOTATION,
+    standards::{evaluator::Evaluator, policy::Mode},
 };
 use palisade_yaml::{Limits, parse};
-use serde_json::{Value, json};
-use unicode_width::UnicodeWidthStr;
+use serde_json::Value;
 
+use self::text::{json_text, plan_text, status_text};
 use crate::{
     Exit,
     args::ExplainFormat,
@@ -75,8 +79,9 @@ Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could n
 3 the cluster could not be asked.
 
 A cluster is asked for everything the rollout depends on, once. From a dump of one:
-    kubectl get -A -o yaml ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,roles,rolebindings,\\
-        clusterroles,clusterrolebindings,scc | palisade rollout status -";
+    kubectl get -A -o yaml --show-managed-fields ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,\\
+        roles,rolebindings,clusterroles,clusterrolebindings,scc | palisade rollout status -
+Without managed fields a label that the label syncer has set looks like the owner's.";
 
 /// How long a cluster may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -92,15 +97,22 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
             Err((why, exit)) => return fail(terminal, &why, exit),
         },
         (false, false) => {
-            let Reading { mut cluster, problems, used, .. } = read(args);
+            let Reading { mut cluster, problems, used, hides_owners, .. } = read(args);
             cluster.assume_what_manifests_leave_out();
             for problem in &problems {
                 terminal.say(format!("error: {problem}"));
             }
+            if hides_owners {
+                terminal.say(
+                    "note: namespaces came without managed fields, so that labels of the label syncer look like \
+                     their owner's; dump them with --show-managed-fields",
+                );
+            }
             if used == 0 {
                 return fail(terminal, "no namespace, workload or pod found", Exit::Input);
             }
-            (Answer { namespaces: report(&cluster).collect(), config: Value::Null }, problems)
+            let (namespaces, skipped) = (report(&cluster).collect(), skipped_constraints(&cluster));
+            (Answer { namespaces, skipped, live: None }, problems)
         }
     };
     let namespaces = &answer.namespaces;
@@ -122,8 +134,24 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
 /// What is known, from wherever it comes.
 struct Answer {
     namespaces: Vec<NamespaceReport>,
+    /// Constraints that admit nothing because they make no sense, and why.
+    skipped: Vec<(String, String)>,
+    /// What a cluster says of itself.
+    live: Option<Live>,
+}
+
+/// What a cluster says of itself.
+struct Live {
     /// The `PSAEnforcementConfig`; null where there is none.
     config: Value,
+    /// What every instance does, and when it last said so if that is long ago.
+    instances: Vec<String>,
+    /// Namespaces that lack the enforce label they would get.
+    unlabelled: Vec<String>,
+}
+
+fn skipped_constraints(cluster: &Cluster) -> Vec<(String, String)> {
+    cluster.skipped_constraints().into_iter().map(|(name, why)| (name.to_owned(), why)).collect()
 }
 
 /// Asks a cluster.
@@ -132,8 +160,8 @@ fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
     let runtime = runtime.map_err(|error| (format!("cannot start: {error}"), Exit::Incomplete))?;
     runtime.block_on(async {
         let client = args.cluster.connect().await.map_err(|why| (why, Exit::Incomplete))?;
-        let observed = Observed::new(Evaluator::default());
-        let _watches = observed.watch(&Api::new(client));
+        let (observed, api) = (Observed::new(Evaluator::default()), Api::new(client));
+        let _watches = observed.watch(&api);
         let failing = async {
             let mut changes = observed.subscribe();
             loop {
@@ -153,10 +181,26 @@ fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
                 return Err((why, Exit::Incomplete));
             }
         }
+        // Whoever may not read it learns the same, without the times of those that the status does not list.
+        let ledger = Ledger::read(&api).await.unwrap_or_default();
         let state = observed.lock();
-        let namespaces = report_with_times(&state.cluster, &state.config);
-        Ok(Answer { namespaces, config: state.config.clone() })
+        let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
+        let live = Live {
+            config: state.config.clone(),
+            instances: state.instances(),
+            unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
+        };
+        Ok(Answer { namespaces, skipped: skipped_constraints(&state.cluster), live: Some(live) })
     })
+}
+
+/// Whether this is a namespace whose enforce label may be the label syncer's, and nobody can say.
+fn hides_owners(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    object["kind"] == "Namespace"
+        && metadata.get("managedFields").is_none()
+        && metadata["labels"].get(Mode::Enforce.level_label()).is_some()
+        && metadata["annotations"].get(LEVEL_ANNOTATION).is_some()
 }
 
 /// Reads manifests.
@@ -177,6 +221,8 @@ struct Reading<'a> {
     cluster: Cluster,
     problems: Vec<String>,
     used: usize,
+    /// Some namespace has labels as the label syncer sets them, and does not say who set them.
+    hides_owners: bool,
 }
 
 impl<'a> Reading<'a> {
@@ -184,7 +230,7 @@ impl<'a> Reading<'a> {
         let mut cluster = Cluster::new(Evaluator::default());
         // The input's own constraints replace those of the same name.
         cluster.add_openshift_defaults();
-        Self { args, cluster, problems: Vec::new(), used: 0 }
+        Self { args, cluster, problems: Vec::new(), used: 0, hides_owners: false }
     }
 
     fn input(&mut self, input: &Input) {
@@ -204,6 +250,7 @@ impl<'a> Reading<'a> {
                 match object.node.to_json() {
                     Ok(value) => {
                         let value = self.complete(value, object.api_version, object.kind);
+                        self.hides_owners |= hides_owners(&value);
                         match self.cluster.observe(&value) {
                             Seen::Used => self.used += 1,
                             Seen::Irrelevant => {}
@@ -235,200 +282,5 @@ impl<'a> Reading<'a> {
             metadata.insert("namespace".to_owned(), namespace.into());
         }
         value
-    }
-}
-
-fn level_text(level: Option<Level>) -> String {
-    level.map_or_else(|| "own label".to_owned(), |level| level.to_string())
-}
-
-fn reason_text(namespace: &NamespaceReport) -> &'static str {
-    match namespace.class {
-        None => "-",
-        Some(class) => class.reason().map_or("run-level zero namespace", Reason::as_str),
-    }
-}
-
-/// What the cluster says of itself, in a few lines.
-fn config_text(config: &Value, text: &mut String) {
-    if config.is_null() {
-        return;
-    }
-    let mode = |part: &str| match config[part]["enforcementMode"].as_str() {
-        None | Some("") => "not set".to_owned(),
-        Some(mode) => mode.to_owned(),
-    };
-    let _ = writeln!(text, "PSAEnforcementConfig cluster: wanted {}, mode {}", mode("spec"), mode("status"));
-    for condition in config["status"]["conditions"].as_array().into_iter().flatten() {
-        let part = |key: &str| condition[key].as_str().unwrap_or_default();
-        let _ = write!(text, "  {}={} {}", part("type"), part("status"), part("reason"));
-        let _ = match part("message") {
-            "" => writeln!(text),
-            message => writeln!(text, ": {message}"),
-        };
-    }
-    text.push('\n');
-}
-
-fn status_text(answer: &Answer) -> String {
-    let namespaces = &answer.namespaces;
-    let header = ["NAMESPACE", "HELD TO", "COMPLIES", "BLOCKERS", "REASON"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = namespaces
-        .iter()
-        .map(|namespace| {
-            [
-                namespace.name.clone(),
-                level_text(namespace.level),
-                namespace.complies.to_string(),
-                namespace.blockers.len().to_string(),
-                reason_text(namespace).to_owned(),
-            ]
-        })
-        .collect();
-    let mut text = String::new();
-    config_text(&answer.config, &mut text);
-    table(&header, &rows, &mut text);
-    for namespace in namespaces.iter().filter(|namespace| !namespace.blockers.is_empty()) {
-        let _ = write!(text, "\nnamespace {}", namespace.name);
-        if let Some(level) = namespace.level {
-            let _ = write!(text, ", held to {level}");
-        }
-        if let Some(since) = &namespace.since {
-            let _ = write!(text, ", violating since {since}");
-        }
-        text.push('\n');
-        for blocker in &namespace.blockers {
-            draw_blocker(blocker, &mut text);
-        }
-        for (constraint, fields) in &namespace.because {
-            let _ = writeln!(text, "  its service accounts may use {constraint}: {}", fields.join(", "));
-        }
-        if let Some(reason) = namespace.class.and_then(Class::reason) {
-            let _ = writeln!(text, "  fix: {}", reason.remedy());
-        }
-    }
-    let blocking = namespaces.iter().filter(|namespace| namespace.class.is_some()).count();
-    let all = namespaces.len();
-    let _ = match blocking {
-        0 => writeln!(text, "\nnothing blocks enforcement in {all} namespaces"),
-        _ => writeln!(text, "\n{blocking} of {all} namespaces block enforcement"),
-    };
-    text
-}
-
-fn draw_blocker(blocker: &Blocker, text: &mut String) {
-    let _ = write!(text, "  {} {}", blocker.kind, blocker.name);
-    if let Some((kind, name)) = &blocker.owner {
-        let _ = write!(text, " of {kind} {name}");
-    }
-    if let Some(constraint) = &blocker.constraint {
-        let through = if blocker.is_by_user { " through a user" } else { "" };
-        let _ = write!(text, ", admitted by {constraint}{through}");
-    }
-    text.push('\n');
-    let rows: Vec<[String; 3]> = blocker
-        .causes
-        .iter()
-        .map(|cause| [cause.path.clone(), cause.check.to_owned(), format!("allowed: {}", cause.allowed)])
-        .collect();
-    let mut causes = String::new();
-    rows_text(&rows, &mut causes);
-    for line in causes.lines() {
-        let _ = writeln!(text, "    {line}");
-    }
-}
-
-fn plan_text(namespaces: &[NamespaceReport]) -> String {
-    let mut text = String::new();
-    for namespace in namespaces {
-        let Some(class) = namespace.class else { continue };
-        let _ = writeln!(text, "# {}: {}", namespace.name, reason_text(namespace));
-        for blocker in &namespace.blockers {
-            let paths: Vec<&str> = blocker.causes.iter().map(|cause| cause.path.as_str()).collect();
-            let _ = writeln!(text, "#   {} {}: {}", blocker.kind, blocker.name, paths.join(", "));
-        }
-        if let Some(reason) = class.reason() {
-            let _ = writeln!(text, "#   better: {}", reason.remedy());
-        }
-        let _ = writeln!(text, "{}\n", namespace.label_command());
-    }
-    if text.is_empty() {
-        let _ = writeln!(text, "# nothing blocks enforcement in {} namespaces", namespaces.len());
-    }
-    text
-}
-
-fn json_text(answer: &Answer) -> String {
-    let namespaces = &answer.namespaces;
-    let shown: Vec<Value> = namespaces
-        .iter()
-        .map(|namespace| {
-            let blockers: Vec<Value> = namespace.blockers.iter().map(blocker_json).collect();
-            let because: Vec<Value> = namespace
-                .because
-                .iter()
-                .map(|(constraint, fields)| json!({"constraint": constraint, "fields": fields}))
-                .collect();
-            json!({
-                "name": namespace.name,
-                "level": namespace.level.map(|level| level.to_string()),
-                "complies": namespace.complies.to_string(),
-                "blocks": namespace.class.is_some(),
-                "reason": namespace.class.and_then(Class::reason).map(Reason::as_str),
-                "condition": namespace.class.map(Class::condition),
-                "remedy": namespace.class.and_then(Class::reason).map(Reason::remedy),
-                "since": namespace.since,
-                "command": namespace.class.map(|_| namespace.label_command()),
-                "because": because,
-                "blockers": blockers,
-            })
-        })
-        .collect();
-    let blocking = namespaces.iter().filter(|namespace| namespace.class.is_some()).count();
-    let mut all = json!({"violatingNamespaceCount": blocking, "namespaces": shown});
-    if !answer.config.is_null() {
-        all["spec"] = answer.config["spec"].clone();
-        all["status"] = answer.config["status"].clone();
-    }
-    format!("{all:#}\n")
-}
-
-fn blocker_json(blocker: &Blocker) -> Value {
-    let causes: Vec<Value> = blocker
-        .causes
-        .iter()
-        .map(|cause| {
-            json!({"check": cause.check, "path": cause.path, "summary": cause.summary, "allowed": cause.allowed})
-        })
-        .collect();
-    json!({
-        "kind": blocker.kind,
-        "name": blocker.name,
-        "owner": blocker.owner.as_ref().map(|(kind, name)| json!({"kind": kind, "name": name})),
-        "constraint": blocker.constraint,
-        "throughUser": blocker.is_by_user,
-        "causes": causes,
-    })
-}
-
-pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], text: &mut String) {
-    let all: Vec<[String; N]> = std::iter::once(header).chain(rows).cloned().collect();
-    rows_text(&all, text);
-}
-
-/// Columns as wide as their widest cell; the last one is not filled up.
-fn rows_text<const N: usize>(rows: &[[String; N]], text: &mut String) {
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let fill = width.saturating_sub(cell.width()) + 2;
-            line.push_str(cell);
-            line.push_str(&" ".repeat(fill));
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
     }
 }

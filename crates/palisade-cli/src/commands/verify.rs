@@ -19,7 +19,7 @@ use crate::{
     Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
-    commands::{node::RuntimeArgs, rollout::table},
+    commands::{node::RuntimeArgs, rollout::text::table},
     service::{self, fail},
     terminal::Terminal,
 };

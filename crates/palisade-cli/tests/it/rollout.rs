@@ -22,13 +22,15 @@ fn status_names_every_blocker_with_its_cause() {
     shop             restricted  restricted  0         -
 
     namespace by-user, held to restricted
-      Pod debug, admitted by anyuid through a user
+      Pod debug, admitted by anyuid through a user, not its service account default
         spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
         spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
         spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
         spec.containers[0].securityContext.runAsUser                 runAsUser                  allowed: any user ID but 0, or no value
         spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
-      fix: let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+      fix: change these fields, or let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+        kubectl create rolebinding anyuid-default --namespace=by-user --clusterrole=system:openshift:scc:anyuid --serviceaccount=by-user:default
+        kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=baseline
 
     namespace no-syncer, held to restricted
       CronJob backup, admitted by hostmount-anyuid
@@ -38,7 +40,9 @@ fn status_names_every_blocker_with_its_cause() {
         spec.jobTemplate.spec.template.spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
         spec.jobTemplate.spec.template.spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
       its service accounts may use hostmount-anyuid: allowHostDirVolumePlugin, volumes
-      fix: set security.openshift.io/scc.podSecurityLabelSync=true, or set pod-security.kubernetes.io/enforce on the namespace
+      fix: change these fields, or set security.openshift.io/scc.podSecurityLabelSync=true, or set pod-security.kubernetes.io/enforce on the namespace
+        kubectl label --overwrite namespace no-syncer security.openshift.io/scc.podSecurityLabelSync=true
+        kubectl label --overwrite namespace no-syncer pod-security.kubernetes.io/enforce=privileged
 
     namespace openshift-addon, held to restricted
       Pod agent, admitted by privileged
@@ -47,7 +51,8 @@ fn status_names_every_blocker_with_its_cause() {
         spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
         spec.securityContext.runAsNonRoot                            runAsNonRoot               allowed: true, for the pod or for every container
         spec.securityContext.seccompProfile.type                     seccompProfile_restricted  allowed: RuntimeDefault or Localhost
-      fix: give the namespace another name, or set pod-security.kubernetes.io/enforce on it
+      fix: change these fields, or give the namespace another name, or set pod-security.kubernetes.io/enforce on it
+        kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
     3 of 4 namespaces block enforcement
     exit status: 1
@@ -58,18 +63,32 @@ fn status_names_every_blocker_with_its_cause() {
 fn plan_is_a_script() {
     insta::assert_snapshot!(example(&["plan"]), @r#"
     # by-user: PSALabel: ServiceAccount with insufficient SCCs
-    #   Pod debug: spec.containers[0].securityContext.allowPrivilegeEscalation, spec.containers[0].securityContext.capabilities.drop, spec.securityContext.runAsNonRoot, spec.containers[0].securityContext.runAsUser, spec.securityContext.seccompProfile.type
-    #   better: let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+    #   Pod debug
+    #     spec.containers[0].securityContext.allowPrivilegeEscalation, allowed: false
+    #     spec.containers[0].securityContext.capabilities.drop, allowed: a drop list with ALL
+    #     spec.securityContext.runAsNonRoot, allowed: true, for the pod or for every container
+    #     spec.containers[0].securityContext.runAsUser, allowed: any user ID but 0, or no value
+    #     spec.securityContext.seccompProfile.type, allowed: RuntimeDefault or Localhost
+    # better: kubectl create rolebinding anyuid-default --namespace=by-user --clusterrole=system:openshift:scc:anyuid --serviceaccount=by-user:default
     kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=baseline
 
     # no-syncer: PSAConfig: PSA label syncer disabled
-    #   CronJob backup: spec.jobTemplate.spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation, spec.jobTemplate.spec.template.spec.containers[0].securityContext.capabilities.drop, spec.jobTemplate.spec.template.spec.volumes[0].hostPath, spec.jobTemplate.spec.template.spec.securityContext.runAsNonRoot, spec.jobTemplate.spec.template.spec.securityContext.seccompProfile.type
-    #   better: set security.openshift.io/scc.podSecurityLabelSync=true, or set pod-security.kubernetes.io/enforce on the namespace
+    #   CronJob backup
+    #     spec.jobTemplate.spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation, allowed: false
+    #     spec.jobTemplate.spec.template.spec.containers[0].securityContext.capabilities.drop, allowed: a drop list with ALL
+    #     spec.jobTemplate.spec.template.spec.volumes[0].hostPath, allowed: configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected or secret
+    #     spec.jobTemplate.spec.template.spec.securityContext.runAsNonRoot, allowed: true, for the pod or for every container
+    #     spec.jobTemplate.spec.template.spec.securityContext.seccompProfile.type, allowed: RuntimeDefault or Localhost
+    # better: kubectl label --overwrite namespace no-syncer security.openshift.io/scc.podSecurityLabelSync=true
     kubectl label --overwrite namespace no-syncer pod-security.kubernetes.io/enforce=privileged
 
     # openshift-addon: PSAConfig: Misconfigured OpenShift Namespace
-    #   Pod agent: spec.hostNetwork, spec.containers[0].securityContext.allowPrivilegeEscalation, spec.containers[0].securityContext.capabilities.drop, spec.securityContext.runAsNonRoot, spec.securityContext.seccompProfile.type
-    #   better: give the namespace another name, or set pod-security.kubernetes.io/enforce on it
+    #   Pod agent
+    #     spec.hostNetwork, allowed: false, or no value
+    #     spec.containers[0].securityContext.allowPrivilegeEscalation, allowed: false
+    #     spec.containers[0].securityContext.capabilities.drop, allowed: a drop list with ALL
+    #     spec.securityContext.runAsNonRoot, allowed: true, for the pod or for every container
+    #     spec.securityContext.seccompProfile.type, allowed: RuntimeDefault or Localhost
     kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
     exit status: 1
@@ -132,4 +151,71 @@ fn how_it_ends() {
         assert!(run.stderr.starts_with("error: "), "{case}: {run}");
     }
     assert_eq!(Project::new().run(&["rollout", "plan", "nowhere.yaml"]).status, 2);
+}
+
+/// Replicas that differ only in their names are told of once, a constraint of the user's own is granted with a role of its
+/// own, and one that makes no sense is named.
+#[test]
+fn replicas_together_and_constraints_of_ones_own() {
+    let pod = |name: &str, account: &str| {
+        serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "team",
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}],
+                "annotations": {"openshift.io/scc": "ours", "security.openshift.io/validated-scc-subject-type": "user"}},
+            "spec": {"serviceAccountName": account, "hostPID": true, "securityContext": {"runAsNonRoot": true,
+                    "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{"name": "c", "image": "i", "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}})
+    };
+    let constraint = |name: &str, kind: &str| {
+        serde_json::json!({"apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
+            "metadata": {"name": name}, "allowHostPID": true, "runAsUser": {"type": kind},
+            "seLinuxContext": {"type": "RunAsAny"}, "fsGroup": {"type": "RunAsAny"},
+            "supplementalGroups": {"type": "RunAsAny"}, "volumes": ["*"]})
+    };
+    let items = [
+        pod("web-1", "runner"),
+        pod("web-2", "runner"),
+        pod("web-3", "runner"),
+        constraint("ours", "RunAsAny"),
+        constraint("broken", "MustRunAs"),
+    ];
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let run = Project::new().run_with_stdin(&["rollout", "status", "-"], list.to_string());
+    insta::assert_snapshot!(run, @r#"
+    NAMESPACE  HELD TO     COMPLIES    BLOCKERS  REASON
+    team       restricted  privileged  3         PSALabel: ServiceAccount with insufficient SCCs
+
+    namespace team, held to restricted
+      Pod web-1 (and 2 others) of ReplicaSet web, admitted by ours through a user, not its service account runner
+        spec.hostPID  hostNamespaces  allowed: false, or no value
+      fix: change these fields, or let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
+        kubectl create role use-ours --namespace=team --verb=use --resource=securitycontextconstraints.security.openshift.io --resource-name=ours && kubectl create rolebinding ours-runner --namespace=team --role=use-ours --serviceaccount=team:runner
+        kubectl label --overwrite namespace team pod-security.kubernetes.io/enforce=privileged
+
+    SecurityContextConstraints broken admits nothing and is skipped: MustRunAs requires a UID
+
+    1 of 1 namespace blocks enforcement
+    exit status: 1
+    "#);
+}
+
+/// `kubectl get` leaves managed fields out unless it is asked for them; what the label syncer set cannot be told then.
+#[test]
+fn a_dump_without_managed_fields_is_noted() {
+    let enforce = "pod-security.kubernetes.io/enforce";
+    let mut namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team",
+        "labels": {enforce: "privileged"},
+        "annotations": {"security.openshift.io/MinimallySufficientPodSecurityStandard": "privileged"}}});
+    let held_to = |namespace: &Value| {
+        let run =
+            Project::new().run_with_stdin(&["rollout", "status", "-o", "json", "-"], namespace.to_string());
+        assert_eq!(run.status, 0, "{run}");
+        (run.json()["namespaces"][0]["level"].clone(), run.stderr.contains("--show-managed-fields"))
+    };
+    assert_eq!(held_to(&namespace), (Value::Null, true));
+    namespace["metadata"]["managedFields"] = serde_json::json!([{
+        "manager": "pod-security-admission-label-synchronization-controller", "operation": "Apply",
+        "fieldsV1": {"f:metadata": {"f:labels": {format!("f:{enforce}"): {}}}}}]);
+    assert_eq!(held_to(&namespace), ("restricted".into(), false), "the syncer's own");
 }

@@ -11,6 +11,9 @@ use palisade_policy::standards::{
     level::{Level, LevelVersion, Version},
 };
 
+/// The service account of pods that name none.
+pub(super) const DEFAULT_ACCOUNT: &str = "default";
+
 /// One field that a level forbids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cause {
@@ -33,6 +36,8 @@ pub struct Blocker {
     pub name: String,
     /// The kind and name of the workload that controls it.
     pub owner: Option<(String, String)>,
+    /// Its service account.
+    pub service_account: String,
     /// The constraint that admitted it, or would.
     pub constraint: Option<String>,
     /// Whether it got that constraint through a user rather than its service account.
@@ -47,6 +52,8 @@ pub(super) struct Subject<'p> {
     pub(super) kind: &'static str,
     pub(super) name: &'p str,
     pub(super) owner: Option<(&'p str, &'p str)>,
+    /// Nothing means [`DEFAULT_ACCOUNT`].
+    pub(super) service_account: &'p str,
     pub(super) constraint: Option<&'p str>,
     pub(super) is_by_user: bool,
     pub(super) list: u8,
@@ -64,6 +71,8 @@ struct Detail {
     kind: &'static str,
     name: Box<str>,
     owner: Option<(Box<str>, Box<str>)>,
+    /// Unless it is [`DEFAULT_ACCOUNT`].
+    service_account: Option<Box<str>>,
     constraint: Option<Box<str>>,
     causes: Arc<Causes>,
 }
@@ -91,6 +100,7 @@ impl Judged {
             kind: detail.kind,
             name: detail.name.to_string(),
             owner: detail.owner.as_ref().map(|(kind, name)| (kind.to_string(), name.to_string())),
+            service_account: detail.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT).to_owned(),
             constraint: detail.constraint.as_deref().map(str::to_owned),
             is_by_user: self.is_by_user,
             causes: causes.clone(),
@@ -130,6 +140,9 @@ impl Judge {
             kind: subject.kind,
             name: subject.name.into(),
             owner: subject.owner.map(|(kind, name)| (kind.into(), name.into())),
+            service_account: Some(subject.service_account)
+                .filter(|account| !matches!(*account, "" | DEFAULT_ACCOUNT))
+                .map(Into::into),
             constraint: subject.constraint.map(Into::into),
             causes,
         };

@@ -333,6 +333,7 @@ impl Cluster {
                 kind: "Pod",
                 name: &metadata.name,
                 owner: owner.map(|owner| (owner.kind.as_str(), owner.name.as_str())),
+                service_account: pod.spec.service_account(),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
                 list: self.list_of("Pod"),

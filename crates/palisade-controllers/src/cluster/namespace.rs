@@ -223,6 +223,21 @@ impl NamespaceRecord {
         }
     }
 
+    /// Why nobody can say yet what it would suffer; `None` if that is known.
+    #[must_use]
+    pub fn undecided(&self) -> Option<&'static str> {
+        if self.verdict() != Verdict::Inconclusive {
+            return None;
+        }
+        Some(match self.awaits {
+            Awaits::Ranges => {
+                "it has no ranges of user ids yet (annotation openshift.io/sa.scc.uid-range), so its level is not known"
+            }
+            Awaits::ServiceAccounts => "it has no service account yet, so its level is not known",
+            Awaits::Nothing => "a pod in it cannot be read",
+        })
+    }
+
     /// What would be refused, by kind and name.
     #[must_use]
     pub fn blockers(&self) -> Vec<Blocker> {

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    judged::{Judge, Judged, Subject},
+    judged::{DEFAULT_ACCOUNT, Judge, Judged, Subject},
     namespace::NamespaceRecord,
 };
 
@@ -91,6 +91,7 @@ impl Template {
             kind: self.kind.kind,
             name: &self.name,
             owner: None,
+            service_account: pod.spec.service_account(),
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
             list: self.list,
@@ -109,7 +110,7 @@ fn admit(
     let changes = {
         let mut pod = Pod::deserialize(&*object).ok()?;
         if pod.spec.service_account().is_empty() {
-            pod.spec.service_account_name = "default".into();
+            pod.spec.service_account_name = DEFAULT_ACCOUNT.into();
         }
         // What a template says about these decides nothing: admission writes them.
         pod.metadata.annotations.retain(|key, _| key != VALIDATED && key != SUBJECT_TYPE);

@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use palisade_policy::enforcement::instances::{
-    CONFIG_MAP, CONFIG_MAP_MANAGER, NAMESPACE, config_map, read_config_map,
-};
+use palisade_policy::enforcement::instances::{CONFIG_MAP, CONFIG_MAP_MANAGER, NAMESPACE, config_map};
 use serde_json::Value;
 
 use super::plan::configuration;
@@ -62,7 +60,7 @@ async fn turn(context: &Context) -> Result<(), ApiError> {
         let answer = write(&context.api, &config_map(&wanted)).await?;
         context.metrics.wrote(NAME, Outcome::Done);
         tracing::info!(revision = wanted.revision, "the global configuration was written");
-        context.observed.lock().configuration = read_config_map(&answer).ok();
+        context.observed.lock().set_configuration(&answer);
         context.observed.notify();
     }
     for name in forgotten {

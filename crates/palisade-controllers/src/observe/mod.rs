@@ -27,6 +27,7 @@ use self::{kinds::Watched, watch::Told};
 use crate::{
     api::Api,
     cluster::{Cluster, WatchedPod},
+    time,
 };
 
 pub(crate) use self::kinds::{CONFIG, CONSTRAINTS};
@@ -110,6 +111,33 @@ impl State {
             return;
         }
         self.config = object;
+    }
+
+    /// The ConfigMap with the global configuration was seen.
+    pub fn set_configuration(&mut self, object: &Value) {
+        let known = self.configuration.take();
+        self.configuration = read_config_map(object)
+            .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
+            .ok()
+            .map(|seen| seen.after(known));
+    }
+
+    /// What every instance does, for people; one that is late says so.
+    #[must_use]
+    pub fn instances(&self) -> Vec<String> {
+        let current = self.configuration.as_ref();
+        self.reports
+            .values()
+            .map(|SeenReport { report, .. }| {
+                let ago = time::seconds_since(&report.renewed);
+                match ago.filter(|ago| *ago > i64::from(report.lasts)) {
+                    Some(ago) => {
+                        format!("{}; last heard of {ago} s ago, not counted", report.describe(current))
+                    }
+                    None => report.describe(current),
+                }
+            })
+            .collect()
     }
 
     fn tell(&mut self, watched: Watched, told: Told<'_>) {
@@ -199,11 +227,7 @@ impl State {
             }
             Watched::Constraints => self.cluster.set_constraint(&object),
             Watched::Config => self.set_config(object),
-            Watched::ConfigMap => {
-                self.configuration = read_config_map(&object)
-                    .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
-                    .ok();
-            }
+            Watched::ConfigMap => self.set_configuration(&object),
             Watched::Instances => {
                 if let Some(report) = read_report(&object) {
                     let known =

@@ -193,25 +193,33 @@ impl Writer {
         Ok(text.map_or(Found::NoKey, Found::Text))
     }
 
-    /// Asks what every source holds that a pod names.
-    pub(super) async fn read_sources(&self, index: &mut Index) -> Result<(), kube::Error> {
-        let wanted: BTreeSet<SourceKey> =
-            index.pods.values().flat_map(|pod| pod.references.values().flatten()).cloned().collect();
+    /// Asks what the sources hold that pods name: those that are not known, and those that may have changed. Returns how
+    /// many were asked.
+    pub(super) async fn read_sources(
+        &self,
+        index: &mut Index,
+        is_stale: impl Fn(&SourceKey) -> bool,
+    ) -> Result<usize, kube::Error> {
+        let wanted: BTreeSet<SourceKey> = index.named_sources().cloned().collect();
         index.sources.retain(|source, _| wanted.contains(source));
-        let mut failure = Ok(());
+        let mut asked = Ok(0);
         for source in wanted {
+            if index.sources.contains_key(&source) && !is_stale(&source) {
+                continue;
+            }
             let state = match self.read(&source).await {
                 Ok(Found::Text(text)) => SourceState::Holds(sha256_hex(&text)),
                 Ok(Found::NoConfigMap | Found::NoKey) => SourceState::Gone,
                 // What is known of this one stays; the others are asked all the same.
                 Err(error) => {
-                    failure = Err(error);
+                    asked = Err(error);
                     continue;
                 }
             };
             index.sources.insert(source, state);
+            asked = asked.map(|count| count + 1);
         }
-        failure
+        asked
     }
 
     /// What pods refer to now, asked directly: a watch that has silently fallen behind must not cost a pod its profile.

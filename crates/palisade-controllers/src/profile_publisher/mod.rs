@@ -2,8 +2,8 @@
 //!
 //! Implements: ConfigMap profiles with a stock kubelet. The webhook publishes while it admits; this controller makes what
 //! is missing all the same (a webhook that was killed, an object somebody deleted), counts the pods that refer to each
-//! profile, says which ConfigMaps hold another one by now, and removes what no pod has referred to for a grace period. The
-//! time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
+//! profile, says which ConfigMaps hold another one by now (at once, from a watch, and now and then in case there is none),
+//! and removes what no pod has referred to for a grace period. The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
 //!
 //! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash says that
 //! nothing changed since), writing files (the node agent).
@@ -11,8 +11,9 @@
 pub mod apply;
 pub mod observe;
 pub mod plan;
+mod source_watch;
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{collections::BTreeSet, future::Future, pin::Pin, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
@@ -28,14 +29,19 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::warn;
 
-use self::{apply::Writer, observe::Index, plan::Step};
+use self::{
+    apply::Writer,
+    observe::{Index, SourceKey},
+    plan::Step,
+    source_watch::{SourceWatch, Touched},
+};
 
 /// How the publisher works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// How long a profile stays that no pod refers to.
     pub grace_period: Duration,
-    /// How often ConfigMaps are asked whether they still hold what pods run with.
+    /// How often ConfigMaps are asked whether they still hold what pods run with, besides when a watch says so.
     pub resync: Duration,
 }
 
@@ -55,9 +61,11 @@ pub async fn run(client: Client, options: Options, shutdown: impl Future<Output 
     let mut publisher = Publisher {
         index: Index::default(),
         listed: Index::default(),
+        touched: BTreeSet::new(),
         writer: Writer::new(client.clone()),
         options,
     };
+    let mut sources = SourceWatch::new(client.clone());
     let mut pods = changes(&client, &apply::pods());
     let mut profiles = changes(&client, &apply::published_profiles());
     let (mut seen_pods, mut seen_profiles) = (false, false);
@@ -76,15 +84,24 @@ pub async fn run(client: Client, options: Options, shutdown: impl Future<Output 
                 seen_profiles |= publisher.take_profile(change);
                 wake_at = wake_at.min(Instant::now() + GATHER);
             }
+            touched = sources.next() => {
+                if publisher.take_touched(&touched) {
+                    wake_at = wake_at.min(Instant::now() + GATHER);
+                }
+            }
             () = tokio::time::sleep_until(wake_at) => {
                 // Before both lists are known, everything would look unreferenced.
                 if !(seen_pods && seen_profiles) {
                     wake_at = Instant::now() + options.resync;
                     continue;
                 }
-                let read = next_read <= Instant::now() || publisher.has_new_sources();
-                let Round { again, failed, progress } = publisher.reconcile(read).await;
-                if read {
+                let everything = next_read <= Instant::now();
+                sources.cover(&publisher.index.source_namespaces());
+                let Round { again, failed, progress } = publisher.reconcile(everything).await;
+                if failed {
+                    // What could not be read is among what was heard of and is forgotten.
+                    next_read = Instant::now();
+                } else if everything {
                     next_read = Instant::now() + options.resync;
                 }
                 let pause = if failed { wait } else { again.unwrap_or(options.resync).min(options.resync) };
@@ -110,13 +127,15 @@ struct Publisher {
     index: Index,
     /// A list on its way: it replaces what is known when it is whole.
     listed: Index,
+    /// Sources that may hold something else by now.
+    touched: BTreeSet<SourceKey>,
     writer: Writer,
     options: Options,
 }
 
 impl Publisher {
     /// One round: look, decide, write.
-    async fn reconcile(&mut self, read_sources: bool) -> Round {
+    async fn reconcile(&mut self, ask_everything: bool) -> Round {
         let (mut failed, mut progress) = (false, false);
         let mut note = |what: &str, result: Result<(), kube::Error>| match result {
             Ok(()) => progress = true,
@@ -125,8 +144,11 @@ impl Publisher {
                 failed = true;
             }
         };
-        if read_sources {
-            note("sources of profiles not read", self.writer.read_sources(&mut self.index).await);
+        let touched = std::mem::take(&mut self.touched);
+        let is_stale = |source: &SourceKey| ask_everything || touched.contains(source);
+        match self.writer.read_sources(&mut self.index, is_stale).await {
+            Ok(0) => {}
+            read => note("sources of profiles not read", read.map(drop)),
         }
         let now = Timestamp::now();
         let plan = plan::plan(&self.index, now, self.options.grace_period);
@@ -150,9 +172,17 @@ impl Publisher {
         Round { again: again.map(|wait| wait + GATHER), failed, progress }
     }
 
-    fn has_new_sources(&self) -> bool {
-        let named = self.index.pods.values().flat_map(|pod| pod.references.values().flatten());
-        named.into_iter().any(|source| !self.index.sources.contains_key(source))
+    /// Takes note of what may have changed; whether pods name any of it.
+    fn take_touched(&mut self, touched: &Touched) -> bool {
+        let is_touched = |source: &SourceKey| match touched {
+            Touched::One { namespace, name } => source.namespace == *namespace && source.config_map == *name,
+            Touched::AllIn(namespace) => namespace.as_ref().is_none_or(|own| source.namespace == *own),
+        };
+        let sources: Vec<SourceKey> =
+            self.index.named_sources().filter(|source| is_touched(source)).cloned().collect();
+        let any = !sources.is_empty();
+        self.touched.extend(sources);
+        any
     }
 
     fn take_pod(&mut self, change: Change) -> bool {

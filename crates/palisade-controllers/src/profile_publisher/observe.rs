@@ -127,6 +127,17 @@ impl Index {
         self.profiles.remove(text(object, "/metadata/name"));
     }
 
+    /// Every source that a pod names; those that several name come as often.
+    pub fn named_sources(&self) -> impl Iterator<Item = &SourceKey> {
+        self.pods.values().flat_map(|pod| pod.references.values().flatten())
+    }
+
+    /// The namespaces of all sources.
+    #[must_use]
+    pub fn source_namespaces(&self) -> BTreeSet<&str> {
+        self.named_sources().map(|source| source.namespace.as_str()).collect()
+    }
+
     /// Every profile that pods refer to: how many do, and which sources they name.
     #[must_use]
     pub fn referenced(&self) -> BTreeMap<&str, (usize, BTreeSet<&SourceKey>)> {

@@ -8,13 +8,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use palisade_policy::enforcement::{
     mode::{Release, SpecMode},
     resource,
-    violations::Entry,
+    violations::{Entry, merge},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     events::{self, transitions},
+    ledger::{self, Ledger},
     plan::Plan,
 };
 use crate::{
@@ -48,6 +49,8 @@ pub async fn run(context: Arc<Context>) {
 struct Controller {
     /// Violating namespaces that the status has no room for.
     remembered: Vec<Entry>,
+    /// Where those are kept; `None` until it was read, and after somebody else wrote there.
+    ledger: Option<Ledger>,
     /// Constraints whose trouble was told.
     told: BTreeSet<(String, String)>,
     evaluated: Option<Instant>,
@@ -62,7 +65,12 @@ impl Controller {
         }
         self.tell_of_constraints(context).await;
         for _ in 0..TRIES {
-            match self.step(context).await {
+            let done = self.step(context).await;
+            if done.is_err() {
+                // Somebody else may have written there.
+                self.ledger = None;
+            }
+            match done {
                 Ok(true) => {}
                 Ok(false) => {
                     self.backoff.reset();
@@ -76,9 +84,10 @@ impl Controller {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot write the PSAEnforcementConfig");
+                    tracing::warn!(%error, "cannot keep the PSAEnforcementConfig up to date");
                     context.metrics.wrote(NAME, Outcome::Failed);
-                    context.report(NAME, Some(format!("cannot write PSAEnforcementConfig: {error}")));
+                    context
+                        .report(NAME, Some(format!("cannot keep PSAEnforcementConfig up to date: {error}")));
                     tokio::time::sleep(self.backoff.next()).await;
                     return Some(Duration::ZERO);
                 }
@@ -89,11 +98,12 @@ impl Controller {
 
     /// One write; whether there may be more to do.
     async fn step(&mut self, context: &Context) -> Result<bool, ApiError> {
+        if !context.observed.lock().is_config_served || context.release == Release::Introduce {
+            return Ok(false);
+        }
+        self.read_ledger(context).await?;
         let (config, plan, namespaces) = {
             let state = context.observed.lock();
-            if !state.is_config_served || context.release == Release::Introduce {
-                return Ok(false);
-            }
             let plan = context.plan(&state, &self.remembered);
             let before = state.config.get("status").unwrap_or(&Value::Null);
             let namespaces: Vec<(events::Event, String)> = plan
@@ -103,12 +113,12 @@ impl Controller {
                 .map(|event| {
                     let namespace = event.namespace.as_deref().and_then(|name| state.cluster.namespace(name));
                     let uid = namespace.map_or_else(String::new, |namespace| namespace.uid().to_owned());
-                    (event, uid)
+                    (event.with_cause(namespace), uid)
                 })
                 .collect();
             (state.config.clone(), plan, namespaces)
         };
-        let Plan { spec, status, remembered, .. } = plan;
+        let Plan { spec, status, shown, remembered, .. } = plan;
         if config.is_null() {
             let made = context.api.create(&CONFIG.collection(None), MANAGER, &resource::new_object()).await;
             return match made {
@@ -129,6 +139,15 @@ impl Controller {
             done(context, context.api.patch(&path, MANAGER, Patch::Merge, &change).await?);
             return Ok(true);
         }
+        let wanted = ledger::wanted(shown, &remembered);
+        // What the status will no longer show is kept before it goes; what it shows again is forgotten afterwards.
+        if let Some(ledger) = &mut self.ledger
+            && (status.is_none() || !wanted.is_empty())
+        {
+            for _ in 0..ledger.write(&context.api, &wanted).await? {
+                context.metrics.wrote(NAME, Outcome::Done);
+            }
+        }
         let Some(status) = status else {
             self.remembered = remembered;
             return Ok(false);
@@ -143,6 +162,15 @@ impl Controller {
         self.remembered = remembered;
         done(context, answer);
         Ok(true)
+    }
+
+    async fn read_ledger(&mut self, context: &Context) -> Result<(), ApiError> {
+        if self.ledger.is_none() {
+            let ledger = Ledger::read(&context.api).await?;
+            self.remembered = merge(ledger.entries().chain(std::mem::take(&mut self.remembered)));
+            self.ledger = Some(ledger);
+        }
+        Ok(())
     }
 
     /// A constraint that makes no sense is told of once for every way in which it does not.

@@ -3,10 +3,12 @@
 //! Events follow from two versions of the status alone, so that a controller that was killed in between repeats itself
 //! at most, and never keeps silent.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use palisade_policy::enforcement::{mode::StatusMode, violations::State};
 use serde_json::Value;
+
+use crate::cluster::NamespaceRecord;
 
 /// Something to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,32 @@ pub struct Event {
     pub occasion: String,
 }
 
+impl Event {
+    /// With the first workload and field that are the cause, if it is about a violation.
+    #[must_use]
+    pub fn with_cause(mut self, namespace: Option<&NamespaceRecord>) -> Self {
+        let blockers =
+            namespace.filter(|_| self.is_warning).map(NamespaceRecord::blockers).unwrap_or_default();
+        let Some((first, others)) = blockers.split_first() else { return self };
+        let Some((cause, more)) = first.causes.split_first() else { return self };
+        let _ = write!(self.message, "; {} {}: {}", first.kind, first.name, cause.path);
+        if !more.is_empty() {
+            let _ = write!(self.message, " and {} more", fields(more.len()));
+        }
+        let _ = match others.len() {
+            0 => Ok(()),
+            1 => write!(self.message, ", and 1 other"),
+            count => write!(self.message, ", and {count} others"),
+        };
+        self.message.push_str("; palisade rollout status tells what would fix it");
+        self
+    }
+}
+
+fn fields(count: usize) -> String {
+    if count == 1 { "1 field".to_owned() } else { format!("{count} fields") }
+}
+
 /// What changed between two versions of the status.
 #[must_use]
 pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
@@ -32,10 +60,10 @@ pub fn transitions(before: &Value, after: &Value) -> Vec<Event> {
         let (reason, message) = match mode(after) {
             StatusMode::NotEnabled => ("EnforcementDisabled", "enforcement is off"),
             StatusMode::Progressing => {
-                ("EnforcementProgressing", "enforcement has begun: labels, then API servers")
+                ("EnforcementProgressing", "enforcement has begun: labels, then API servers and webhooks")
             }
             StatusMode::Restricted => {
-                ("EnforcementRestricted", "every API server enforces restricted by default")
+                ("EnforcementRestricted", "every API server and webhook enforces restricted by default")
             }
             StatusMode::Legacy => ("EnforcementLegacy", "enforcement is opted out of"),
         };

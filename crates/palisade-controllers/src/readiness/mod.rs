@@ -5,5 +5,6 @@
 
 pub mod apply;
 pub mod events;
+pub mod ledger;
 pub mod plan;
 pub mod report;

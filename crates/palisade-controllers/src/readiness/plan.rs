@@ -1,11 +1,13 @@
 //! What to write into `PSAEnforcementConfig`.
 
+use std::collections::BTreeSet;
+
 use palisade_policy::{
     enforcement::{
         conditions::{Condition, Troubles, conditions},
         mode::{Release, SpecMode, StatusMode},
         state::{EnforceLabels, Evaluation, Inputs, Instances, Outputs, decide},
-        violations::{Entry, MOST_SHOWN, State, order, update},
+        violations::{Entry, MOST_SHOWN, State, merge, order, update},
     },
     standards::level::Level,
 };
@@ -48,6 +50,8 @@ pub struct Plan {
     pub spec: Option<SpecMode>,
     /// The status to write; `None` if the one that is there is right.
     pub status: Option<Value>,
+    /// Violating namespaces that the status shows.
+    pub shown: Vec<Entry>,
     /// Violating namespaces that the status has no room for.
     pub remembered: Vec<Entry>,
 }
@@ -88,7 +92,8 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
     let (inputs, outputs) = (inputs(observed, cluster), outputs(observed, cluster));
     let current = observed.config.get("status").unwrap_or(&Value::Null);
     let Some(mode) = outputs.status else {
-        return Plan { outputs, spec: outputs.spec_write, status: None, remembered: Vec::new() };
+        let (shown, remembered) = (Vec::new(), Vec::new());
+        return Plan { outputs, spec: outputs.spec_write, status: None, shown, remembered };
     };
     let Listed { shown, remembered, count } = listed(observed, cluster, inputs);
     let mut status = json!({
@@ -102,7 +107,8 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
     if !shown.is_empty() {
         status["violatingNamespaces"] = json!(shown);
     }
-    Plan { outputs, spec: outputs.spec_write, status: (status != *current).then_some(status), remembered }
+    let status = (status != *current).then_some(status);
+    Plan { outputs, spec: outputs.spec_write, status, shown, remembered }
 }
 
 /// The violating namespaces: what the status shows, what it has no room for, and how many violate now.
@@ -121,10 +127,12 @@ fn listed(observed: &Observed<'_>, cluster: &Cluster, inputs: Inputs) -> Listed 
         let count = current["violatingNamespaceCount"].as_u64().and_then(|count| usize::try_from(count).ok());
         let count = count
             .unwrap_or_else(|| shown.iter().filter(|entry| entry.state != Some(State::Previous)).count());
-        return Listed { shown, remembered: observed.remembered.to_vec(), count };
+        let names: BTreeSet<&str> = shown.iter().map(|entry| entry.name.as_str()).collect();
+        let others = observed.remembered.iter().filter(|entry| !names.contains(entry.name.as_str()));
+        let remembered = others.cloned().collect();
+        return Listed { shown, remembered, count };
     }
-    let mut known = observed.remembered.to_vec();
-    known.extend(shown);
+    let known = merge(observed.remembered.iter().cloned().chain(shown));
     let exists = |name: &str| cluster.namespace(name).is_some();
     let mut entries = update(&known, cluster.not_clean(), exists, observed.now);
     let count = order(&mut entries);
@@ -132,7 +140,7 @@ fn listed(observed: &Observed<'_>, cluster: &Cluster, inputs: Inputs) -> Listed 
     Listed { shown: entries, remembered, count }
 }
 
-fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {
+pub(super) fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {
     value.as_array().into_iter().flatten().filter_map(|item| T::deserialize(item).ok()).collect()
 }
 

@@ -1,12 +1,21 @@
 //! What stands in the way, in full: for people who ask.
 //!
 //! The status names the worst hundred namespaces; this names every one, its cause and the command that would label it.
+//! Since when it violates comes from the status and from the ledger beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use palisade_policy::{enforcement::classify::Class, standards::level::Level};
+use palisade_policy::{
+    enforcement::{
+        classify::Class,
+        violations::{Entry, State, merge},
+    },
+    scc::built_in,
+    standards::level::Level,
+};
 use serde_json::Value;
 
+use super::{ledger::Ledger, plan::read_list};
 use crate::cluster::{Blocker, Cluster, NamespaceRecord};
 
 /// What is known of a namespace.
@@ -20,12 +29,18 @@ pub struct NamespaceReport {
     pub complies: Level,
     /// Why it would suffer; `None` if it would not.
     pub class: Option<Class>,
+    /// Why nobody can say yet; `None` if that is known.
+    pub undecided: Option<&'static str>,
+    /// The level that its service accounts need, which is what the label syncer would set.
+    pub needed: Option<Level>,
     /// Constraints that keep the level from being stricter, with the fields in them that do.
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
     pub blockers: Vec<Blocker>,
-    /// Since when it would suffer, if the status says so.
+    /// Since when it would suffer, if that is known.
     pub since: Option<String>,
+    /// Since when it would no longer suffer, if it would have before.
+    pub resolved: Option<String>,
 }
 
 impl NamespaceReport {
@@ -42,9 +57,12 @@ impl NamespaceReport {
             level: namespace.level_to_test(),
             complies,
             class: namespace.class(),
+            undecided: namespace.undecided(),
+            needed: namespace.level().level,
             because: because.collect(),
             blockers: namespace.blockers(),
             since: None,
+            resolved: None,
         }
     }
 
@@ -58,20 +76,73 @@ impl NamespaceReport {
     }
 }
 
-/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` knows of them.
+impl NamespaceReport {
+    /// The commands that would each fix it, the best first; the last is [`Self::label_command`]. None if nothing is wrong.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        let mut commands = Vec::new();
+        match self.class {
+            None => return commands,
+            // What the user may use, the service account may then use as well, and the label follows.
+            Some(Class::UserScc) => {
+                let grants: Option<BTreeSet<(&str, &str)>> = self.blockers.iter().map(grant).collect();
+                commands.extend(
+                    grants
+                        .into_iter()
+                        .flatten()
+                        .map(|(constraint, account)| self.grant_command(constraint, account)),
+                );
+            }
+            // Only where the syncer would choose a level that all comply with.
+            Some(Class::DisabledSyncer) if self.needed.is_some_and(|needed| needed <= self.complies) => {
+                let label = "security.openshift.io/scc.podSecurityLabelSync=true";
+                commands.push(format!("kubectl label --overwrite namespace {} {label}", self.name));
+            }
+            Some(_) => {}
+        }
+        commands.push(self.label_command());
+        commands
+    }
+
+    fn grant_command(&self, constraint: &str, account: &str) -> String {
+        let namespace = &self.name;
+        let binding = format!("kubectl create rolebinding {constraint}-{account} --namespace={namespace}");
+        let subject = format!("--serviceaccount={namespace}:{account}");
+        if built_in::is_built_in(constraint) {
+            return format!("{binding} --clusterrole={} {subject}", built_in::cluster_role(constraint));
+        }
+        format!(
+            "kubectl create role use-{constraint} --namespace={namespace} --verb=use \
+             --resource=securitycontextconstraints.security.openshift.io --resource-name={constraint} && \
+             {binding} --role=use-{constraint} {subject}"
+        )
+    }
+}
+
+/// The constraint that a service account would have to be granted for a blocker; `None` if that would not help.
+fn grant(blocker: &Blocker) -> Option<(&str, &str)> {
+    // Those that everyone may use it has already: what is wrong is nothing that a constraint covers.
+    let constraint = blocker.constraint.as_deref().filter(|name| !built_in::FOR_EVERYONE.contains(name))?;
+    blocker.is_by_user.then_some((constraint, blocker.service_account.as_str()))
+}
+
+/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` and the ledger beside it know of them.
 #[must_use]
-pub fn report_with_times(cluster: &Cluster, config: &Value) -> Vec<NamespaceReport> {
-    let entries = config["status"]["violatingNamespaces"].as_array();
-    let since: BTreeMap<&str, &str> = entries
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry["state"] == "Current")
-        .filter_map(|entry| Some((entry["name"].as_str()?, entry["lastTransitionTime"].as_str()?)))
-        .collect();
+pub fn report_with_times(cluster: &Cluster, config: &Value, ledger: &Ledger) -> Vec<NamespaceReport> {
+    let listed = read_list::<Entry>(&config["status"]["violatingNamespaces"]);
+    let known = merge(ledger.entries().chain(listed));
+    let known: BTreeMap<&str, &Entry> = known.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     report(cluster)
         .map(|namespace| {
-            let known = since.get(namespace.name.as_str()).filter(|_| namespace.class.is_some());
-            NamespaceReport { since: known.map(|time| (*time).to_owned()), ..namespace }
+            let entry = known.get(namespace.name.as_str());
+            // What was written may be older than what is seen here.
+            let at = |state: State, holds: bool| {
+                let entry = entry.filter(|entry| holds && entry.state == Some(state))?;
+                entry.last_transition_time.clone()
+            };
+            let violates = namespace.class.is_some();
+            let (since, resolved) = (at(State::Current, violates), at(State::Previous, !violates));
+            NamespaceReport { since, resolved, ..namespace }
         })
         .collect()
 }

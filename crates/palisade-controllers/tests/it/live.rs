@@ -363,11 +363,19 @@ impl Live {
             .collect()
     }
 
-    pub(crate) async fn condition(&self, kind: &str) -> (String, String) {
+    async fn whole_condition(&self, kind: &str) -> Value {
         let config = self.config().await;
-        let conditions = config["status"]["conditions"].as_array().unwrap().clone();
-        let found = conditions.iter().find(|condition| condition["type"] == kind).unwrap();
+        let conditions = config["status"]["conditions"].as_array().unwrap();
+        conditions.iter().find(|condition| condition["type"] == kind).unwrap().clone()
+    }
+
+    pub(crate) async fn condition(&self, kind: &str) -> (String, String) {
+        let found = self.whole_condition(kind).await;
         (found["status"].as_str().unwrap().to_owned(), found["reason"].as_str().unwrap().to_owned())
+    }
+
+    pub(crate) async fn message(&self, kind: &str) -> String {
+        self.whole_condition(kind).await["message"].as_str().unwrap().to_owned()
     }
 
     pub(crate) async fn get_namespace(&self, name: &str) -> Value {

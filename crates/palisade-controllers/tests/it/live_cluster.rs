@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use palisade_controllers::{
-    api::{LEASES, NAMESPACES},
+    api::{LEASES, NAMESPACES, Patch},
     crds,
     leader::{Candidate, Timing},
     runner::{Options, Runner},
@@ -12,7 +12,7 @@ use palisade_controllers::{
 };
 use palisade_policy::{
     enforcement::{
-        instances::{Configuration, NAMESPACE, WEBHOOK, instance_lease},
+        instances::{Configuration, NAMESPACE, WEBHOOK, instance_lease, read_config_map},
         mode::Release,
     },
     standards::level::Level,
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::live::{Fate, Live};
 
+const CONFIGURATION: &str = "/api/v1/namespaces/palisade-system/configmaps/pod-security-configuration";
 const WARN: &str = "pod-security.kubernetes.io/warn";
 
 #[tokio::test(start_paused = true)]
@@ -153,8 +154,47 @@ async fn an_instance_that_does_not_follow_holds_the_rollout_up() {
     live.settle().await;
     assert_eq!(live.mode().await.1, "Progressing");
     assert_eq!(live.condition("Progressing").await, ("True".to_owned(), "RollingOut".to_owned()));
+    let message = live.message("Progressing").await;
+    assert!(
+        message.contains("webhook stuck enforces privileged, by a configuration of its own"),
+        "{message}"
+    );
     // It is never seen to renew its report, so after a minute it no longer counts.
     tokio::time::sleep(Duration::from_secs(70)).await;
     live.settle().await;
     assert_eq!(live.mode().await.1, "Restricted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_replica_with_an_old_version_holds_the_rollout_up_until_it_follows() {
+    let live = Live::start().await;
+    live.namespace("team", json!({})).await;
+    live.phase(Release::Evaluate, None, &Fate::default()).await;
+    let path = LEASES.object(Some(NAMESPACE), "pod-security-webhook-slow");
+    let renew = async |running: &Configuration| {
+        let lease = instance_lease(WEBHOOK, "slow", running, &micros());
+        live.api.patch(&path, "test", Patch::Apply { force: true }, &lease).await.unwrap();
+    };
+    // It even enforces the right level, but by a version from before: another one may be on its way to it.
+    let old = Configuration { version: Some("1".to_owned()), ..Configuration::of(Level::Restricted) };
+    renew(&old).await;
+    let _controllers = live.controllers(Release::Enforce, None);
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        renew(&old).await;
+    }
+    assert_eq!(live.mode().await.1, "Progressing", "alive, and not there yet");
+    let message = live.message("Progressing").await;
+    assert!(message.ends_with("yet: webhook slow has not applied the current configuration"), "{message}");
+    let map = live.api.get(CONFIGURATION).await.unwrap().unwrap();
+    let new = read_config_map(&map).unwrap();
+    renew(&new).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(live.mode().await.1, "Restricted");
+    // Somebody labels the ConfigMap. Nobody enforces anything else because of that, so nothing is taken back.
+    let before = live.config().await;
+    let change = json!({"metadata": {"labels": {"touched": "yes"}}});
+    live.api.patch(CONFIGURATION, "test", Patch::Merge, &change).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(live.config().await, before, "not one write");
 }

@@ -7,6 +7,7 @@ mod incremental;
 mod live;
 mod live_cluster;
 mod live_faults;
+mod live_ledger;
 mod live_rollout;
 mod live_syncer;
 mod profile_publisher;

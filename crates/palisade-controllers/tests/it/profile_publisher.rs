@@ -49,8 +49,16 @@ struct Running {
 
 impl Running {
     fn start(client: Client, grace_period: Duration) -> Self {
+        Self::with(client, Options { grace_period, resync: Duration::from_millis(100) })
+    }
+
+    /// One that asks ConfigMaps so rarely that only what it hears can count.
+    fn hearing(client: Client) -> Self {
+        Self::with(client, Options { resync: Duration::from_hours(9), ..Options::default() })
+    }
+
+    fn with(client: Client, options: Options) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let options = Options { grace_period, resync: Duration::from_millis(100) };
         let task = tokio::spawn(run(client, options, async {
             let _ = stopped.await;
         }));
@@ -253,17 +261,58 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
     running.stop().await;
 }
 
-/// A client a third of whose requests never arrives.
-fn unlucky(router: Router, count: Arc<AtomicUsize>) -> Client {
+#[tokio::test]
+async fn a_changed_config_map_is_heard_of_at_once() {
+    let world = World::new(&server().await);
+    let (hash, late) = (sha256_hex(PROFILE), sha256_hex("late"));
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let running = Running::hearing(world.client.clone());
+    world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
+    world.put_map("web", "{}").await;
+    world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(world.client.clone());
+    maps.delete("web", &DeleteParams::default()).await.unwrap();
+    world.until_profile(&hash, "gone", |found| sources(found) == "1 web:Gone").await;
+    world.put_map("web", PROFILE).await;
+    world.until_profile(&hash, "back", |found| sources(found) == "1 web:Current").await;
+    // One that comes after its pod.
+    world.put_pod("two", Some("late"), &late).await;
+    until("told", || async { (!world.notes().await.is_empty()).then_some(()) }).await;
+    world.put_map("late", "late").await;
+    world.until_profile(&late, "published late", |found| sources(found) == "1 late:Current").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_watch_config_maps_are_asked_now_and_then() {
+    let router = server().await;
+    let world = World::new(&router);
+    let hash = sha256_hex(PROFILE);
+    world.put_map("web", PROFILE).await;
+    world.put_pod("one", Some("web"), &hash).await;
+    let client = unlucky(router, Arc::default(), |_, path| path.ends_with("/configmaps"));
+    let running = Running::start(client, Duration::from_hours(1));
+    world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
+    world.put_map("web", "{}").await;
+    world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
+    running.stop().await;
+}
+
+/// A client some of whose requests never arrive: those that break, by their number and path.
+fn unlucky(router: Router, count: Arc<AtomicUsize>, breaks: fn(usize, &str) -> bool) -> Client {
     let arrives = move |request: http::Request<kube::client::Body>| {
-        // Scattered, so that no round of calls meets the same fault at the same place for ever.
-        let scattered = count.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
-        if scattered.is_multiple_of(3) {
+        if breaks(count.fetch_add(1, Ordering::Relaxed), request.uri().path()) {
             return Err(std::io::Error::other("the connection broke"));
         }
         Ok(request)
     };
     Client::new(Filter::new(router, arrives), "default")
+}
+
+/// A third, scattered, so that no round of calls meets the same fault at the same place for ever.
+fn a_third(number: usize, _: &str) -> bool {
+    (number.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(3)
 }
 
 #[tokio::test]
@@ -276,7 +325,7 @@ async fn an_api_server_that_fails_now_and_then_only_costs_time() {
         world.put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256_hex(&text)).await;
     }
     let count = Arc::new(AtomicUsize::new(0));
-    let running = Running::start(unlucky(router, count.clone()), Duration::from_hours(1));
+    let running = Running::start(unlucky(router, count.clone(), a_third), Duration::from_hours(1));
     until("all published", || async {
         let list = world.profiles.list(&ListParams::default()).await.unwrap();
         let described = |profile: &DynamicObject| profile.data["status"]["sources"][0]["state"] == "Current";

@@ -29,6 +29,8 @@ pub struct Troubles<'t> {
     pub failing: Option<&'t str>,
     /// Constraints that are left out because they make no sense. Nothing waits for them, but someone should look.
     pub skipped: Option<&'t str>,
+    /// Instances that do not do yet what the global configuration asks for, and what they do instead.
+    pub waiting_for: Option<&'t str>,
 }
 
 /// The conditions of a state. `violating` is the number of namespaces that would suffer now.
@@ -40,22 +42,29 @@ pub fn conditions(
     troubles: Troubles<'_>,
 ) -> [Condition; 3] {
     let enforcing = outputs.default_enforce == Level::Restricted;
+    let waiting = |what: &str| match troubles.waiting_for {
+        Some(instances) => format!("{what}: {instances}"),
+        None => what.to_owned(),
+    };
     let moving = match outputs.enforce_labels {
         EnforceLabels::Set if !inputs.labels_done => {
-            Some(("SettingLabels", "enforce labels are being set on managed namespaces"))
+            Some(("SettingLabels", "enforce labels are being set on managed namespaces".to_owned()))
         }
-        EnforceLabels::Set if enforcing && inputs.instances != Instances::All => {
-            Some(("RollingOut", "not every API server enforces restricted by default yet"))
-        }
+        EnforceLabels::Set if enforcing && inputs.instances != Instances::All => Some((
+            "RollingOut",
+            waiting("not every API server and webhook enforces restricted by default yet"),
+        )),
         EnforceLabels::Keep => Some((
             "RollingBack",
-            "enforce labels stay until no API server enforces restricted by default any more",
+            waiting(
+                "enforce labels stay until no API server or webhook enforces restricted by default any more",
+            ),
         )),
         EnforceLabels::Set | EnforceLabels::Remove => None,
     };
-    let (ready, reason, message) = match (moving, troubles.failing) {
+    let (ready, reason, message) = match (&moving, troubles.failing) {
         (_, Some(problem)) => (false, "Degraded", problem.to_owned()),
-        (Some((reason, message)), None) => (false, reason, message.to_owned()),
+        (Some((reason, message)), None) => (false, *reason, message.clone()),
         (None, None) => {
             let (reason, message) = settled(inputs, enforcing, violating);
             (true, reason, message)
@@ -63,14 +72,15 @@ pub fn conditions(
     };
     let failing = troubles.failing.map(|message| ("ControllerFailing", message));
     let degraded = failing.or(troubles.skipped.map(|message| ("ConstraintsSkipped", message)));
-    let (progress_reason, progress_message) = moving.unwrap_or(("AsExpected", ""));
+    let is_moving = moving.is_some();
+    let (progress_reason, progress_message) = moving.unwrap_or(("AsExpected", String::new()));
     [
         Condition { kind: "Ready", status: ready, reason, message },
         Condition {
             kind: "Progressing",
-            status: moving.is_some(),
+            status: is_moving,
             reason: progress_reason,
-            message: progress_message.to_owned(),
+            message: progress_message,
         },
         Condition {
             kind: "Degraded",
@@ -88,7 +98,7 @@ fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, 
         count => format!("{count} namespaces violate"),
     };
     if enforcing {
-        return ("Enforcing", "every API server enforces restricted by default".to_owned());
+        return ("Enforcing", "every API server and webhook enforces restricted by default".to_owned());
     }
     match (inputs.release, inputs.spec, inputs.gate) {
         (_, SpecMode::Legacy, _) => ("Legacy", format!("enforcement is opted out of; {namespaces}")),
@@ -141,7 +151,7 @@ mod tests {
             ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
         ] {
             let [ready, progressing, broken] =
-                conditions(inputs, decide(inputs), 2, Troubles { failing: degraded, skipped: None });
+                conditions(inputs, decide(inputs), 2, Troubles { failing: degraded, ..Troubles::default() });
             let shown = |status: bool| if status { "True" } else { "False" };
             assert_eq!(
                 [(shown(ready.status), ready.reason), (shown(progressing.status), progressing.reason)],
@@ -153,9 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn who_holds_the_rollout_up_is_named() {
+        let base = Inputs { release: Release::Enforce, gate: true, labels_done: true, ..Inputs::default() };
+        let troubles = Troubles { waiting_for: Some("webhook a enforces privileged"), ..Troubles::default() };
+        let shown = |inputs: Inputs| {
+            let [ready, progressing, _] = conditions(inputs, decide(inputs), 0, troubles);
+            assert_eq!(ready.message, progressing.message);
+            progressing.message
+        };
+        let rolling_out = shown(Inputs { instances: Instances::Mixed, ..base });
+        assert!(rolling_out.ends_with("yet: webhook a enforces privileged"), "{rolling_out}");
+        let rolling_back = shown(Inputs { instances: Instances::Mixed, gate: false, ..base });
+        assert!(rolling_back.ends_with("any more: webhook a enforces privileged"), "{rolling_back}");
+    }
+
+    #[test]
     fn a_skipped_constraint_is_told_and_stops_nothing() {
         let inputs = Inputs { labels_done: true, instances: Instances::All, ..Inputs::default() };
-        let troubles = Troubles { failing: None, skipped: Some("scc x") };
+        let troubles = Troubles { skipped: Some("scc x"), ..Troubles::default() };
         let [ready, _, degraded] = conditions(inputs, decide(inputs), 0, troubles);
         assert!(ready.status || ready.reason != "Degraded");
         assert_eq!((degraded.status, degraded.reason), (true, "ConstraintsSkipped"));

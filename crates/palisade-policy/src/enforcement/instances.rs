@@ -26,8 +26,9 @@ pub const CONFIG_MAP_MANAGER: &str = "palisade-config-observer";
 pub const REVISION: &str = "palisade.dev/pod-security-revision";
 /// Annotation of the ConfigMap and of every Lease: the level that is enforced by default.
 pub const ENFORCE: &str = "palisade.dev/pod-security-enforce";
-/// Annotation of every Lease: the `resourceVersion` of the ConfigMap that was applied. Two configurations may be the same
-/// with another one in between; this tells which of them the instance has come to.
+/// Annotation of every Lease: the `resourceVersion` of the ConfigMap that was applied, empty if there was none. Two
+/// configurations may be the same with another one in between; this tells which of them the instance has come to. One that
+/// follows something else than that ConfigMap does not have it, and counts by its level alone.
 pub const OBSERVED: &str = "palisade.dev/pod-security-observed";
 /// Label of every Lease, with the component as its value: how the observer finds them.
 pub const INSTANCE: &str = "palisade.dev/pod-security-instance";
@@ -51,8 +52,9 @@ pub struct Configuration {
     pub value: Value,
     /// Its revision.
     pub revision: String,
-    /// The version of the ConfigMap it came in; empty if it came in none.
-    pub version: String,
+    /// The version of the ConfigMap that was followed here, empty while there is none; `None` if it came from elsewhere,
+    /// such as a file.
+    pub version: Option<String>,
 }
 
 impl Configuration {
@@ -60,7 +62,7 @@ impl Configuration {
     #[must_use]
     pub fn new(value: Value) -> Self {
         let revision = revision(&value);
-        Self { value, revision, version: String::new() }
+        Self { value, revision, version: None }
     }
 
     /// The configuration that enforces a level by default.
@@ -74,6 +76,27 @@ impl Configuration {
     pub fn enforce(&self) -> Option<Level> {
         enforced_by_default(&self.value)
     }
+
+    /// What to know after this was seen. An older version than the one that is known changes nothing: answers to writes
+    /// overtake watches. The same content in a newer ConfigMap goes on counting from the version in which it first came,
+    /// so that whoever puts a label on the ConfigMap does not set every instance back.
+    #[must_use]
+    pub fn after(self, known: Option<Self>) -> Self {
+        let is_older = |known: &Self| {
+            let versions = self.version.as_deref().zip(known.version.as_deref());
+            versions.is_some_and(|(own, known)| is_newer(known, own))
+        };
+        match known {
+            Some(known) if known.revision == self.revision || is_older(&known) => known,
+            _ => self,
+        }
+    }
+}
+
+/// Whether a version comes after another. Servers are free to write anything, but all that are known write numbers.
+fn is_newer(version: &str, than: &str) -> bool {
+    let numbers = version.parse::<u64>().ok().zip(than.parse::<u64>().ok());
+    numbers.is_some_and(|(version, than)| version > than)
 }
 
 /// Why a ConfigMap holds no configuration.
@@ -107,7 +130,7 @@ pub fn config_map(configuration: &Configuration) -> Value {
 pub fn read_config_map(object: &Value) -> Result<Configuration, ConfigurationError> {
     let text = object["data"][CONFIG_MAP_KEY].as_str().ok_or(ConfigurationError::Missing)?;
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    Ok(Configuration { version, ..Configuration::new(serde_json::from_str(text)?) })
+    Ok(Configuration { version: Some(version), ..Configuration::new(serde_json::from_str(text)?) })
 }
 
 /// The Lease in which an instance reports; `identity` tells it from others of its component, `now` is RFC 3339 with
@@ -115,8 +138,8 @@ pub fn read_config_map(object: &Value) -> Result<Configuration, ConfigurationErr
 #[must_use]
 pub fn instance_lease(component: &str, identity: &str, running: &Configuration, now: &str) -> Value {
     let mut annotations = annotations(&running.revision, running.enforce());
-    if !running.version.is_empty() {
-        annotations[OBSERVED] = json!(running.version);
+    if let Some(version) = &running.version {
+        annotations[OBSERVED] = json!(version);
     }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -160,12 +183,42 @@ pub struct Report {
     pub revision: String,
     /// The level it enforces by default, if it says so.
     pub enforce: Option<Level>,
-    /// The version of the ConfigMap it has come to, if it says so.
+    /// The version of the ConfigMap it has come to, if it follows it.
     pub observed: Option<String>,
     /// When it last said so, RFC 3339.
     pub renewed: String,
     /// For how many seconds that counts.
     pub lasts: u32,
+}
+
+impl Report {
+    /// Whether it follows the ConfigMap and has not come to what is in it.
+    #[must_use]
+    pub fn is_behind(&self, current: Option<&Configuration>) -> bool {
+        let wanted = current.and_then(|current| current.version.as_deref()).unwrap_or_default();
+        let has_come = |observed: &str| observed == wanted || is_newer(observed, wanted);
+        self.observed.as_deref().is_some_and(|observed| !has_come(observed))
+    }
+
+    /// The level it is known to enforce by default, and to go on enforcing until the ConfigMap changes.
+    #[must_use]
+    pub fn settled(&self, current: Option<&Configuration>) -> Option<Level> {
+        self.enforce.filter(|_| !self.is_behind(current))
+    }
+
+    /// What it does, for people: `webhook web-0 enforces privileged`.
+    #[must_use]
+    pub fn describe(&self, current: Option<&Configuration>) -> String {
+        let prefix = lease_name(&self.component, "");
+        let identity = self.name.strip_prefix(&prefix).unwrap_or(&self.name);
+        let does = match (self.settled(current), self.observed.is_some(), self.enforce) {
+            (Some(level), true, _) => format!("enforces {level}"),
+            (Some(level), false, _) => format!("enforces {level}, by a configuration of its own"),
+            (None, _, Some(_)) => "has not applied the current configuration".to_owned(),
+            (None, _, None) => "does not say what it enforces".to_owned(),
+        };
+        format!("{} {identity} {does}", self.component)
+    }
 }
 
 /// The report in a Lease; `None` if the Lease is not that of an instance.
@@ -192,9 +245,59 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        APISERVER, CONFIG_MAP_KEY, Configuration, ConfigurationError, INSTANCE, Level, REVISION, config_map,
-        instance_lease, read_config_map, read_report,
+        APISERVER, CONFIG_MAP_KEY, Configuration, ConfigurationError, INSTANCE, Level, REVISION, Report,
+        WEBHOOK, config_map, instance_lease, read_config_map, read_report,
     };
+
+    fn at(level: Level, version: &str) -> Configuration {
+        Configuration { version: Some(version.to_owned()), ..Configuration::of(level) }
+    }
+
+    fn report(enforce: Level, observed: Option<&str>) -> Report {
+        let running = Configuration { version: observed.map(str::to_owned), ..Configuration::of(enforce) };
+        read_report(&instance_lease(WEBHOOK, "web-0", &running, "")).unwrap()
+    }
+
+    #[test]
+    fn the_version_that_counts_is_the_first_with_this_content() {
+        use Level::{Privileged, Restricted};
+        for (case, known, seen, expected) in [
+            ("the first", None, at(Restricted, "3"), at(Restricted, "3")),
+            ("a change", Some(at(Privileged, "3")), at(Restricted, "4"), at(Restricted, "4")),
+            ("somebody labels it", Some(at(Restricted, "4")), at(Restricted, "9"), at(Restricted, "4")),
+            ("a watch behind a write", Some(at(Restricted, "4")), at(Privileged, "3"), at(Restricted, "4")),
+            ("there was none", Some(at(Privileged, "")), at(Restricted, "4"), at(Restricted, "4")),
+        ] {
+            assert_eq!(seen.after(known), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn an_instance_is_behind_until_it_has_come_to_the_current_configuration() {
+        let current = at(Level::Restricted, "10");
+        for (observed, expected) in [
+            (Some("9"), true),
+            (Some("10"), false),
+            (Some("11"), false),
+            (Some(""), true),
+            (Some("x"), true),
+            (None, false),
+        ] {
+            assert_eq!(
+                report(Level::Restricted, observed).is_behind(Some(&current)),
+                expected,
+                "{observed:?}"
+            );
+        }
+        assert!(!report(Level::Privileged, Some("")).is_behind(None), "there is nothing to come to");
+        for (level, observed, expected) in [
+            (Level::Privileged, Some("10"), "webhook web-0 enforces privileged"),
+            (Level::Privileged, None, "webhook web-0 enforces privileged, by a configuration of its own"),
+            (Level::Restricted, Some("9"), "webhook web-0 has not applied the current configuration"),
+        ] {
+            assert_eq!(report(level, observed).describe(Some(&current)), expected);
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -202,7 +305,11 @@ mod tests {
             let configuration = Configuration::of(level);
             let object = config_map(&configuration);
             assert_eq!(object["metadata"]["annotations"][REVISION], configuration.revision.as_str());
-            assert_eq!(read_config_map(&object).unwrap(), configuration);
+            let read = read_config_map(&object).unwrap();
+            assert_eq!(
+                (read.value, read.revision),
+                (configuration.value.clone(), configuration.revision.clone())
+            );
             assert_eq!(configuration.enforce(), Some(level));
         }
     }
@@ -211,7 +318,8 @@ mod tests {
     fn the_revision_is_that_of_the_content() {
         let mut object = config_map(&Configuration::of(Level::Restricted));
         object["data"][CONFIG_MAP_KEY] = json!(Configuration::of(Level::Privileged).value.to_string());
-        assert_eq!(read_config_map(&object).unwrap(), Configuration::of(Level::Privileged));
+        let read = read_config_map(&object).unwrap();
+        assert_eq!(read, at(Level::Privileged, ""));
         object["data"][CONFIG_MAP_KEY] = json!("{");
         assert!(matches!(read_config_map(&object), Err(ConfigurationError::Json(_))));
         assert!(matches!(read_config_map(&json!({})), Err(ConfigurationError::Missing)));
@@ -219,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_instance_says_what_it_runs() {
-        let running = Configuration { version: "7".to_owned(), ..Configuration::of(Level::Restricted) };
+        let running = Configuration { version: Some("7".to_owned()), ..Configuration::of(Level::Restricted) };
         let lease = instance_lease(APISERVER, "node-1", &running, "2026-01-01T00:00:00.000000Z");
         let report = read_report(&lease).unwrap();
         assert_eq!(

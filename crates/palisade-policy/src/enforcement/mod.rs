@@ -1,14 +1,15 @@
 //! How a cluster moves to enforcing the Pod Security Standards, and back.
 //!
 //! Implements: OpenShift's `PSAEnforcementConfig` design: [`state`] is the state machine, [`managed`] and [`labels`] the
-//! label syncer's decisions, [`classify`] and [`violations`] those of the readiness controller, [`render`] the global
-//! configuration, [`instances`] how it gets to those who enforce it and what they report. Reading the cluster and writing
-//! to it is the controllers' work.
+//! label syncer's decisions, [`classify`] and [`violations`] those of the readiness controller, [`ledger`] what the status
+//! has no room for, [`render`] the global configuration, [`instances`] how it gets to those who enforce it and what they
+//! report. Reading the cluster and writing to it is the controllers' work.
 
 pub mod classify;
 pub mod conditions;
 pub mod instances;
 pub mod labels;
+pub mod ledger;
 pub mod level;
 pub mod managed;
 pub mod mode;

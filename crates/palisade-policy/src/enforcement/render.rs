@@ -47,14 +47,27 @@ pub fn fingerprint(text: &str) -> String {
     format!("{hash:016x}")
 }
 
-/// The level that a configuration enforces by default.
+/// The level that a configuration enforces by default: upstream's own default where it names none. `None` if it makes no
+/// sense.
 #[must_use]
 pub fn enforced_by_default(configuration: &Value) -> Option<Level> {
-    configuration.pointer("/defaults/enforce")?.as_str()?.parse().ok()
+    let defaults = match configuration.get("defaults") {
+        None | Some(Value::Null) => return Some(Level::Privileged),
+        Some(defaults) => defaults.as_object()?,
+    };
+    match defaults.get("enforce") {
+        None | Some(Value::Null) => Some(Level::Privileged),
+        Some(level) => match level.as_str()? {
+            "" => Some(Level::Privileged),
+            level => level.parse().ok(),
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{Level, enforced_by_default, pod_security_configuration, revision};
 
     #[test]
@@ -68,5 +81,21 @@ mod tests {
         assert_eq!(same, enforcing);
         assert_ne!(revision(&legacy), revision(&enforcing));
         assert_eq!(revision(&legacy).len(), 16);
+    }
+
+    #[test]
+    fn what_a_configuration_leaves_out_is_privileged() {
+        for (configuration, expected) in [
+            (json!({}), Some(Level::Privileged)),
+            (json!({"defaults": null}), Some(Level::Privileged)),
+            (json!({"defaults": {"warn": "restricted"}}), Some(Level::Privileged)),
+            (json!({"defaults": {"enforce": ""}}), Some(Level::Privileged)),
+            (json!({"defaults": {"enforce": "baseline"}}), Some(Level::Baseline)),
+            (json!({"defaults": {"enforce": "strict"}}), None),
+            (json!({"defaults": {"enforce": 7}}), None),
+            (json!({"defaults": 7}), None),
+        ] {
+            assert_eq!(enforced_by_default(&configuration), expected, "{configuration}");
+        }
     }
 }

@@ -153,6 +153,8 @@ fn status(release: Release, wants: bool, inputs: Inputs) -> Option<StatusMode> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::{
         EnforceLabels::{self, Keep, Remove, Set},
         Evaluation::{self, Clean, NotEvaluated, Violations},
@@ -227,6 +229,12 @@ mod tests {
             ("2, before the labels", Introduce, true, ANY_SPEC, ANY_EVALUATION, &[false], SETTLED, None, None, Set, privileged),
             ("9, before the labels", Evaluate, true, &[Restricted], ANY_EVALUATION, &[false], SETTLED, None, off, Set, privileged),
         ];
+        // No row is forgotten; what comes after 19 without 18 is in a test of its own.
+        let numbers: BTreeSet<u8> = rows
+            .iter()
+            .filter_map(|row| row.0.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok())
+            .collect();
+        assert_eq!(numbers, (1..=20).collect());
         for &(
             row,
             release,
@@ -264,8 +272,93 @@ mod tests {
         }
     }
 
+    /// The transitions of release n+1, by the status they begin with.
     #[test]
-    fn restricted_is_not_taken_back_for_a_new_namespace() {
+    fn every_transition_of_the_table() {
+        let base = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
+        let enforcing = Inputs {
+            status: StatusMode::Restricted,
+            labels_done: true,
+            instances: Instances::All,
+            restricted_requested: true,
+            ..base
+        };
+        let progressing = Inputs { status: StatusMode::Progressing, ..base };
+        #[rustfmt::skip]
+        let transitions = [
+            ("upgrade, gate on", base, StatusMode::Progressing),
+            ("labels and instances done", Inputs { status: StatusMode::Progressing, ..enforcing }, StatusMode::Restricted),
+            ("Progressing, spec becomes Legacy", Inputs { spec: Legacy, ..progressing }, StatusMode::Legacy),
+            ("Restricted, spec becomes Legacy", Inputs { spec: Legacy, ..enforcing }, StatusMode::Legacy),
+            ("Legacy, spec becomes unset, whatever violates", Inputs { status: StatusMode::Legacy, evaluation: Violations, ..base }, StatusMode::Progressing),
+            ("Legacy, spec becomes Restricted", Inputs { status: StatusMode::Legacy, spec: Restricted, ..base }, StatusMode::Progressing),
+            ("Progressing, gate off", Inputs { gate: false, ..progressing }, StatusMode::NotEnabled),
+            ("Restricted, gate off", Inputs { gate: false, ..enforcing }, StatusMode::NotEnabled),
+            ("Legacy, gate off", Inputs { gate: false, spec: Legacy, status: StatusMode::Legacy, ..base }, StatusMode::Legacy),
+            ("gate on again", Inputs { spec: Restricted, ..base }, StatusMode::Progressing),
+            ("Restricted, new violations", Inputs { evaluation: Violations, ..enforcing }, StatusMode::Restricted),
+        ];
+        for (case, inputs, expected) in transitions {
+            assert_eq!(decide(inputs).status, Some(expected), "{case}");
+            assert_eq!(decide(inputs).spec_write, None, "{case}: violations decide nothing");
+        }
+        // The way out is the configuration first, then labels.
+        for (case, inputs) in [
+            ("spec becomes Legacy", Inputs { spec: Legacy, ..enforcing }),
+            ("gate off", Inputs { gate: false, ..enforcing }),
+            ("downgrade", Inputs { release: Release::Evaluate, gate: false, ..enforcing }),
+        ] {
+            let first = decide(inputs);
+            assert_eq!((first.default_enforce, first.enforce_labels), (Level::Privileged, Keep), "{case}");
+            let rolled = Inputs { instances: Instances::None, restricted_requested: false, ..inputs };
+            assert_eq!(decide(rolled).enforce_labels, Remove, "{case}");
+        }
+    }
+
+    /// What the design says twice, and differently, is decided so.
+    #[test]
+    fn every_contradiction_of_the_design_is_resolved() {
+        let base = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
+        let labelled = Inputs { labels_done: true, status: StatusMode::Progressing, ..base };
+        let x1 = decide(labelled);
+        assert_eq!(
+            (x1.default_enforce, x1.status),
+            (Level::Restricted, Some(StatusMode::Progressing)),
+            "X1: no deadlock"
+        );
+        assert_eq!(
+            decide(base).enforce_labels,
+            Set,
+            "X2: labels follow the status, which the spec cannot be"
+        );
+        let restricted = Inputs { status: StatusMode::Restricted, instances: Instances::All, ..labelled };
+        assert_eq!(decide(restricted).enforce_labels, Set, "X3: kept at Restricted");
+        let found = Inputs { release: Release::Evaluate, gate: false, evaluation: Violations, ..base };
+        assert_eq!(decide(found).spec_write, Some(Legacy), "X4: silence is careful");
+        assert_eq!(decide(Inputs { spec: Restricted, ..found }).spec_write, None, "X4: an opt-in stays");
+        assert_eq!(
+            decide(Inputs { gate: false, ..labelled }).status,
+            Some(StatusMode::NotEnabled),
+            "X5: not for ever Progressing"
+        );
+        let back = decide(Inputs { gate: false, ..restricted });
+        assert_eq!(
+            (back.default_enforce, back.enforce_labels),
+            (Level::Privileged, Keep),
+            "X6: configuration first"
+        );
+        let fixed = Inputs { spec: Legacy, evaluation: Clean, ..found };
+        assert_eq!(decide(fixed).spec_write, None, "X7: Legacy is not taken back");
+        assert_eq!(
+            decide(Inputs { evaluation: NotEvaluated, ..base }).status,
+            Some(StatusMode::Progressing),
+            "X8: unchecked"
+        );
+        // X9, when labels are done, is `labels::are_done`.
+    }
+
+    #[test]
+    fn row_19_restricted_is_not_taken_back_for_a_new_namespace() {
         let restricted = Inputs {
             release: Release::Enforce,
             gate: true,

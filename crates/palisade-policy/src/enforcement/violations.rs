@@ -96,6 +96,21 @@ pub fn update(
     after.into_values().collect()
 }
 
+/// Entries from several places together, one for each namespace. Of two the one that changed later counts, and the latter
+/// of two that changed at the same time.
+#[must_use]
+pub fn merge(entries: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+    let mut merged: BTreeMap<String, Entry> = BTreeMap::new();
+    for entry in entries {
+        // Times of the same format: their order is that of their text.
+        let known = merged.get(&entry.name);
+        if known.is_none_or(|known| known.last_transition_time <= entry.last_transition_time) {
+            merged.insert(entry.name.clone(), entry);
+        }
+    }
+    merged.into_values().collect()
+}
+
 /// Puts those that violate now first, each kind by name, and counts those that violate now.
 pub fn order(entries: &mut [Entry]) -> usize {
     entries.sort_by(|one, other| (one.state, &one.name).cmp(&(other.state, &other.name)));
@@ -104,7 +119,7 @@ pub fn order(entries: &mut [Entry]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, MOST_SHOWN, Reason, State, Verdict, order, update};
+    use super::{Entry, MOST_SHOWN, Reason, State, Verdict, merge, order, update};
 
     fn entry(state: State, at: &str) -> Entry {
         let reason = Some(Reason::SyncerDisabled.as_str().to_owned());
@@ -148,6 +163,18 @@ mod tests {
         let after = update(&[entry(State::Current, "t0")], &verdicts, |_| true, "now");
         assert_eq!(after[0].reason.as_deref(), Some("PSALabel: ServiceAccount with insufficient SCCs"));
         assert_eq!(after[0].last_transition_time.as_deref(), Some("t0"));
+    }
+
+    #[test]
+    fn of_two_entries_the_later_counts() {
+        use State::{Current, Previous};
+        for (one, other, expected) in [
+            (entry(Current, "t0"), entry(Previous, "t1"), entry(Previous, "t1")),
+            (entry(Previous, "t1"), entry(Current, "t0"), entry(Previous, "t1")),
+            (entry(Current, "t0"), entry(Previous, "t0"), entry(Previous, "t0")),
+        ] {
+            assert_eq!(merge([one, other]), [expected]);
+        }
     }
 
     #[test]

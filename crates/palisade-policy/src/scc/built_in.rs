@@ -72,6 +72,12 @@ pub fn cluster_role(constraint: &str) -> String {
     format!("system:openshift:scc:{constraint}")
 }
 
+/// Whether a constraint of this name is built in, and so has its ClusterRole.
+#[must_use]
+pub fn is_built_in(constraint: &str) -> bool {
+    BUILT_IN.iter().any(|built_in| built_in.name == constraint)
+}
+
 /// The built-in constraints as objects of the API.
 pub fn objects() -> impl Iterator<Item = Value> {
     BUILT_IN.iter().filter_map(|built_in| serde_json::from_str(built_in.manifest).ok())

@@ -37,6 +37,7 @@ enum Event {
     Reconcile,
     RollOut(usize),
     AddInstance,
+    LoseInstance(usize),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -252,6 +253,11 @@ impl Cluster {
                     self.instances.push(self.requested);
                 }
             }
+            Event::LoseInstance(index) => {
+                if self.instances.len() > 1 && index < self.instances.len() {
+                    self.instances.remove(index);
+                }
+            }
         }
     }
 
@@ -383,6 +389,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => Just(Event::Reconcile),
         6 => (0..5_usize).prop_map(Event::RollOut),
         1 => Just(Event::AddInstance),
+        1 => (0..5_usize).prop_map(Event::LoseInstance),
     ]
 }
 

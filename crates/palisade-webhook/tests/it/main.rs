@@ -10,6 +10,7 @@
 mod conformance_server;
 
 mod config_map_profiles;
+mod instance_report;
 mod protocol;
 mod recordings;
 mod registration;
