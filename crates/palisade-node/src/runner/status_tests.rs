@@ -208,3 +208,42 @@ fn probes_decide_what_is_started_and_ready() {
         assert_eq!(condition["status"], if ready { "True" } else { "False" }, "{case}");
     }
 }
+
+#[test]
+fn what_never_came_to_be_has_failed_when_the_pod_ends() {
+    let init = json!([{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]);
+    let of = |init: Value| {
+        RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {"initContainers": init,
+            "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap()
+    };
+    let named =
+        |name: &str, code| Instance { name: name.into(), ..run(ContainerState::Exited, code, "Error") };
+    let unknown = "ContainerStatusUnknown";
+    for (case, init, runs, expected) in [
+        ("never created", json!([]), vec![], vec![unknown]),
+        ("ran", json!([]), vec![named("c", 137)], vec!["Error"]),
+        ("first init container", init.clone(), vec![], vec![unknown, "PodInitializing", "PodInitializing"]),
+        (
+            "second init container",
+            init.clone(),
+            vec![named("a", 0), named("b", 1)],
+            vec!["Error", "Error", "PodInitializing"],
+        ),
+        ("initialised", init, vec![named("a", 0), named("b", 0)], vec!["Error", "Error", unknown]),
+    ] {
+        let facts = Case::new(runs);
+        let messages = BTreeMap::new();
+        let found = ended(&of(init), &Value::Null, &facts.facts(&messages), "DeadlineExceeded", "too long");
+        let reasons: Vec<&str> = ["initContainerStatuses", "containerStatuses"]
+            .iter()
+            .filter_map(|list| found[*list].as_array())
+            .flatten()
+            .filter_map(|one| {
+                let state = one["state"].as_object()?.values().next()?;
+                state["reason"].as_str()
+            })
+            .collect();
+        assert_eq!(reasons, expected, "{case}");
+    }
+}
