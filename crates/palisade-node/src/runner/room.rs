@@ -280,6 +280,7 @@ fn holds(requirement: &NodeSelectorRequirement, values: &BTreeMap<String, String
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "json! values are made to be given away")]
 mod tests {
     use serde_json::json;
 

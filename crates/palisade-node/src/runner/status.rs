@@ -145,9 +145,9 @@ fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
         if container.pointer("/state/terminated").is_none()
             && let Value::Object(fields) = container
         {
-            let lost = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null, "finishedAt": null,
+            let unknown = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null, "finishedAt": null,
                 "message": "The container could not be located when the pod was terminated"});
-            fields.insert("state".to_owned(), json!({"terminated": lost}));
+            fields.insert("state".to_owned(), json!({"terminated": unknown}));
         }
     }
     for (name, list) in [("initContainerStatuses", init), ("containerStatuses", app)] {

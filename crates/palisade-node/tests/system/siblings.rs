@@ -290,6 +290,18 @@ fn lives() -> Vec<(&'static str, Value, Expected)> {
             ),
         ),
         (
+            "link-out-of-the-volume",
+            with(
+                with(plain(), "/volumes", json!([{"name": "v", "hostPath": {"path": "/proc/self"}}])),
+                "/containers/0/volumeMounts",
+                json!([{"name": "v", "mountPath": "/v", "subPath": "root"}]),
+            ),
+            refused(
+                "CreateContainerConfigError",
+                "failed to prepare subPath for volumeMount \"v\" of container \"c\"",
+            ),
+        ),
+        (
             "elsewhere",
             placed("/nodeSelector", json!({"disk": "ssd"})),
             rejected(
