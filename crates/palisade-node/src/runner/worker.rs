@@ -193,7 +193,6 @@ impl Life {
             self.runtime_name = self.node.features().runtime_name;
         }
         if final_phase {
-            self.seat = None;
             self.finish(&observed).await;
             return RESYNC;
         }
@@ -277,7 +276,6 @@ impl Life {
 
     async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
         if !rejection.soft {
-            self.seat = None;
             let text = rejection.message.strip_prefix("Pod was rejected: ").unwrap_or(&rejection.message);
             self.node.recorder.say(&pod.key, "", EventType::Warning, &rejection.reason, text);
         }
@@ -576,6 +574,10 @@ impl Life {
     async fn write(&mut self, pod: &RunPod, told: Value) {
         if told == self.told {
             return;
+        }
+        // Before anybody hears of it: who schedules may fill the room at once.
+        if matches!(told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
+            self.seat = None;
         }
         match self.node.source.write_status(&pod.key, told.clone()).await {
             Ok(()) => self.told = told,
