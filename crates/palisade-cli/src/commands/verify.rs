@@ -11,7 +11,7 @@ use palisade_node::{
     cri::client::Runtime,
     node::NodeConfig,
     pod::RunPod,
-    verify::{PodReport, declared_pods, verify_pod},
+    verify::{PodReport, declared_pods, summary, verify_pod},
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,10 @@ use crate::{
     Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
-    commands::{node::RuntimeArgs, rollout::text::table},
+    commands::{
+        node::{RuntimeArgs, runtime_away},
+        rollout::text::table,
+    },
     service::{self, fail},
     terminal::Terminal,
 };
@@ -101,8 +104,10 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Vec<PodReport
     let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)
         .map_err(|error| (error.to_string(), Exit::Input))?;
     let no_answer = |error: palisade_node::cri::client::RuntimeError| {
-        (format!("the container runtime does not answer: {error}"), Exit::Incomplete)
+        (runtime_away(&format!("the container runtime does not answer: {error}")), Exit::Incomplete)
     };
+    // A runtime that hangs is found out sooner by this than by a list.
+    runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
     let source = source(args, config).await.map_err(|why| (why, Exit::Incomplete))?;
     let mut pods: Vec<RunPod> = match &source {
@@ -166,5 +171,5 @@ pub fn human_text(reports: &[PodReport]) -> String {
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
-    text
+    format!("{text}\n{}\n", summary(reports))
 }
