@@ -65,6 +65,7 @@
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod apply;
+pub mod cel;
 pub mod crd;
 pub mod decode;
 pub mod go;

@@ -58,7 +58,8 @@ fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
 fn is_installed(served: &Served, segments: &[&str]) -> bool {
     match segments {
         ["apis", group, version, ..] => {
-            served.has_group(group, None) && (served.is_builtin(group) || served.has_group(group, Some(version)))
+            served.has_group(group, None)
+                && (served.is_builtin(group) || served.has_group(group, Some(version)))
         }
         ["apis", group] => served.has_group(group, None),
         _ => true,
@@ -91,7 +92,11 @@ async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     if info.named {
         check_path_name(&info.name)?;
         if entry.kind.namespaced && !in_namespace {
-            return if entry.kind.is_custom() { Ok(nothing_here(call)) } else { Err(Status::page_not_found()) };
+            return if entry.kind.is_custom() {
+                Ok(nothing_here(call))
+            } else {
+                Err(Status::page_not_found())
+            };
         }
     }
     if in_namespace {

@@ -8,11 +8,13 @@ pub mod establish;
 mod jsonpath;
 mod openapi_schema;
 mod prune;
+mod rule_checks;
+mod rules;
 pub(crate) mod structural;
 mod typed;
 mod validate;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -57,6 +59,8 @@ pub struct CustomKind {
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<JsonPath>,
+    /// The rules written as expressions; read when they are needed first, because reading them takes its time.
+    expressions: OnceLock<Option<rules::Validator>>,
     /// Objects are stored in another version's schema; only its name matters here.
     pub(crate) deprecation_warning: Option<String>,
 }
@@ -111,7 +115,7 @@ pub fn kinds(definition: &Value, version: KubeVersion) -> Vec<Arc<Kind>> {
                 subresources,
                 emulated: version,
                 body: Body::Custom(Box::new(custom)),
-                zero: std::sync::OnceLock::new(),
+                zero: OnceLock::new(),
             })
         })
         .collect()
@@ -180,6 +184,7 @@ impl CustomKind {
             scale,
             columns,
             selectable,
+            expressions: OnceLock::new(),
             deprecation_warning,
         }
     }
@@ -363,6 +368,18 @@ impl CustomKind {
         validate::validate(&self.root, object, errors);
         validate::list_types(&self.root, object, errors);
         self.validate_scale(object, errors);
+        self.validate_expressions(object, None, errors);
+    }
+
+    fn validate_expressions(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
+        // Upstream knows them since v1.25, where they were put into service.
+        if !errors.version.at_least(25) {
+            return;
+        }
+        let validator = self.expressions.get_or_init(|| rules::Validator::read(&self.raw_schema));
+        if let Some(validator) = validator {
+            validator.check(&self.root, object, old, errors);
+        }
     }
 
     pub(crate) fn validate_update(
@@ -378,6 +395,7 @@ impl CustomKind {
         validate::validate(&self.root, new, errors);
         validate::list_types(&self.root, new, errors);
         self.validate_scale(new, errors);
+        self.validate_expressions(new, Some(old), errors);
     }
 
     fn validate_header(kind: &Kind, object: &Value, errors: &mut Errors) {

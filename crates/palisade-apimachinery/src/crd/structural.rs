@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::rule_checks;
 use crate::rest::path::{Errors, Get, Path};
 
 /// Checks `openAPIV3Schema`.
@@ -85,6 +86,9 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
             pattern,
             format!("must be a valid regular expression, but isn't: error parsing regexp: {pattern}"),
         );
+    }
+    if errors.version.at_least(25) {
+        rule_checks::check(schema, at, place == Place::Root, errors);
     }
     let properties = at.field("properties");
     for (name, inner) in schema.entries("properties") {

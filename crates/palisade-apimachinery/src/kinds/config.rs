@@ -5,6 +5,8 @@
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
+use super::pod::spec_selector;
+use super::workload::validate_int_or_percent;
 use super::{
     Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section,
     set_default, set_generation, validate_meta_only,
@@ -14,6 +16,7 @@ use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get, Path};
 use crate::scheme::Kind;
+use crate::status::BadValue;
 use crate::version::KubeVersion;
 
 /// The most bytes a ConfigMap or Secret may hold.
@@ -149,14 +152,53 @@ pub(crate) static BUDGET: Strategy = Strategy {
             bump_generation(new, old, changed);
         }
     },
-    validate: validate_meta_only,
-    validate_update: super::validate_update_meta_only,
+    validate: |object, kind, errors| {
+        validate_meta_only(object, kind, errors);
+        validate_budget(object, errors);
+    },
+    validate_update: |new, old, subresource, _, errors| {
+        meta::validate_update(new, old, errors);
+        if subresource != "status" {
+            validate_budget(new, errors);
+        }
+    },
     reset_fields: |subresource| match subresource {
         "" => ResetFields::Exclude(&[&["status"]]),
         "status" => ResetFields::Exclude(&[&["spec"]]),
         _ => ResetFields::NONE,
     },
 };
+
+/// Implements: `pkg/apis/policy/validation`.
+fn validate_budget(object: &Value, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let at = Path::Root("spec");
+    let shown = |field: &str| spec.get(field).unwrap_or(&empty).to_string();
+    if spec.child("minAvailable").is_some() && spec.child("maxUnavailable").is_some() {
+        let internal = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            shown("minAvailable"),
+            shown("selector"),
+            shown("maxUnavailable"),
+            shown("unhealthyPodEvictionPolicy"),
+        );
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        errors.invalid(&at, BadValue::Plain(internal), why);
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        validate_int_or_percent(spec.child(field), &at.field(field), errors);
+    }
+    if let Some(selector) = spec.child("selector") {
+        spec_selector(selector, &at.field("selector"), errors);
+    }
+    if let Some(policy) = spec.child("unhealthyPodEvictionPolicy").and_then(Value::as_str)
+        && !matches!(policy, "AlwaysAllow" | "IfHealthyBudget")
+    {
+        let supported = &["AlwaysAllow", "IfHealthyBudget"];
+        errors.not_supported(&at.field("unhealthyPodEvictionPolicy"), policy, supported);
+    }
+}
 
 fn validate_immutable(new: &Value, old: &Value, fields: &[&'static str], errors: &mut Errors) {
     if old.flag("immutable") != Some(true) {

@@ -112,7 +112,9 @@ fn of_node_labels(spec: &Value, at: &str, version: KubeVersion, out: &mut Vec<St
     let affinity = spec.pointer("/affinity/nodeAffinity").unwrap_or(&empty);
     let mut terms = Vec::new();
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    for (i, term) in affinity.child(required).map_or(&[][..], |r| r.list("nodeSelectorTerms")).iter().enumerate() {
+    for (i, term) in
+        affinity.child(required).map_or(&[][..], |r| r.list("nodeSelectorTerms")).iter().enumerate()
+    {
         terms.push((term, format!("{required}.nodeSelectorTerms[{i}]")));
     }
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -125,7 +127,9 @@ fn of_node_labels(spec: &Value, at: &str, version: KubeVersion, out: &mut Vec<St
         for (i, expression) in term.list("matchExpressions").iter().enumerate() {
             let key = expression.text("key");
             if let Some(instead) = deprecated_label(key) {
-                out.push(format!("{at}.affinity.nodeAffinity.{path}.matchExpressions[{i}].key: {key} is {instead}"));
+                out.push(format!(
+                    "{at}.affinity.nodeAffinity.{path}.matchExpressions[{i}].key: {key} is {instead}"
+                ));
             }
         }
     }
@@ -326,7 +330,9 @@ mod tests {
             (
                 "a variable twice",
                 container(json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]})),
-                &["spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply"],
+                &[
+                    "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+                ],
             ),
             (
                 "a variable that extends itself",
@@ -335,9 +341,11 @@ mod tests {
             ),
             (
                 "ports",
-                container(json!({"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "TCP"},
+                container(
+                    json!({"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "TCP"},
                                            {"containerPort": 80, "protocol": "UDP"},
-                                           {"containerPort": 80, "protocol": "UDP", "hostPort": 8080}]})),
+                                           {"containerPort": 80, "protocol": "UDP", "hostPort": 8080}]}),
+                ),
                 &[
                     "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
                     "spec.containers[0].ports[3]: overlapping port definition with spec.containers[0].ports[2]",
@@ -378,14 +386,18 @@ mod tests {
         let dotted = of_workload(&named("a.b"), None, "/spec/template", true, KubeVersion::LATEST);
         assert_eq!(
             dotted,
-            ["metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label \
-              is recommended: [must not contain dots]"]
+            [
+                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label \
+              is recommended: [must not contain dots]"
+            ]
         );
         let long = "x".repeat(64);
         assert_eq!(
             of_pod(&named(&long), None, KubeVersion::LATEST),
-            ["metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
-              recommended: [must be no more than 63 characters]"]
+            [
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+              recommended: [must be no more than 63 characters]"
+            ]
         );
         assert_eq!(of_pod(&named("a.b"), Some(&named("a.b")), KubeVersion::LATEST), [""; 0]);
         assert_eq!(of_workload(&named("a.b"), None, "/spec/template", false, KubeVersion::LATEST), [""; 0]);
