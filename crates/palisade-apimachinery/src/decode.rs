@@ -116,8 +116,7 @@ fn finish(
     if let Some(error) = problems.error {
         return Err(header.error(kind, body, &error));
     }
-    let mut strict: Vec<String> =
-        duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
+    let mut strict = duplicates;
     strict.extend(problems.strict);
     // `null` decodes to an object with nothing set.
     let mut object = if object.is_null() { kind.zero().clone() } else { object };
@@ -138,8 +137,18 @@ pub(crate) fn settle(
     match validation {
         _ if strict.is_empty() => Ok(Vec::new()),
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(strict),
+        FieldValidation::Warn => Ok(strict.iter().flat_map(|problem| one_by_one(problem)).collect()),
         FieldValidation::Strict => Err(error(&strict)),
+    }
+}
+
+/// What a YAML parser has to say about several places, place by place; anything else as it is.
+#[must_use]
+pub fn one_by_one(problem: &str) -> Vec<String> {
+    let prefixes = ["yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"];
+    match prefixes.iter().find_map(|prefix| problem.strip_prefix(prefix)) {
+        Some(places) => places.lines().map(|line| line.trim().to_owned()).collect(),
+        None => vec![problem.to_owned()],
     }
 }
 

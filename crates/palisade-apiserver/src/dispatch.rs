@@ -130,6 +130,9 @@ async fn object(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status
         "deletecollection" => !entry.kind.namespaced || !info.namespace.is_empty(),
         _ => true,
     };
+    if entry.kind.is_custom() && !info.named && matches!(verb, "update" | "patch") {
+        return Err(Status::bad_request("name must be provided"));
+    }
     if !fits || !entry.has_verb(verb) {
         return Err(Status::method_not_allowed());
     }

@@ -236,7 +236,7 @@ impl CustomKind {
         duplicates: &[String],
         validation: FieldValidation,
     ) -> Result<Decoded> {
-        let strict = duplicates.iter().map(|path| format!("duplicate field {}", go::quote(path))).collect();
+        let strict = duplicates.to_vec();
         let text = body.to_string();
         self.finish(kind, body, strict, validation, text.as_bytes())
     }
@@ -305,6 +305,7 @@ impl CustomKind {
             let taken = meta.take();
             *meta = typed::clean_metadata(taken, "metadata", version, strict);
         }
+        whole_numbers(object);
         let mut unknown = Vec::new();
         prune::prune(&self.root, object, &mut unknown);
         unknown.sort();
@@ -414,5 +415,20 @@ impl CustomKind {
         if let Some(count) = replicas.filter(|c| *c < 0) {
             errors.invalid(&Path::Root(&scale.spec_replicas), count, "should be a non-negative integer");
         }
+    }
+}
+
+/// Go writes numbers without a fraction as whole ones.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15);
+            if let Some(whole) = whole.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }

@@ -72,6 +72,15 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         );
     }
+    unsupported(schema, at, errors);
+    nested(schema, at, errors, depth);
+    if let Some(default) = schema.child("default") {
+        for error in super::validate::of_default(&super::JsonSchema::read(schema), default) {
+            let below = if error.field.is_empty() { String::new() } else { format!(".{}", error.field) };
+            let field = format!("{}{below}", at.field("default"));
+            errors.list.push(crate::status::FieldError { field, ..error });
+        }
+    }
     if schema.entries("properties").next().is_some() && schema.child("additionalProperties").is_some() {
         errors.forbidden(
             &at.field("additionalProperties"),
@@ -178,5 +187,74 @@ fn list_rules(schema: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
             );
         }
+    }
+}
+
+/// What JSON Schema has and definitions may not use.
+fn unsupported(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for field in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+        let used = match schema.get(field) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(_) => true,
+        };
+        if used {
+            errors.forbidden(&at.field(field), format!("{field} is not supported"));
+        }
+    }
+    if schema.flag("additionalProperties") == Some(false) {
+        errors.forbidden(&at.field("additionalProperties"), "additionalProperties cannot be set to false");
+    }
+    if schema.flag("x-kubernetes-int-or-string") == Some(true) && !schema.text("type").is_empty() {
+        let why = "must be empty if x-kubernetes-int-or-string is true";
+        errors.invalid(&at.field("type"), schema.text("type"), why);
+    }
+}
+
+/// Inside `allOf`, `anyOf`, `oneOf` and `not` stand rules about values, and nothing that gives values their shape.
+fn nested(schema: &Value, at: &Path<'_>, errors: &mut Errors, depth: usize) {
+    let either = schema.flag("x-kubernetes-int-or-string") == Some(true);
+    for list in ["allOf", "anyOf", "oneOf"] {
+        for (i, inner) in schema.list(list).iter().enumerate() {
+            // An integer or a string is the one thing that is told by types.
+            if !either {
+                value_rules(inner, &at.field(list).index(i), errors, depth + 1);
+            }
+        }
+    }
+    if let Some(inner) = schema.child("not") {
+        value_rules(inner, &at.field("not"), errors, depth + 1);
+    }
+}
+
+fn value_rules(schema: &Value, at: &Path<'_>, errors: &mut Errors, depth: usize) {
+    if depth > 100 {
+        return;
+    }
+    for (field, why) in [
+        ("description", "must be empty to be structural"),
+        ("type", "must be empty to be structural"),
+        ("title", "must be empty to be structural"),
+    ] {
+        if !schema.text(field).is_empty() {
+            errors.forbidden(&at.field(field), why);
+        }
+    }
+    for field in ["default", "additionalProperties"] {
+        if schema.child(field).is_some() {
+            errors.forbidden(&at.field(field), "must be undefined to be structural");
+        }
+    }
+    if schema.flag("nullable") == Some(true) {
+        errors.forbidden(&at.field("nullable"), "must be false to be structural");
+    }
+    nested(schema, at, errors, depth);
+    let properties = at.field("properties");
+    for (name, inner) in schema.entries("properties") {
+        value_rules(inner, &properties.key(name), errors, depth + 1);
+    }
+    if let Some(inner) = schema.child("items").filter(|items| items.is_object()) {
+        value_rules(inner, &at.field("items"), errors, depth + 1);
     }
 }

@@ -422,4 +422,32 @@ fn default_service(object: &mut Value, version: KubeVersion) {
 fn validate_service(object: &Value, _: &Kind, errors: &mut Errors) {
     let rule = if errors.version.at_least(34) { NameRule::Label } else { NameRule::Label1035 };
     meta::validate(object, true, rule, errors);
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let headless = spec.text("clusterIP") == "None" || spec.text("type") == "ExternalName";
+    if spec.list("ports").is_empty() && !headless {
+        errors.required(&Path::Root("spec").field("ports"), "");
+    }
 }
+
+/// What containers may use where only some of it is said.
+pub(crate) static LIMIT_RANGE: Strategy = Strategy {
+    default: |object, _| {
+        let limits = object.pointer_mut("/spec/limits").and_then(Value::as_array_mut);
+        for item in limits.into_iter().flatten().filter(|item| item.text("type") == "Container") {
+            for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+                let known: Vec<(String, Value)> =
+                    item.entries(from).map(|(name, amount)| (name.clone(), amount.clone())).collect();
+                let Some(target) = section(item, to).and_then(Value::as_object_mut) else { continue };
+                for (name, amount) in known {
+                    target.entry(name).or_insert(amount);
+                }
+            }
+        }
+    },
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: validate_meta_only,
+    validate_update: super::validate_update_meta_only,
+    reset_fields: no_reset,
+};

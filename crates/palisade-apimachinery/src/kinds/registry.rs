@@ -98,7 +98,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["cm"], strategy: &config::CONFIG_MAP }
         "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" { short_names: &["ep"] }
         "" "v1" "Event" "events" "event" "core.Event" { short_names: &["ev"], strategy: &cluster::EVENT }
-        "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" { short_names: &["limits"] }
+        "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" {
+            short_names: &["limits"], strategy: &config::LIMIT_RANGE }
         "" "v1" "Namespace" "namespaces" "namespace" "core.Namespace" {
             short_names: &["ns"], namespaced: false, verbs: NO_COLLECTION, strategy: &config::NAMESPACE,
             subresources: NAMESPACE_SUBRESOURCES }
