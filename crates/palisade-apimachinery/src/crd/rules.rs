@@ -112,9 +112,20 @@ impl Validator {
             return;
         }
         let mut run = Run { errors: Vec::new(), version: errors.version, exhausted: false };
-        run.level(self, schema, object, old, "", true);
+        run.level(self, &Place { schema, value: object, old, path: "", is_root: true });
         errors.list.append(&mut run.errors);
     }
+}
+
+/// A value, and where it stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    schema: &'a JsonSchema,
+    value: &'a Value,
+    /// What it was before.
+    old: Option<&'a Value>,
+    path: &'a str,
+    is_root: bool,
 }
 
 /// One judgement.
@@ -125,21 +136,14 @@ struct Run {
 }
 
 impl Run {
-    fn level(
-        &mut self,
-        validator: &Validator,
-        schema: &JsonSchema,
-        value: &Value,
-        old: Option<&Value>,
-        path: &str,
-        is_root: bool,
-    ) {
+    fn level(&mut self, validator: &Validator, at: &Place<'_>) {
+        let Place { schema, value, path, .. } = *at;
         // Rules about what is absent or null are those of the level above.
         if value.is_null() || self.exhausted {
             return;
         }
-        let old = old.filter(|old| !old.is_null());
-        self.rules(validator, schema, value, old, path, is_root);
+        let old = at.old.filter(|old| !old.is_null());
+        self.rules(validator, &Place { old, ..*at });
         match value {
             Value::Object(map) => {
                 for (name, value) in map {
@@ -151,31 +155,25 @@ impl Run {
                         }
                         _ => continue,
                     };
-                    if let Some(kind) = kind {
-                        self.level(inner, kind, value, before, &path, false);
+                    if let Some(schema) = kind {
+                        self.level(inner, &Place { schema, value, old: before, path: &path, is_root: false });
                     }
                 }
             }
             Value::Array(items) => {
                 let (Some(inner), Some(kind)) = (&validator.items, &schema.items) else { return };
-                for (at, item) in items.iter().enumerate() {
-                    let before = old.and_then(|old| counterpart(schema, item, old));
-                    self.level(inner, kind, item, before, &format!("{path}[{at}]"), false);
+                for (i, value) in items.iter().enumerate() {
+                    let old = old.and_then(|old| counterpart(schema, value, old));
+                    let path = format!("{path}[{i}]");
+                    self.level(inner, &Place { schema: kind, value, old, path: &path, is_root: false });
                 }
             }
             _ => {}
         }
     }
 
-    fn rules(
-        &mut self,
-        validator: &Validator,
-        schema: &JsonSchema,
-        value: &Value,
-        old: Option<&Value>,
-        path: &str,
-        is_root: bool,
-    ) {
+    fn rules(&mut self, validator: &Validator, at: &Place<'_>) {
+        let Place { schema, value, old, path, is_root } = *at;
         if validator.rules.is_empty() {
             return;
         }
@@ -229,7 +227,7 @@ impl Run {
                     let usable =
                         |text: &String| !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
                     let detail = detail.filter(usable).unwrap_or_else(|| rule.message.clone());
-                    self.errors.push(self.failed(rule, schema, value, path, detail));
+                    self.errors.push(self.failed(rule, at, detail));
                 }
                 Ok(_) => {
                     broken(format!("cel expression must evaluate to a bool evaluating rule: {}", rule.called))
@@ -244,14 +242,8 @@ impl Run {
         }
     }
 
-    fn failed(
-        &self,
-        rule: &Rule,
-        schema: &JsonSchema,
-        value: &Value,
-        path: &str,
-        detail: String,
-    ) -> FieldError {
+    fn failed(&self, rule: &Rule, at: &Place<'_>, detail: String) -> FieldError {
+        let Place { schema, value, path, .. } = *at;
         let place = match (path, rule.field_path.as_str()) {
             ("", "") => "<nil>".to_owned(),
             (path, "") => path.to_owned(),
