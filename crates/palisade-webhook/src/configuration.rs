@@ -27,14 +27,14 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    facts::{Keep, Status, follow_in},
+    facts::{Change, Keep, Status, follow_in},
     metrics::Metrics,
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
 };
 
 /// How often a file is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -161,19 +161,13 @@ impl Follower {
 
     /// Follows a file.
     pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
-        let mut seen = stamp(&file);
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let now = stamp(&file);
-            if now == seen || now.is_none() {
-                continue;
-            }
-            seen = now;
+        on_change(&file, || {
             let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
-        }
+        })
+        .await;
     }
 
     /// Follows a ConfigMap.
@@ -183,6 +177,19 @@ impl Follower {
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         follow_in(api, config, "pod security configuration", self).await;
+    }
+}
+
+/// Calls back whenever a file has changed, for ever. One that is gone has not.
+pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
+    let mut seen = stamp(file);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = stamp(file);
+        if now.is_some() && now != seen {
+            seen = now;
+            changed();
+        }
     }
 }
 
@@ -202,23 +209,21 @@ impl Keep for Follower {
         value.as_str().map(str::to_owned)
     }
 
-    fn replace(&self, items: Vec<Option<String>>) {
-        match items.into_iter().next() {
-            Some(item) => self.put_text(item),
-            None => self.apply_defaults(),
+    fn take(&self, change: Change<Option<String>>) {
+        match change {
+            Change::All(items) => match items.into_iter().next() {
+                Some(item) => self.put_text(item),
+                None => self.apply_defaults(),
+            },
+            Change::Put(item) => self.put_text(item),
+            Change::Gone(_) => {
+                tracing::warn!(
+                    source = self.source,
+                    "the Pod Security configuration is gone; the defaults are in force"
+                );
+                self.apply_defaults();
+            }
         }
-    }
-
-    fn put(&self, item: Option<String>) {
-        self.put_text(item);
-    }
-
-    fn remove(&self, _: &Option<String>) {
-        tracing::warn!(
-            source = self.source,
-            "the Pod Security configuration is gone; the defaults are in force"
-        );
-        self.apply_defaults();
     }
 
     fn status(&self) -> &Status {

@@ -40,7 +40,7 @@ pub struct VerifyArgs {
     /// The kubelet behaves as this release, v1.19 to v1.37 [default: the designs]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Output: human or json
@@ -66,13 +66,10 @@ pub enum Format {
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
-    let gates = if args.feature_gates.is_empty() {
-        // Whoever looks wants to see profiles from ConfigMaps for what they are.
-        vec![FeatureGate::SeccompConfigMaps(true)]
-    } else {
-        args.feature_gates.clone()
-    };
-    let compat = FeatureGate::apply(&gates, args.emulate_kubernetes.unwrap_or_default().0);
+    let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
+    // Whoever looks wants to see profiles from ConfigMaps for what they are, unless the gate is named.
+    compat.gates.seccomp_config_maps = true;
+    let compat = FeatureGate::apply(&args.feature_gates, compat);
     let config = match args.runtime.config(compat) {
         Ok(config) => config,
         Err(why) => return fail(terminal, &why, Exit::Input),

@@ -1,13 +1,10 @@
 //! The publisher against our own API server, in process: with faults, restarts and a clock that matters.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -29,6 +26,7 @@ use palisade_controllers::profile_publisher::{
 use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
+use tower::filter::Filter;
 
 const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
 const SOON: Duration = Duration::from_secs(20);
@@ -255,59 +253,36 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
     running.stop().await;
 }
 
-/// A third of the requests never arrives.
-#[derive(Clone)]
-struct Faulty {
-    inner: Router,
-    count: Arc<AtomicUsize>,
-}
-
-impl<B> tower::Service<http::Request<B>> for Faulty
-where
-    Router: tower::Service<
-            http::Request<B>,
-            Response = http::Response<palisade_apiserver::http::Body>,
-            Error = std::convert::Infallible,
-            Future: Send,
-        >,
-    B: Send + 'static,
-{
-    type Response = http::Response<palisade_apiserver::http::Body>;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, std::io::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+/// A client a third of whose requests never arrives.
+fn unlucky(router: Router, count: Arc<AtomicUsize>) -> Client {
+    let arrives = move |request: http::Request<kube::client::Body>| {
         // Scattered, so that no round of calls meets the same fault at the same place for ever.
-        let scattered = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
+        let scattered = count.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 16;
         if scattered.is_multiple_of(3) {
-            return Box::pin(async { Err(std::io::Error::other("the connection broke")) });
+            return Err(std::io::Error::other("the connection broke"));
         }
-        let answer = self.inner.call(request);
-        Box::pin(async { Ok(answer.await.unwrap_or_else(|never| match never {})) })
-    }
+        Ok(request)
+    };
+    Client::new(Filter::new(router, arrives), "default")
 }
 
 #[tokio::test]
 async fn an_api_server_that_fails_now_and_then_only_costs_time() {
     let router = server().await;
     let world = World::new(&router);
-    let faulty = Faulty { inner: router, count: Arc::default() };
     for number in 0..20 {
         let text = format!("{{\"n\": {number}}}");
         world.put_map(&format!("m{number}"), &text).await;
         world.put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256_hex(&text)).await;
     }
-    let running = Running::start(Client::new(faulty.clone(), "default"), Duration::from_hours(1));
+    let count = Arc::new(AtomicUsize::new(0));
+    let running = Running::start(unlucky(router, count.clone()), Duration::from_hours(1));
     until("all published", || async {
         let list = world.profiles.list(&ListParams::default()).await.unwrap();
         let described = |profile: &DynamicObject| profile.data["status"]["sources"][0]["state"] == "Current";
         (list.items.len() == 20 && list.items.iter().all(described)).then_some(())
     })
     .await;
-    assert!(faulty.count.load(Ordering::Relaxed) > 60);
+    assert!(count.load(Ordering::Relaxed) > 60);
     running.stop().await;
 }

@@ -246,7 +246,7 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     world.until_held(&first).await;
     world.until_held(&second).await;
     world.until_status("reported", |status| status["profiles"]["count"] == 2).await;
-    world.connection.away.store(true, Ordering::Relaxed);
+    world.away.store(true, Ordering::Relaxed);
     fs::remove_file(world.path(&first)).unwrap();
     until("noticed", || async {
         (running.metrics.get("palisade_node_profile_incidents_total", "found=\"Deleted\"") == 1).then_some(())
@@ -257,7 +257,7 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     })
     .await;
     assert!(world.holds(&second));
-    world.connection.away.store(false, Ordering::Relaxed);
+    world.away.store(false, Ordering::Relaxed);
     world.until_held(&first).await;
     world
         .until_status("repaired", |status| {
