@@ -122,7 +122,7 @@ fn finish(
     let mut object = if object.is_null() { kind.zero().clone() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
-    let warnings = settle(strict, validation, |list| {
+    let warnings = settle(&strict, validation, |list| {
         header.error(kind, body, &format!("strict decoding error: {}", list.join(", ")))
     })?;
     Ok(Decoded { object, warnings })
@@ -130,7 +130,7 @@ fn finish(
 
 /// Turns strict problems into warnings, silence or an error.
 pub(crate) fn settle(
-    strict: Vec<String>,
+    strict: &[String],
     validation: FieldValidation,
     error: impl FnOnce(&[String]) -> Box<Status>,
 ) -> Result<Vec<String>> {
@@ -138,7 +138,7 @@ pub(crate) fn settle(
         _ if strict.is_empty() => Ok(Vec::new()),
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Warn => Ok(strict.iter().flat_map(|problem| one_by_one(problem)).collect()),
-        FieldValidation::Strict => Err(error(&strict)),
+        FieldValidation::Strict => Err(error(strict)),
     }
 }
 

@@ -94,7 +94,7 @@ pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) ->
         for other in &mut owners.entries {
             other.set = other.set.difference(&entry.set);
         }
-        wanted.own(owners, entry, &mut new);
+        Wanted::own(owners, entry, &mut new);
     }
     put(&mut new, &wanted.path, wanted.replicas.into());
     Ok(new)
@@ -127,7 +127,7 @@ pub fn apply(
         }
     }
     let mut new = object.clone();
-    wanted.own(owners, entry, &mut new);
+    Wanted::own(owners, entry, &mut new);
     put(&mut new, &wanted.path, wanted.replicas.into());
     Ok(new)
 }
@@ -162,7 +162,7 @@ impl Wanted {
         }
     }
 
-    fn own(&self, mut owners: Managed, entry: Entry, new: &mut Value) {
+    fn own(mut owners: Managed, entry: Entry, new: &mut Value) {
         owners.drop_empty();
         match owners.entries.iter_mut().find(|known| known.is(&entry)) {
             Some(known) => known.set = std::mem::take(&mut known.set).union(&entry.set),

@@ -267,7 +267,7 @@ impl CustomKind {
         }
         self.clean(&mut object, &mut strict, kind.emulated);
         let version = kind.version.as_str();
-        let warnings = decode::settle(strict, validation, |list| {
+        let warnings = decode::settle(&strict, validation, |list| {
             Status::bad_request(format!(
                 "{name} in version {} cannot be handled as a {}: strict decoding error: {}",
                 go::quote(version),
@@ -288,7 +288,7 @@ impl CustomKind {
     ) -> Result<Decoded> {
         let shown = object.to_string();
         self.clean(&mut object, &mut strict, kind.emulated);
-        let warnings = decode::settle(strict, validation, |list| {
+        let warnings = decode::settle(&strict, validation, |list| {
             let error = crate::status::FieldError::invalid(
                 "patch",
                 shown,

@@ -109,7 +109,7 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
             out.push_str(name);
         } else {
             at = at.get("additionalProperties").filter(|a| a.is_object()).ok_or_else(nowhere)?;
-            out.push_str(&format!("[{name}]"));
+            out.extend(["[", name, "]"]);
         }
     }
     Ok(out)

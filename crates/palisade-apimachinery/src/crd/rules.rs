@@ -230,7 +230,10 @@ impl Run {
                     self.errors.push(self.failed(rule, at, detail));
                 }
                 Ok(_) => {
-                    broken(format!("cel expression must evaluate to a bool evaluating rule: {}", rule.called))
+                    broken(format!(
+                        "cel expression must evaluate to a bool evaluating rule: {}",
+                        rule.called
+                    ));
                 }
                 Err(problem) if problem.starts_with("no such overload") => broken(format!(
                     "'{problem}': call arguments did not match a supported operator, function or macro signature for \
@@ -389,7 +392,7 @@ mod tests {
             .collect()
     }
 
-    fn spec(rules: Value) -> Value {
+    fn spec(rules: &Value) -> Value {
         json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": rules, "properties": {
             "min": {"type": "integer"}, "max": {"type": "integer"}, "my-name": {"type": "string"}, "ratio": {"type": "number"},
             "either": {"x-kubernetes-int-or-string": true}, "tags": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -437,7 +440,7 @@ mod tests {
                 &["spec: Invalid value: \"object\": division by zero evaluating rule: self.min / 0 == 1"],
             ),
         ] {
-            assert_eq!(judged(&spec(json!([rule])), &object, None), expected, "{rule}");
+            assert_eq!(judged(&spec(&json!([rule])), &object, None), expected, "{rule}");
         }
     }
 
@@ -445,20 +448,20 @@ mod tests {
     fn transitions_are_judged_where_values_can_be_told_apart() {
         let with = |v: i64, max: i64| json!({"spec": {"max": max, "items": [{"k": "b", "v": 7}, {"k": "a", "v": v}]}});
         let old = json!({"spec": {"max": 5, "items": [{"k": "a", "v": 4}]}});
-        let schema = spec(json!([{"rule": "self.max == oldSelf.max", "message": "max is immutable"}]));
+        let schema = spec(&json!([{"rule": "self.max == oldSelf.max", "message": "max is immutable"}]));
         assert_eq!(judged(&schema, &with(4, 5), Some(&old)), [""; 0]);
         assert_eq!(
             judged(&schema, &with(3, 6), Some(&old)),
             ["spec: Invalid value: max is immutable", "spec.items[1].v: Invalid value: 3: v must not shrink"]
         );
         // A rule that came later does not hold up changes elsewhere.
-        let late = spec(json!([{"rule": "self.max > 100"}]));
+        let late = spec(&json!([{"rule": "self.max > 100"}]));
         assert_eq!(judged(&late, &old, Some(&old)), [""; 0]);
     }
 
     #[test]
     fn what_is_wrong_in_itself_is_not_put_to_rules() {
-        let schema = spec(json!([{"rule": "false"}]));
+        let schema = spec(&json!([{"rule": "false"}]));
         let mut errors = Errors::new(KubeVersion::LATEST);
         errors.list.push(FieldError::required("spec.x", ""));
         let validator = Validator::read(&schema).expect("rules");

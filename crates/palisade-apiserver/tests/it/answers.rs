@@ -89,9 +89,9 @@ async fn an_applied_scale_respects_other_owners() {
     );
     let forced = apply(&client, &format!("{path}/scale?fieldManager=scaler&force=true"), &scale).await;
     assert_eq!(forced.0, 200, "{}", forced.1);
-    let scaled = get(&client, &path).await.body;
-    assert_eq!(scaled["spec"]["replicas"], 3);
-    let entries = scaled["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let found = get(&client, &path).await.body;
+    assert_eq!(found["spec"]["replicas"], 3);
+    let entries = found["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let scaler = entries.iter().find(|entry| entry["manager"] == "scaler").expect("an entry");
     assert_eq!((&scaler["operation"], &scaler["subresource"]), (&json!("Apply"), &json!("scale")));
     let (code, message) = apply(&client, &format!("{path}?fieldManager=owner"), &deployment).await;
@@ -114,12 +114,12 @@ async fn resizing_changes_resources_and_nothing_else() {
     let patch = json!({"metadata": {"labels": {"x": "y"}},
         "spec": {"containers": [{"name": "c", "image": "other", "resources": {"requests": {"cpu": "2"}}}]}});
     let headers = [("content-type", "application/strategic-merge-patch+json".to_owned())];
-    let path = format!("{PODS}/p/resize");
-    let resized = client.request("PATCH", &path, &headers, patch.to_string()).await.expect("an answer");
-    assert_eq!(resized.code, 200, "{}", resized.body);
-    let container = &resized.body["spec"]["containers"][0];
+    let resize = format!("{PODS}/p/resize");
+    let answer = client.request("PATCH", &resize, &headers, patch.to_string()).await.expect("an answer");
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    let container = &answer.body["spec"]["containers"][0];
     assert_eq!((&container["image"], &container["resources"]["requests"]["cpu"]), (&json!("i"), &json!("2")));
-    assert_eq!(resized.body["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(answer.body["metadata"]["labels"], json!({"a": "b"}));
 }
 
 #[tokio::test]
