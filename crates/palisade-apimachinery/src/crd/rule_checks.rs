@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use cel::Program;
 use cel::common::ast::{Expr, IdedExpr};
 use serde_json::{Value, json};
 
@@ -14,8 +15,14 @@ use crate::cel::{compile, find_word, pointed};
 use crate::rest::path::{Errors, Get, Path};
 use crate::status::BadValue;
 
-/// Checks the rules of one level.
-pub(super) fn check(schema: &Value, at: &Path<'_>, is_root: bool, errors: &mut Errors) {
+/// Checks the rules of one level. `adrift` is the list above in which items cannot be told apart, if there is one.
+pub(super) fn check(
+    schema: &Value,
+    at: &Path<'_>,
+    is_root: bool,
+    adrift: Option<&Path<'_>>,
+    errors: &mut Errors,
+) {
     let all = at.field("x-kubernetes-validations");
     for (i, rule) in schema.list("x-kubernetes-validations").iter().enumerate() {
         let at = all.index(i);
@@ -31,9 +38,18 @@ pub(super) fn check(schema: &Value, at: &Path<'_>, is_root: bool, errors: &mut E
             if expression.trim().is_empty() {
                 continue;
             }
-            if let Err(why) = checked(expression.trim(), schema, is_root) {
-                let shown = BadValue::Plain(internal(rule));
-                errors.invalid(&at.field(field), shown, format!("compilation failed: {why}"));
+            match (checked(expression.trim(), schema, is_root), adrift) {
+                (Err(why), _) => {
+                    let shown = BadValue::Plain(internal(rule));
+                    errors.invalid(&at.field(field), shown, format!("compilation failed: {why}"));
+                }
+                (Ok(program), Some(list))
+                    if field == "rule" && program.references().variables().contains(&"oldSelf") =>
+                {
+                    let why = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
+                    errors.invalid(&at.field(field), expression, format!("{why} {list}"));
+                }
+                (Ok(_), _) => {}
             }
         }
     }
@@ -116,7 +132,7 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
 }
 
 /// Compiles an expression against the schema of the level it stands at.
-fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<(), String> {
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Program, String> {
     let program = compile(expression, VARIABLES)?;
     let mut fields = Fields { expression, is_root, root: schema, problem: None };
     let mut names = BTreeMap::new();
@@ -124,7 +140,7 @@ fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<(), String
     fields.of(program.expression(), &names);
     match fields.problem {
         Some(problem) => Err(problem),
-        None => Ok(()),
+        None => Ok(program),
     }
 }
 
@@ -212,7 +228,7 @@ mod tests {
             "a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "string"}}}},
             "free": {"x-kubernetes-preserve-unknown-fields": true}, "tags": {"type": "object", "additionalProperties": {"type": "string"}}}});
         let mut errors = Errors::new(KubeVersion::LATEST);
-        check(&schema, &Path::Root("s"), true, &mut errors);
+        check(&schema, &Path::Root("s"), true, None, &mut errors);
         errors
             .list
             .iter()
@@ -275,6 +291,35 @@ mod tests {
             ),
         ] {
             assert_eq!(problems(&rule), [expected], "{rule}");
+        }
+    }
+
+    #[test]
+    fn items_that_cannot_be_told_apart_have_no_past() {
+        let rule = json!([{"rule": "self == oldSelf"}]);
+        let list = |kind: &str| {
+            json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": kind,
+            "x-kubernetes-list-map-keys": if kind == "map" { json!(["k"]) } else { json!([]) }, "items": {"type": "object",
+            "required": ["k"], "properties": {"k": {"type": "string", "x-kubernetes-validations": rule}}}}}})
+        };
+        for (kind, expected) in [
+            ("map", &[][..]),
+            (
+                "atomic",
+                &[
+                    "s.properties[l].items.properties[k].x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": \
+                   oldSelf cannot be used on the uncorrelatable portion of the schema within s.properties[l]",
+                ],
+            ),
+        ] {
+            let mut errors = Errors::new(KubeVersion::LATEST);
+            crate::crd::structural::validate(&list(kind), &Path::Root("s"), &mut errors);
+            let found: Vec<String> = errors
+                .list
+                .iter()
+                .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+                .collect();
+            assert_eq!(found, expected, "{kind}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::rest::path::{Errors, Get, Path};
 
 /// Checks `openAPIV3Schema`.
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
-    level(schema, at, Place::Root, errors, 0);
+    level(schema, at, Place::Root, None, errors, 0);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,15 @@ enum Place {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth: usize) {
+/// `adrift` is the list above in which items cannot be told apart, if there is one.
+fn level(
+    schema: &Value,
+    at: &Path<'_>,
+    place: Place,
+    adrift: Option<&Path<'_>>,
+    errors: &mut Errors,
+    depth: usize,
+) {
     if depth > 100 {
         return;
     }
@@ -97,20 +105,24 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
         );
     }
     if errors.version.at_least(25) {
-        rule_checks::check(schema, at, place == Place::Root, errors);
+        rule_checks::check(schema, at, place == Place::Root, adrift, errors);
     }
     let properties = at.field("properties");
     for (name, inner) in schema.entries("properties") {
         if place == Place::Root && name == "metadata" {
             metadata_rules(inner, &properties.key(name), errors);
         }
-        level(inner, &properties.key(name), Place::Field, errors, depth + 1);
+        level(inner, &properties.key(name), Place::Field, adrift, errors, depth + 1);
     }
     if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
-        level(inner, &at.field("additionalProperties"), Place::Field, errors, depth + 1);
+        level(inner, &at.field("additionalProperties"), Place::Field, adrift, errors, depth + 1);
     }
     match schema.child("items") {
-        Some(inner) if inner.is_object() => level(inner, &at.field("items"), Place::Item, errors, depth + 1),
+        Some(inner) if inner.is_object() => {
+            let apart = schema.text("x-kubernetes-list-type") == "map";
+            let adrift = adrift.or(if apart { None } else { Some(at) });
+            level(inner, &at.field("items"), Place::Item, adrift, errors, depth + 1);
+        }
         Some(_) => errors.forbidden(&at.field("items"), "items must be a schema object and not an array"),
         None if kind == "array" => errors.required(&at.field("items"), "must be specified"),
         None => {}
