@@ -1,18 +1,33 @@
 //! What all long-running commands share: a runtime, a log on stderr, and the wish to stop.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
-use crate::{Exit, resident, terminal::Terminal};
+use palisade_node::kernel::resident::give_code_back;
+
+use crate::{Exit, terminal::Terminal};
+
+/// Code is given back when the start is over, when what was read first has been worked on, and from then on now and then:
+/// reloading a certificate or writing a report wakes code that sleeps for hours afterwards.
+const FIRST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+const THEN_EVERY: Duration = Duration::from_mins(1);
 
 /// Runs a long-running command: its log goes to stderr, `work` has all processors, and what only the start needed is given back.
 pub fn run(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
     log_to_stderr(terminal);
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
-            runtime.spawn(resident::stay_small());
+            runtime.spawn(stay_small());
             runtime.block_on(work)
         }
         Err(error) => fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
+    }
+}
+
+/// Keeps what is resident of the process to what it uses, for as long as it lives.
+async fn stay_small() {
+    for pause in FIRST_PAUSES.into_iter().chain(std::iter::repeat(THEN_EVERY)) {
+        tokio::time::sleep(pause).await;
+        give_code_back();
     }
 }
 

@@ -33,7 +33,7 @@
 //! Each pod has a [worker](runner::worker) that looks at what the runtime has ([`runner::observed`]), decides
 //! ([`runner::plan`], pure), acts, and tells ([`runner::status`], pure). Everything needed after a restart is in labels
 //! and annotations of sandboxes and containers, so an agent that was killed adopts its pods by looking.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod agent;
 pub mod api;

@@ -9,6 +9,7 @@ mod fix;
 mod fixtures;
 mod formats;
 mod human;
+mod idle;
 mod install;
 mod live;
 mod migrate;

@@ -42,8 +42,8 @@ fn the_documented_scenario_goes_as_it_says() {
 }
 
 /// A process that ends with the test.
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     said: mpsc::Receiver<String>,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (sender, said) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -68,7 +68,7 @@ impl Running {
     }
 
     /// The rest of the line that begins so.
-    fn line(&self, beginning: &str) -> String {
+    pub(crate) fn line(&self, beginning: &str) -> String {
         loop {
             let line = self.said.recv_timeout(Duration::from_mins(1)).unwrap();
             if let Some(rest) = line.strip_prefix(beginning) {

@@ -1,8 +1,10 @@
 //! The kernel: what it offers, and what it enforces on a process.
 //!
-//! Everything is read from `/proc`, `/sys` and securityfs or done through rustix' safe calls; there is no unsafe code.
+//! Everything is read from `/proc`, `/sys` and securityfs or done through rustix' safe calls, but for the one in
+//! [`resident`].
 
 pub mod apparmor;
 pub mod memfd;
 pub mod probe;
 pub mod process;
+pub mod resident;

@@ -4,26 +4,16 @@
 //! certificates runs once, and every page of it stays mapped, with its neighbours, for as long as the process lives. The pages
 //! are clean and the file's, so unmapping them costs nothing but a short fault where one is needed again; what still runs is back
 //! at once, and the rest is no longer counted against the node. Memory that holds data is never touched.
+//!
+//! When to do so is left to whoever runs the process.
+#![allow(unsafe_code, reason = "no safe call unmaps pages")]
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use rustix::mm::{Advice, madvise};
 
-/// The start is over, what was read first has been worked on, and from then on now and then: reloading a certificate or writing a
-/// report wakes code that sleeps for hours afterwards.
-const FIRST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-const THEN: Duration = Duration::from_secs(60);
-
-/// Gives code back for as long as the process lives.
-pub(crate) async fn stay_small() {
-    for pause in FIRST.into_iter().chain(std::iter::repeat(THEN)) {
-        tokio::time::sleep(pause).await;
-        give_code_back();
-    }
-}
-
 /// Unmaps the pages of this program's code. Where /proc is missing nothing is given back.
-fn give_code_back() {
+pub fn give_code_back() {
     let (Ok(program), Ok(maps)) = (fs::read_link("/proc/self/exe"), fs::read_to_string("/proc/self/maps"))
     else {
         return;
@@ -53,7 +43,7 @@ fn code_of(program: &Path, line: &str) -> Option<(usize, usize)> {
 mod tests {
     use std::path::Path;
 
-    use super::{code_of, give_code_back};
+    use super::code_of;
 
     #[test]
     fn only_code_of_the_program_is_given_back() {
@@ -74,20 +64,5 @@ mod tests {
         ] {
             assert_eq!(code_of(program, line), expected, "{line}");
         }
-    }
-
-    #[test]
-    fn less_is_resident_afterwards_and_everything_still_works() {
-        let resident = || -> u64 {
-            let status =
-                std::fs::read_to_string("/proc/self/status").expect("Linux tells the sizes of a process");
-            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).expect("RssFile");
-            line.trim().trim_end_matches(" kB").parse().expect("a number")
-        };
-        let before = resident();
-        give_code_back();
-        let after = resident();
-        assert!(after < before, "{after} of {before} kB of files are resident");
-        assert_eq!("still here".split(' ').count(), 2);
     }
 }
