@@ -116,14 +116,13 @@ fn finish(
     if let Some(error) = problems.error {
         return Err(header.error(kind, body, &error));
     }
-    let mut strict: Vec<String> =
-        duplicates.into_iter().map(|path| format!("duplicate field {}", go::quote(&path))).collect();
+    let mut strict = duplicates;
     strict.extend(problems.strict);
     // `null` decodes to an object with nothing set.
     let mut object = if object.is_null() { kind.zero().clone() } else { object };
     header.conversion(kind)?;
     set_type_meta(kind, &mut object);
-    let warnings = settle(strict, validation, |list| {
+    let warnings = settle(&strict, validation, |list| {
         header.error(kind, body, &format!("strict decoding error: {}", list.join(", ")))
     })?;
     Ok(Decoded { object, warnings })
@@ -131,15 +130,25 @@ fn finish(
 
 /// Turns strict problems into warnings, silence or an error.
 pub(crate) fn settle(
-    strict: Vec<String>,
+    strict: &[String],
     validation: FieldValidation,
     error: impl FnOnce(&[String]) -> Box<Status>,
 ) -> Result<Vec<String>> {
     match validation {
         _ if strict.is_empty() => Ok(Vec::new()),
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(strict),
-        FieldValidation::Strict => Err(error(&strict)),
+        FieldValidation::Warn => Ok(strict.iter().flat_map(|problem| one_by_one(problem)).collect()),
+        FieldValidation::Strict => Err(error(strict)),
+    }
+}
+
+/// What a YAML parser has to say about several places, place by place; anything else as it is.
+#[must_use]
+pub fn one_by_one(problem: &str) -> Vec<String> {
+    let prefixes = ["yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"];
+    match prefixes.iter().find_map(|prefix| problem.strip_prefix(prefix)) {
+        Some(places) => places.lines().map(|line| line.trim().to_owned()).collect(),
+        None => vec![problem.to_owned()],
     }
 }
 

@@ -36,7 +36,8 @@
 //! kinds::pod::admission::{default_tolerations, default_priority}       what upstream's plugins add to pods
 //! selector::LabelSelector::parse(&str);  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
 //! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
-//! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>
+//! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>;  scale::apply(.., force)
+//! cel::compile(&str, variables) -> Result<Program, String>;  cel::evaluate(&Program, &Context)   rules and conditions
 //! openapi::v2(kinds, version) -> Value;  openapi::v3_paths(kinds);  openapi::v3(kinds, path, version) -> Option<Value>
 //! ```
 //!
@@ -65,6 +66,7 @@
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod apply;
+pub mod cel;
 pub mod crd;
 pub mod decode;
 pub mod go;

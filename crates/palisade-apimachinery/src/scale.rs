@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::apply::{Element, Entry, FieldSet, Managed, Manager, Operation};
+use crate::apply::{Element, Entry, FieldSet, Managed, Manager, Operation, conflict_status};
 use crate::crd::JsonPath;
 use crate::rest::path::{Errors, Path};
 use crate::scheme::{Body, Kind};
@@ -86,6 +86,93 @@ pub fn get(kind: &Kind, object: &Value) -> Value {
 ///
 /// `scale` is the new Scale (sent, or the current one patched). The caller writes the object as an update.
 pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) -> Result<Value> {
+    let wanted = Wanted::check(kind, object, scale)?;
+    let mut new = object.clone();
+    if wanted.changes {
+        let entry = wanted.entry(kind, manager, Operation::Update);
+        let mut owners = Managed::decode(object).unwrap_or_default();
+        for other in &mut owners.entries {
+            other.set = other.set.difference(&entry.set);
+        }
+        Wanted::own(owners, entry, &mut new);
+    }
+    put(&mut new, &wanted.path, wanted.replicas.into());
+    Ok(new)
+}
+
+/// The same for a Scale that is applied: replicas that somebody else owns are a conflict, or taken by force.
+pub fn apply(
+    kind: &Kind,
+    object: &Value,
+    scale: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<Value> {
+    let wanted = Wanted::check(kind, object, scale)?;
+    let entry = wanted.entry(kind, manager, Operation::Apply);
+    let mut owners = Managed::decode(object).unwrap_or_default();
+    if wanted.changes {
+        let path = [Element::Field("spec".into()), Element::Field("replicas".into())];
+        let mut conflicts = Vec::new();
+        for other in owners.entries.iter_mut().filter(|other| !other.is(&entry)) {
+            if other.set.intersection(&entry.set).is_empty() {
+                continue;
+            }
+            // Others are seen as owners of the Scale, in its version.
+            conflicts.push((Entry { api_version: "autoscaling/v1".into(), ..other.clone() }, path.to_vec()));
+            other.set = other.set.difference(&entry.set);
+        }
+        if !conflicts.is_empty() && !force {
+            return Err(conflict_status(&conflicts));
+        }
+    }
+    let mut new = object.clone();
+    Wanted::own(owners, entry, &mut new);
+    put(&mut new, &wanted.path, wanted.replicas.into());
+    Ok(new)
+}
+
+/// How many there shall be, and where that is written.
+struct Wanted {
+    replicas: i64,
+    path: Vec<String>,
+    changes: bool,
+}
+
+impl Wanted {
+    fn check(kind: &Kind, object: &Value, scale: &Value) -> Result<Self> {
+        let replicas = checked_replicas(kind, object, scale)?;
+        let path = paths(kind).spec;
+        let changes = at(object, &path).and_then(Value::as_i64) != Some(replicas);
+        Ok(Self { replicas, path, changes })
+    }
+
+    fn entry(&self, kind: &Kind, manager: &Manager<'_>, operation: Operation) -> Entry {
+        let element: Vec<Element> = self.path.iter().cloned().map(Element::Field).collect();
+        let mut set = FieldSet::new();
+        set.insert(&element);
+        Entry {
+            manager: if manager.name.is_empty() { "unknown".into() } else { manager.name.to_owned() },
+            operation,
+            api_version: kind.api_version(),
+            subresource: "scale".into(),
+            // Upstream loses the time on the way from the Scale to its parent.
+            time: None,
+            set,
+        }
+    }
+
+    fn own(mut owners: Managed, entry: Entry, new: &mut Value) {
+        owners.drop_empty();
+        match owners.entries.iter_mut().find(|known| known.is(&entry)) {
+            Some(known) => known.set = std::mem::take(&mut known.set).union(&entry.set),
+            None => owners.entries.push(entry),
+        }
+        owners.encode(new);
+    }
+}
+
+fn checked_replicas(kind: &Kind, object: &Value, scale: &Value) -> Result<i64> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     let mut errors = Errors::new(kind.emulated);
@@ -104,35 +191,7 @@ pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) ->
     if !version.is_empty() && version != stored {
         return Err(Status::modified(kind.resource_name(), name));
     }
-    let Paths { spec: replicas_path, .. } = paths(kind);
-    let mut new = object.clone();
-    let before = at(object, &replicas_path).cloned();
-    put(&mut new, &replicas_path, replicas.into());
-    if before.as_ref().and_then(Value::as_i64) != Some(replicas) {
-        let mut owners = Managed::decode(object).unwrap_or_default();
-        let element: Vec<Element> = replicas_path.iter().cloned().map(Element::Field).collect();
-        let mut set = FieldSet::new();
-        set.insert(&element);
-        for entry in &mut owners.entries {
-            entry.set = entry.set.difference(&set);
-        }
-        owners.drop_empty();
-        let entry = Entry {
-            manager: if manager.name.is_empty() { "unknown".into() } else { manager.name.to_owned() },
-            operation: Operation::Update,
-            api_version: kind.api_version(),
-            subresource: "scale".into(),
-            // Upstream loses the time on the way from the Scale to its parent.
-            time: None,
-            set,
-        };
-        match owners.entries.iter_mut().find(|known| known.is(&entry)) {
-            Some(known) => known.set = std::mem::take(&mut known.set).union(&entry.set),
-            None => owners.entries.push(entry),
-        }
-        owners.encode(&mut new);
-    }
-    Ok(new)
+    Ok(replicas)
 }
 
 fn put(object: &mut Value, path: &[String], value: Value) {

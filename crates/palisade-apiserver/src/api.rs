@@ -30,6 +30,9 @@ use crate::storage::{Object, Range, Store};
 
 /// Bodies may have this many bytes, as upstream.
 pub const MAX_BODY: usize = 3 << 20;
+/// How much more of a body that is too large is read and forgotten: clients that write it all before they read would
+/// otherwise see a broken connection instead of the answer.
+const DRAINED: usize = 3 << 20;
 /// A body must arrive in this time.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -225,23 +228,35 @@ where
     let too_large = || Status::request_entity_too_large(&format!("limit is {MAX_BODY}"));
     let announced =
         parts.headers.get(http::header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > MAX_BODY)) {
+    let too_long = |most: usize| {
+        announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > most))
+    };
+    if too_long(MAX_BODY + DRAINED) {
         return Err(too_large());
     }
     let read = async {
         let mut body = std::pin::pin!(body);
         let mut collected = BytesMut::new();
+        let mut drained = if too_long(MAX_BODY) { Some(0) } else { None };
         while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             let frame = frame.map_err(|_| Status::bad_request("unexpected EOF"))?;
             if let Ok(mut data) = frame.into_data() {
-                if collected.len().saturating_add(data.remaining()) > MAX_BODY {
-                    return Err(too_large());
+                if drained.is_none() && collected.len().saturating_add(data.remaining()) > MAX_BODY {
+                    drained = Some(collected.len());
+                    collected = BytesMut::new();
+                }
+                if let Some(seen) = &mut drained {
+                    *seen = seen.saturating_add(data.remaining());
+                    if *seen > MAX_BODY + DRAINED {
+                        break;
+                    }
+                    continue;
                 }
                 let piece = data.copy_to_bytes(data.remaining());
                 collected.extend_from_slice(&piece);
             }
         }
-        Ok(collected.freeze())
+        if drained.is_some() { Err(too_large()) } else { Ok(collected.freeze()) }
     };
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(read) => read,

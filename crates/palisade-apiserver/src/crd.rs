@@ -46,10 +46,10 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
             return;
         }
         let now = meta::now();
-        let object = match conflict(entry, &live) {
-            None if establish::is_established(&live) => return,
-            None => establish::establish(&entry.kind, &live, &now),
-            Some((reason, message)) => refused(&entry.kind, &live, reason, &message, &now),
+        let object = match taken_names(entry, &live).as_slice() {
+            [] if establish::is_established(&live) => return,
+            [] => establish::establish(&entry.kind, &live, &now),
+            taken => refused(&entry.kind, &live, taken, &now),
         };
         if object == live {
             return;
@@ -60,47 +60,72 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
     }
 }
 
-/// Which of the wanted names another definition of the group has.
-fn conflict(entry: &Entry, definition: &Value) -> Option<(&'static str, String)> {
+/// A wanted name that another definition of the group has.
+struct Taken {
+    field: &'static str,
+    reason: &'static str,
+    name: String,
+}
+
+/// The wanted names that other definitions of the group have. Resources and kinds are told apart.
+fn taken_names(entry: &Entry, definition: &Value) -> Vec<Taken> {
     let group = definition.pointer("/spec/group");
     let own = meta::meta_text(definition, "name");
-    let names = |d: &Value| d.pointer("/spec/names").cloned().unwrap_or_default();
-    let wanted = names(definition);
+    let texts = |names: &Value, field: &str| -> Vec<String> {
+        match names.get(field) {
+            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            Some(Value::String(name)) if !name.is_empty() => vec![name.clone()],
+            _ => Vec::new(),
+        }
+    };
+    let (mut resources, mut kinds) = (Vec::new(), Vec::new());
     for other in entry.bucket.list(&Range::All).objects {
         let other = Value::Object(other.parse());
         if meta::meta_text(&other, "name") == own || other.pointer("/spec/group") != group {
             continue;
         }
-        let taken = names(&other);
-        for (field, reason) in [
-            ("plural", "PluralConflict"),
-            ("singular", "SingularConflict"),
-            ("kind", "KindConflict"),
-            ("listKind", "ListKindConflict"),
-        ] {
-            if let (Some(a), Some(b)) = (wanted.get(field).and_then(Value::as_str), taken.get(field))
-                && Some(a) == b.as_str()
-            {
-                return Some((reason, format!("{a:?} is already in use")));
-            }
+        if let Some(names) = other.pointer("/status/acceptedNames") {
+            resources.extend(["plural", "singular", "shortNames"].iter().flat_map(|f| texts(names, f)));
+            kinds.extend(["kind", "listKind"].iter().flat_map(|f| texts(names, f)));
         }
     }
-    None
+    let wanted = definition.pointer("/spec/names").cloned().unwrap_or_default();
+    let fields = [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+    ];
+    let conflicts = fields.into_iter().filter_map(|(field, reason, taken)| {
+        let name = texts(&wanted, field).into_iter().find(|name| taken.contains(name))?;
+        Some(Taken { field, reason, name })
+    });
+    conflicts.collect()
 }
 
-/// The definition with the condition that its names are taken.
-fn refused(kind: &Kind, live: &Value, reason: &str, message: &str, now: &str) -> Value {
+/// The definition with the condition that names are taken; the others are accepted. Of several conflicts the last is told.
+fn refused(kind: &Kind, live: &Value, taken: &[Taken], now: &str) -> Value {
     let mut object = live.clone();
     let condition = |name: &str, reason: &str, message: &str| json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
     let known = object.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
-    if known {
-        return object;
-    }
+    let Some(told) = taken.last().filter(|_| !known) else { return object };
     let conditions = json!([
-        condition("NamesAccepted", reason, message),
+        condition("NamesAccepted", told.reason, &format!("{:?} is already in use", told.name)),
         condition("Established", "NotAccepted", "not all names are accepted"),
     ]);
+    let mut accepted = live.pointer("/spec/names").cloned().unwrap_or_default();
+    if let Some(names) = accepted.as_object_mut() {
+        for Taken { field, .. } in taken {
+            if matches!(*field, "plural" | "kind") {
+                names.insert((*field).to_owned(), "".into());
+            } else {
+                names.remove(*field);
+            }
+        }
+    }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.insert("acceptedNames".to_owned(), accepted);
         status.insert("conditions".to_owned(), conditions);
     }
     let manager = Manager { name: "kube-apiserver", subresource: "status", now };

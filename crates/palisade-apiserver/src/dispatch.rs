@@ -8,7 +8,7 @@ use palisade_apimachinery::Status;
 use crate::api::Call;
 use crate::auth::review;
 use crate::http::Reply;
-use crate::registry::Entry;
+use crate::registry::{Entry, Served};
 use crate::subresources;
 use crate::verbs::write::check_path_name;
 use crate::verbs::{create, delete, deletecollection, get, list, patch, update, watch};
@@ -23,6 +23,9 @@ pub(crate) async fn dispatch(call: Call<'_>) -> Result<Reply, Box<Status>> {
 fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     let path = call.info.path.as_str();
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    if !is_installed(&call.api.registry.served(), &segments) {
+        return Ok(nothing_here(call));
+    }
     if !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -47,7 +50,28 @@ fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
         ["openapi", "v3", rest @ ..] => openapi::v3(call, rest),
         [".well-known", "openid-configuration"] => Ok(discovery::openid_configuration()),
         ["openid", "v1", "jwks"] => Ok(discovery::jwks(call)),
-        _ => Ok(discovery::paths(call, 404)),
+        _ => Ok(nothing_here(call)),
+    }
+}
+
+/// Whether a path belongs to a part of the API that answers for itself what it does not know.
+fn is_installed(served: &Served, segments: &[&str]) -> bool {
+    match segments {
+        ["apis", group, version, ..] => {
+            served.has_group(group, None)
+                && (served.is_builtin(group) || served.has_group(group, Some(version)))
+        }
+        ["apis", group] => served.has_group(group, None),
+        _ => true,
+    }
+}
+
+/// The answer where nobody is responsible. It is no `Status`: it comes from the plain HTTP server behind all APIs.
+fn nothing_here(call: &Call<'_>) -> Reply {
+    if call.api.version.at_least(23) {
+        Reply::bytes(404, "text/plain; charset=utf-8", b"404 page not found\n".to_vec())
+    } else {
+        discovery::paths(call, 404)
     }
 }
 
@@ -55,19 +79,24 @@ async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     let info = call.info;
     let served = call.api.registry.served();
     let Some(entry) = served.find(&info.group, &info.version, &info.resource) else {
-        return Err(Status::page_not_found());
+        let builtin = info.group.is_empty() || served.is_builtin(&info.group);
+        return if builtin { Err(Status::page_not_found()) } else { Ok(nothing_here(call)) };
     };
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
     if info.trailing && !matches!(info.subresource.as_str(), "proxy") {
         return Err(Status::page_not_found());
     }
     if in_namespace && !entry.kind.namespaced {
-        return Err(Status::page_not_found());
+        return if entry.kind.is_custom() { Ok(nothing_here(call)) } else { Err(Status::page_not_found()) };
     }
     if info.named {
         check_path_name(&info.name)?;
         if entry.kind.namespaced && !in_namespace {
-            return Err(Status::page_not_found());
+            return if entry.kind.is_custom() {
+                Ok(nothing_here(call))
+            } else {
+                Err(Status::page_not_found())
+            };
         }
     }
     if in_namespace {
@@ -101,6 +130,9 @@ async fn object(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status
         "deletecollection" => !entry.kind.namespaced || !info.namespace.is_empty(),
         _ => true,
     };
+    if entry.kind.is_custom() && !info.named && matches!(verb, "update" | "patch") {
+        return Err(Status::bad_request("name must be provided"));
+    }
     if !fits || !entry.has_verb(verb) {
         return Err(Status::method_not_allowed());
     }

@@ -74,6 +74,18 @@ impl Served {
         self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
+    /// Whether a group, or a version of it, is served.
+    #[must_use]
+    pub fn has_group(&self, group: &str, version: Option<&str>) -> bool {
+        self.entries.iter().any(|e| e.kind.group == group && version.is_none_or(|v| e.kind.version == v))
+    }
+
+    /// Whether a group is built in, and not made by definitions.
+    #[must_use]
+    pub fn is_builtin(&self, group: &str) -> bool {
+        self.entries.iter().any(|e| e.kind.group == group && !e.kind.is_custom())
+    }
+
     /// The resource of a kind.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Entry>> {

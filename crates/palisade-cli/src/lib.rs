@@ -21,6 +21,7 @@ pub mod manifest;
 pub mod metrics_endpoint;
 pub mod render;
 pub mod replace;
+mod resident;
 pub mod service;
 pub mod source_map;
 pub mod suppression;

@@ -2,13 +2,16 @@
 
 use std::future::Future;
 
-use crate::{Exit, terminal::Terminal};
+use crate::{Exit, resident, terminal::Terminal};
 
-/// Runs a long-running command: its log goes to stderr, and `work` has all processors.
+/// Runs a long-running command: its log goes to stderr, `work` has all processors, and what only the start needed is given back.
 pub fn run(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
     log_to_stderr(terminal);
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            runtime.spawn(resident::stay_small());
+            runtime.block_on(work)
+        }
         Err(error) => fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
     }
 }

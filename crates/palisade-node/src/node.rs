@@ -14,6 +14,7 @@ use crate::{
     events::Recorder,
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     profiles::localhost::ProfileFolder,
+    runner::room::Room,
 };
 
 /// The node's settings. [`NodeConfig::default`] is a node for `palisade run`.
@@ -115,6 +116,8 @@ pub struct Node {
     pub recorder: Recorder,
     /// AppArmor on the host.
     pub app_armor: AppArmor,
+    /// What its pods have been given of it.
+    pub(crate) room: Room,
     features: Arc<RwLock<NodeFeatures>>,
     memory: i64,
 }
@@ -135,6 +138,7 @@ impl Node {
             recorder: Recorder::new(Arc::clone(&source)),
             source,
             app_armor: AppArmor::below(&config.sys),
+            room: Room::default(),
             features: Arc::new(RwLock::new(features)),
             memory: total_memory(&config.proc),
             config: Arc::new(config),

@@ -3,7 +3,7 @@
 //! Implements: `core/v1` Node as far as a kubelet fills it, and labels of our own for seccomp and AppArmor, so that a pod
 //! can ask for a node that can confine it (`nodeSelector`).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -72,8 +72,11 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
         )
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let capacity =
+    let mut capacity =
         json!({"cpu": cpus.to_string(), "memory": format!("{}Ki", node.memory() / 1024), "pods": "110"});
+    if let (Some(bytes), Value::Object(fields)) = (storage(&config.root_dir), &mut capacity) {
+        fields.insert("ephemeral-storage".to_owned(), format!("{}Ki", bytes / 1024).into());
+    }
     let version = match config.compat.kubelet {
         palisade_model::compat::Kubelet::Designs => format!("v1.{}.0", palisade_model::compat::NEWEST_MINOR),
         palisade_model::compat::Kubelet::Kubernetes(version) if version.patch == u16::MAX => {
@@ -112,6 +115,13 @@ pub fn without_times(node: &Value) -> Value {
     node
 }
 
+/// Size of the file system that holds what pods write, or will once the folder is there.
+fn storage(folder: &Path) -> Option<u64> {
+    let there = folder.ancestors().find(|folder| folder.exists())?;
+    let found = rustix::fs::statvfs(there).ok()?;
+    Some(found.f_blocks.saturating_mul(found.f_frsize))
+}
+
 fn os_image() -> String {
     let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
@@ -120,8 +130,19 @@ fn os_image() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::labels;
+    use std::path::Path;
+
+    use super::{labels, storage};
     use crate::kernel::probe::NodeFeatures;
+
+    #[test]
+    fn storage_is_that_of_the_folder_that_will_hold_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let size = storage(temp.path()).unwrap();
+        assert!(size > 0);
+        assert_eq!(storage(&temp.path().join("not/there/yet")), Some(size));
+        assert_eq!(storage(Path::new("")), None);
+    }
 
     #[test]
     fn labels_say_what_can_be_enforced() {

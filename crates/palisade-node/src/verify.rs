@@ -123,6 +123,30 @@ impl PodReport {
     }
 }
 
+/// The whole in a sentence.
+#[must_use]
+pub fn summary(reports: &[PodReport]) -> String {
+    let all = || reports.iter().flat_map(|report| &report.containers);
+    let count = |test: fn(&ContainerReport) -> bool| all().filter(|container| test(container)).count();
+    let plural = |count: usize| if count == 1 { "container" } else { "containers" };
+    let compared = count(|container| container.skipped.is_none());
+    let broken = count(|container| container.rows.iter().any(|row| !row.ok));
+    let mut text = match (compared, broken) {
+        (0, _) => "no container runs, so there is nothing to compare".to_owned(),
+        (_, 0) => format!("{compared} {} compared: everything declared is enforced", plural(compared)),
+        _ => format!("{compared} {} compared: {broken} without something declared", plural(compared)),
+    };
+    for (count, what) in [
+        (count(|container| container.stale_profile.is_some()), "with an older profile"),
+        (if compared == 0 { 0 } else { count(|container| container.skipped.is_some()) }, "not running"),
+    ] {
+        if count > 0 {
+            text = format!("{text}, {count} {what}");
+        }
+    }
+    text
+}
+
 /// Compares every running container of a pod.
 pub async fn verify_pod(
     config: &NodeConfig,

@@ -173,3 +173,40 @@ fn people_read_lines_and_machines_read_json() {
     assert_eq!(json["containers"][0]["rows"][0]["ok"], false);
     assert_eq!(json["containers"][0]["staleProfile"], "bb");
 }
+
+#[test]
+fn the_whole_is_said_in_a_sentence() {
+    let row = |ok| Row {
+        check: "seccomp",
+        declared: "RuntimeDefault".into(),
+        kernel: "none".into(),
+        ok,
+        note: None,
+    };
+    let compared = |ok, stale: bool| ContainerReport {
+        container: "c".into(),
+        pid: Some(7),
+        skipped: None,
+        rows: vec![row(true), row(ok)],
+        seccomp_profile_hash: None,
+        stale_profile: stale.then(|| "gone".into()),
+    };
+    let idle =
+        || ContainerReport { skipped: Some("not running".into()), rows: Vec::new(), ..compared(true, false) };
+    for (containers, expected) in [
+        (vec![], "no container runs, so there is nothing to compare"),
+        (vec![idle()], "no container runs, so there is nothing to compare"),
+        (vec![compared(true, false)], "1 container compared: everything declared is enforced"),
+        (
+            vec![compared(true, true), compared(true, false), idle()],
+            "2 containers compared: everything declared is enforced, 1 with an older profile, 1 not running",
+        ),
+        (
+            vec![compared(true, false), compared(false, false)],
+            "2 containers compared: 1 without something declared",
+        ),
+    ] {
+        let report = PodReport { namespace: "n".into(), name: "p".into(), containers };
+        assert_eq!(summary(&[report]), expected);
+    }
+}

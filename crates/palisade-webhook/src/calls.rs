@@ -70,6 +70,28 @@ const fn call(
     Call { group, resource, verbs, scope, when, why }
 }
 
+const fn registration(resource: &'static str) -> Call {
+    call(
+        "admissionregistration.k8s.io",
+        resource,
+        &["create", "list", "patch", "watch"],
+        Scope::Cluster,
+        When::Registering,
+        "keeps its own registration",
+    )
+}
+
+const fn rbac(resource: &'static str) -> Call {
+    call(
+        "rbac.authorization.k8s.io",
+        resource,
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Constraints,
+        "who may use which constraint",
+    )
+}
+
 /// All of them. `/version` is asked as well, which needs no grant.
 pub const CALLS: &[Call] = &[
     call(
@@ -129,22 +151,8 @@ pub const CALLS: &[Call] = &[
         When::ManagingCertificates,
         "authority and serving certificate, shared by all replicas",
     ),
-    call(
-        "admissionregistration.k8s.io",
-        "mutatingwebhookconfigurations",
-        &["create", "list", "patch", "watch"],
-        Scope::Cluster,
-        When::Registering,
-        "keeps its own registration",
-    ),
-    call(
-        "admissionregistration.k8s.io",
-        "validatingwebhookconfigurations",
-        &["create", "list", "patch", "watch"],
-        Scope::Cluster,
-        When::Registering,
-        "keeps its own registration",
-    ),
+    registration("mutatingwebhookconfigurations"),
+    registration("validatingwebhookconfigurations"),
     call(
         "security.openshift.io",
         "securitycontextconstraints",
@@ -153,38 +161,10 @@ pub const CALLS: &[Call] = &[
         When::Constraints,
         "the constraints",
     ),
-    call(
-        "rbac.authorization.k8s.io",
-        "clusterroles",
-        &["list", "watch"],
-        Scope::Cluster,
-        When::Constraints,
-        "who may use which constraint",
-    ),
-    call(
-        "rbac.authorization.k8s.io",
-        "clusterrolebindings",
-        &["list", "watch"],
-        Scope::Cluster,
-        When::Constraints,
-        "who may use which constraint",
-    ),
-    call(
-        "rbac.authorization.k8s.io",
-        "roles",
-        &["list", "watch"],
-        Scope::Cluster,
-        When::Constraints,
-        "who may use which constraint",
-    ),
-    call(
-        "rbac.authorization.k8s.io",
-        "rolebindings",
-        &["list", "watch"],
-        Scope::Cluster,
-        When::Constraints,
-        "who may use which constraint",
-    ),
+    rbac("clusterroles"),
+    rbac("clusterrolebindings"),
+    rbac("roles"),
+    rbac("rolebindings"),
 ];
 
 /// The list as a table for people; `docs/webhook.md` has it.

@@ -27,14 +27,14 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    facts::{Keep, Status, follow_in},
+    facts::{Change, Keep, Status, follow_in},
     metrics::Metrics,
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
 };
 
 /// How often a file is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -189,19 +189,13 @@ impl Follower {
 
     /// Follows a file.
     pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
-        let mut seen = stamp(&file);
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let now = stamp(&file);
-            if now == seen || now.is_none() {
-                continue;
-            }
-            seen = now;
+        on_change(&file, || {
             let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
-        }
+        })
+        .await;
     }
 
     /// Follows a ConfigMap.
@@ -211,6 +205,19 @@ impl Follower {
         let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         follow_in(api, config, "pod security configuration", self).await;
+    }
+}
+
+/// Calls back whenever a file has changed, for ever. One that is gone has not.
+pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
+    let mut seen = stamp(file);
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = stamp(file);
+        if now.is_some() && now != seen {
+            seen = now;
+            changed();
+        }
     }
 }
 
@@ -231,29 +238,33 @@ impl Keep for Follower {
         Held { text, version: object.metadata.resource_version.unwrap_or_default() }
     }
 
-    fn replace(&self, items: Vec<Held>) {
-        match items.into_iter().next() {
-            Some(item) => self.put(item),
-            None => self.apply_defaults(),
+    fn take(&self, change: Change<Held>) {
+        match change {
+            Change::All(items) => match items.into_iter().next() {
+                Some(item) => self.put(item),
+                None => self.apply_defaults(),
+            },
+            Change::Put(item) => self.put(item),
+            Change::Gone(_) => {
+                tracing::warn!(
+                    source = self.source,
+                    "the Pod Security configuration is gone; the defaults are in force"
+                );
+                self.apply_defaults();
+            }
         }
     }
 
+    fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+impl Follower {
     fn put(&self, Held { text, version }: Held) {
         let text = text.ok_or_else(|| "it has no data".to_owned());
         if let Err(why) = text.and_then(|text| self.apply_version(&text, &version)) {
             self.refuse(&why);
         }
-    }
-
-    fn remove(&self, _: &Held) {
-        tracing::warn!(
-            source = self.source,
-            "the Pod Security configuration is gone; the defaults are in force"
-        );
-        self.apply_defaults();
-    }
-
-    fn status(&self) -> &Status {
-        &self.status
     }
 }

@@ -377,7 +377,7 @@ fn not_allowed(kind: &Kind, live: &Value, conflicts: &[(Entry, set::Path)]) -> V
     conflicts.iter().filter(|(_, path)| !allowed.has(path)).cloned().collect()
 }
 
-fn conflict_status(conflicts: &[(Entry, set::Path)]) -> Box<Status> {
+pub(crate) fn conflict_status(conflicts: &[(Entry, set::Path)]) -> Box<Status> {
     let causes = conflicts
         .iter()
         .map(|(entry, path)| Cause {

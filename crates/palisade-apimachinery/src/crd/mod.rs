@@ -8,11 +8,13 @@ pub mod establish;
 mod jsonpath;
 mod openapi_schema;
 mod prune;
+mod rule_checks;
+mod rules;
 pub(crate) mod structural;
 mod typed;
 mod validate;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -57,6 +59,8 @@ pub struct CustomKind {
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<JsonPath>,
+    /// The rules written as expressions; read when they are needed first, because reading them takes its time.
+    expressions: OnceLock<Option<rules::Validator>>,
     /// Objects are stored in another version's schema; only its name matters here.
     pub(crate) deprecation_warning: Option<String>,
 }
@@ -111,7 +115,7 @@ pub fn kinds(definition: &Value, version: KubeVersion) -> Vec<Arc<Kind>> {
                 subresources,
                 emulated: version,
                 body: Body::Custom(Box::new(custom)),
-                zero: std::sync::OnceLock::new(),
+                zero: OnceLock::new(),
             })
         })
         .collect()
@@ -180,6 +184,7 @@ impl CustomKind {
             scale,
             columns,
             selectable,
+            expressions: OnceLock::new(),
             deprecation_warning,
         }
     }
@@ -231,7 +236,7 @@ impl CustomKind {
         duplicates: &[String],
         validation: FieldValidation,
     ) -> Result<Decoded> {
-        let strict = duplicates.iter().map(|path| format!("duplicate field {}", go::quote(path))).collect();
+        let strict = duplicates.to_vec();
         let text = body.to_string();
         self.finish(kind, body, strict, validation, text.as_bytes())
     }
@@ -262,7 +267,7 @@ impl CustomKind {
         }
         self.clean(&mut object, &mut strict, kind.emulated);
         let version = kind.version.as_str();
-        let warnings = decode::settle(strict, validation, |list| {
+        let warnings = decode::settle(&strict, validation, |list| {
             Status::bad_request(format!(
                 "{name} in version {} cannot be handled as a {}: strict decoding error: {}",
                 go::quote(version),
@@ -283,7 +288,7 @@ impl CustomKind {
     ) -> Result<Decoded> {
         let shown = object.to_string();
         self.clean(&mut object, &mut strict, kind.emulated);
-        let warnings = decode::settle(strict, validation, |list| {
+        let warnings = decode::settle(&strict, validation, |list| {
             let error = crate::status::FieldError::invalid(
                 "patch",
                 shown,
@@ -300,6 +305,7 @@ impl CustomKind {
             let taken = meta.take();
             *meta = typed::clean_metadata(taken, "metadata", version, strict);
         }
+        whole_numbers(object);
         let mut unknown = Vec::new();
         prune::prune(&self.root, object, &mut unknown);
         unknown.sort();
@@ -363,6 +369,18 @@ impl CustomKind {
         validate::validate(&self.root, object, errors);
         validate::list_types(&self.root, object, errors);
         self.validate_scale(object, errors);
+        self.validate_expressions(object, None, errors);
+    }
+
+    fn validate_expressions(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
+        // Upstream knows them since v1.25, where they were put into service.
+        if !errors.version.at_least(25) {
+            return;
+        }
+        let validator = self.expressions.get_or_init(|| rules::Validator::read(&self.raw_schema));
+        if let Some(validator) = validator {
+            validator.check(&self.root, object, old, errors);
+        }
     }
 
     pub(crate) fn validate_update(
@@ -378,6 +396,7 @@ impl CustomKind {
         validate::validate(&self.root, new, errors);
         validate::list_types(&self.root, new, errors);
         self.validate_scale(new, errors);
+        self.validate_expressions(new, Some(old), errors);
     }
 
     fn validate_header(kind: &Kind, object: &Value, errors: &mut Errors) {
@@ -396,5 +415,20 @@ impl CustomKind {
         if let Some(count) = replicas.filter(|c| *c < 0) {
             errors.invalid(&Path::Root(&scale.spec_replicas), count, "should be a non-negative integer");
         }
+    }
+}
+
+/// Go writes numbers without a fraction as whole ones.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15);
+            if let Some(whole) = whole.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }

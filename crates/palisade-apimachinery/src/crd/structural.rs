@@ -4,11 +4,12 @@
 
 use serde_json::Value;
 
+use super::rule_checks;
 use crate::rest::path::{Errors, Get, Path};
 
 /// Checks `openAPIV3Schema`.
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
-    level(schema, at, Place::Root, errors, 0);
+    level(schema, at, Place::Root, None, errors, 0);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,15 @@ enum Place {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth: usize) {
+/// `adrift` is the list above in which items cannot be told apart, if there is one.
+fn level(
+    schema: &Value,
+    at: &Path<'_>,
+    place: Place,
+    adrift: Option<&Path<'_>>,
+    errors: &mut Errors,
+    depth: usize,
+) {
     if depth > 100 {
         return;
     }
@@ -71,6 +80,15 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         );
     }
+    unsupported(schema, at, errors);
+    nested(schema, at, errors, depth);
+    if let Some(default) = schema.child("default") {
+        for error in super::validate::of_default(&super::JsonSchema::read(schema), default) {
+            let below = if error.field.is_empty() { String::new() } else { format!(".{}", error.field) };
+            let field = format!("{}{below}", at.field("default"));
+            errors.list.push(crate::status::FieldError { field, ..error });
+        }
+    }
     if schema.entries("properties").next().is_some() && schema.child("additionalProperties").is_some() {
         errors.forbidden(
             &at.field("additionalProperties"),
@@ -86,18 +104,25 @@ fn level(schema: &Value, at: &Path<'_>, place: Place, errors: &mut Errors, depth
             format!("must be a valid regular expression, but isn't: error parsing regexp: {pattern}"),
         );
     }
+    if errors.version.at_least(25) {
+        rule_checks::check(schema, at, place == Place::Root, adrift, errors);
+    }
     let properties = at.field("properties");
     for (name, inner) in schema.entries("properties") {
         if place == Place::Root && name == "metadata" {
             metadata_rules(inner, &properties.key(name), errors);
         }
-        level(inner, &properties.key(name), Place::Field, errors, depth + 1);
+        level(inner, &properties.key(name), Place::Field, adrift, errors, depth + 1);
     }
     if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
-        level(inner, &at.field("additionalProperties"), Place::Field, errors, depth + 1);
+        level(inner, &at.field("additionalProperties"), Place::Field, adrift, errors, depth + 1);
     }
     match schema.child("items") {
-        Some(inner) if inner.is_object() => level(inner, &at.field("items"), Place::Item, errors, depth + 1),
+        Some(inner) if inner.is_object() => {
+            let apart = schema.text("x-kubernetes-list-type") == "map";
+            let adrift = adrift.or(if apart { None } else { Some(at) });
+            level(inner, &at.field("items"), Place::Item, adrift, errors, depth + 1);
+        }
         Some(_) => errors.forbidden(&at.field("items"), "items must be a schema object and not an array"),
         None if kind == "array" => errors.required(&at.field("items"), "must be specified"),
         None => {}
@@ -174,5 +199,74 @@ fn list_rules(schema: &Value, kind: &str, at: &Path<'_>, errors: &mut Errors) {
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
             );
         }
+    }
+}
+
+/// What JSON Schema has and definitions may not use.
+fn unsupported(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for field in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+        let used = match schema.get(field) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(_) => true,
+        };
+        if used {
+            errors.forbidden(&at.field(field), format!("{field} is not supported"));
+        }
+    }
+    if schema.flag("additionalProperties") == Some(false) {
+        errors.forbidden(&at.field("additionalProperties"), "additionalProperties cannot be set to false");
+    }
+    if schema.flag("x-kubernetes-int-or-string") == Some(true) && !schema.text("type").is_empty() {
+        let why = "must be empty if x-kubernetes-int-or-string is true";
+        errors.invalid(&at.field("type"), schema.text("type"), why);
+    }
+}
+
+/// Inside `allOf`, `anyOf`, `oneOf` and `not` stand rules about values, and nothing that gives values their shape.
+fn nested(schema: &Value, at: &Path<'_>, errors: &mut Errors, depth: usize) {
+    let either = schema.flag("x-kubernetes-int-or-string") == Some(true);
+    for list in ["allOf", "anyOf", "oneOf"] {
+        for (i, inner) in schema.list(list).iter().enumerate() {
+            // An integer or a string is the one thing that is told by types.
+            if !either {
+                value_rules(inner, &at.field(list).index(i), errors, depth + 1);
+            }
+        }
+    }
+    if let Some(inner) = schema.child("not") {
+        value_rules(inner, &at.field("not"), errors, depth + 1);
+    }
+}
+
+fn value_rules(schema: &Value, at: &Path<'_>, errors: &mut Errors, depth: usize) {
+    if depth > 100 {
+        return;
+    }
+    for (field, why) in [
+        ("description", "must be empty to be structural"),
+        ("type", "must be empty to be structural"),
+        ("title", "must be empty to be structural"),
+    ] {
+        if !schema.text(field).is_empty() {
+            errors.forbidden(&at.field(field), why);
+        }
+    }
+    for field in ["default", "additionalProperties"] {
+        if schema.child(field).is_some() {
+            errors.forbidden(&at.field(field), "must be undefined to be structural");
+        }
+    }
+    if schema.flag("nullable") == Some(true) {
+        errors.forbidden(&at.field("nullable"), "must be false to be structural");
+    }
+    nested(schema, at, errors, depth);
+    let properties = at.field("properties");
+    for (name, inner) in schema.entries("properties") {
+        value_rules(inner, &properties.key(name), errors, depth + 1);
+    }
+    if let Some(inner) = schema.child("items").filter(|items| items.is_object()) {
+        value_rules(inner, &at.field("items"), errors, depth + 1);
     }
 }

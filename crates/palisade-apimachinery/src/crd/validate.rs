@@ -14,6 +14,13 @@ pub(super) fn validate(root: &JsonSchema, object: &Value, errors: &mut Errors) {
     check(root, object, "", true, &mut errors.list);
 }
 
+/// What is wrong with a default.
+pub(super) fn of_default(schema: &JsonSchema, default: &Value) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    check(schema, default, "", schema.embedded_resource, &mut found);
+    found
+}
+
 /// The JSON type kube-openapi sees.
 fn type_name(value: &Value) -> &'static str {
     match value {
@@ -27,7 +34,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 

@@ -281,11 +281,45 @@ fn validate_job_update(new: &Value, old: &Value, subresource: &str, _: &Kind, er
         let shown = template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t)));
         errors.invalid(&SPEC.field("template"), shown, "field is immutable");
     }
-    errors.immutable(
-        &SPEC.field("completionMode"),
-        spec.get("completionMode"),
-        old_spec.get("completionMode"),
-    );
+    for field in ["completionMode", "backoffLimitPerIndex", "managedBy"] {
+        errors.immutable(&SPEC.field(field), spec.get(field), old_spec.get(field));
+    }
+    for field in ["podFailurePolicy", "successPolicy"] {
+        let (new, before) = (spec.child(field), old_spec.child(field));
+        if new != before {
+            let shown = new.map_or(BadValue::Nil, |policy| BadValue::Plain(internal_policy(policy)));
+            errors.invalid(&SPEC.field(field), shown, "field is immutable");
+        }
+    }
+}
+
+/// A policy as upstream's internal type prints it: every field, in the order of its declaration.
+fn internal_policy(policy: &Value) -> String {
+    let or_null = |value: &Value, field: &str| value.get(field).unwrap_or(&Value::Null).to_string();
+    let rules = policy.list("rules").iter().map(|rule| {
+        if rule.child("action").is_none() {
+            let (indexes, count) = (or_null(rule, "succeededIndexes"), or_null(rule, "succeededCount"));
+            return format!("{{\"SucceededIndexes\":{indexes},\"SucceededCount\":{count}}}");
+        }
+        let codes = rule.child("onExitCodes").map_or("null".to_owned(), |codes| {
+            format!(
+                "{{\"ContainerName\":{},\"Operator\":{},\"Values\":{}}}",
+                or_null(codes, "containerName"),
+                or_null(codes, "operator"),
+                or_null(codes, "values")
+            )
+        });
+        let patterns = rule.list("onPodConditions").iter().map(|pattern| {
+            format!("{{\"Type\":{},\"Status\":{}}}", or_null(pattern, "type"), or_null(pattern, "status"))
+        });
+        let patterns: Vec<String> = patterns.collect();
+        let conditions =
+            if patterns.is_empty() { "null".to_owned() } else { format!("[{}]", patterns.join(",")) };
+        let action = or_null(rule, "action");
+        format!("{{\"Action\":{action},\"OnExitCodes\":{codes},\"OnPodConditions\":{conditions}}}")
+    });
+    let rules: Vec<String> = rules.collect();
+    format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
 /// The scheduling directives of a job that was never started may change.
@@ -315,6 +349,12 @@ fn validate_cron_job(object: &Value, kind: &Kind, errors: &mut Errors) {
     }
 }
 
+/// The schedule behind a time zone, which the parser knows and the API refuses.
+fn without_zone(schedule: &str) -> &str {
+    let zoned = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
+    schedule.split_once(' ').filter(|_| zoned).map_or(schedule, |(_, rest)| rest.trim())
+}
+
 fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = object.get("spec").unwrap_or(&empty);
@@ -323,11 +363,20 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
     if schedule.is_empty() {
         errors.required(&at, "");
     } else {
-        if let Err(why) = cron::validate(schedule) {
+        if let Err(why) = cron::validate(without_zone(schedule)) {
             errors.invalid(&at, schedule, why);
         }
         if schedule.contains("TZ") && errors.version.at_least(25) {
             errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+        }
+    }
+    if let Some(zone) = spec.child("timeZone").and_then(Value::as_str) {
+        let at = SPEC.field("timeZone");
+        if zone.is_empty() {
+            errors.invalid(&at, zone, "timeZone must be nil or non-empty string");
+        } else if zone.eq_ignore_ascii_case("Local") {
+            let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+            errors.invalid(&at, zone, why);
         }
     }
     errors.non_negative(&SPEC.field("startingDeadlineSeconds"), spec.int("startingDeadlineSeconds"));

@@ -5,6 +5,8 @@
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
+use super::pod::spec_selector;
+use super::workload::validate_int_or_percent;
 use super::{
     Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section,
     set_default, set_generation, validate_meta_only,
@@ -14,6 +16,7 @@ use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get, Path};
 use crate::scheme::Kind;
+use crate::status::BadValue;
 use crate::version::KubeVersion;
 
 /// The most bytes a ConfigMap or Secret may hold.
@@ -149,14 +152,53 @@ pub(crate) static BUDGET: Strategy = Strategy {
             bump_generation(new, old, changed);
         }
     },
-    validate: validate_meta_only,
-    validate_update: super::validate_update_meta_only,
+    validate: |object, kind, errors| {
+        validate_meta_only(object, kind, errors);
+        validate_budget(object, errors);
+    },
+    validate_update: |new, old, subresource, _, errors| {
+        meta::validate_update(new, old, errors);
+        if subresource != "status" {
+            validate_budget(new, errors);
+        }
+    },
     reset_fields: |subresource| match subresource {
         "" => ResetFields::Exclude(&[&["status"]]),
         "status" => ResetFields::Exclude(&[&["spec"]]),
         _ => ResetFields::NONE,
     },
 };
+
+/// Implements: `pkg/apis/policy/validation`.
+fn validate_budget(object: &Value, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let at = Path::Root("spec");
+    let shown = |field: &str| spec.get(field).unwrap_or(&empty).to_string();
+    if spec.child("minAvailable").is_some() && spec.child("maxUnavailable").is_some() {
+        let internal = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            shown("minAvailable"),
+            shown("selector"),
+            shown("maxUnavailable"),
+            shown("unhealthyPodEvictionPolicy"),
+        );
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        errors.invalid(&at, BadValue::Plain(internal), why);
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        validate_int_or_percent(spec.child(field), &at.field(field), errors);
+    }
+    if let Some(selector) = spec.child("selector") {
+        spec_selector(selector, &at.field("selector"), errors);
+    }
+    if let Some(policy) = spec.child("unhealthyPodEvictionPolicy").and_then(Value::as_str)
+        && !matches!(policy, "AlwaysAllow" | "IfHealthyBudget")
+    {
+        let supported = &["AlwaysAllow", "IfHealthyBudget"];
+        errors.not_supported(&at.field("unhealthyPodEvictionPolicy"), policy, supported);
+    }
+}
 
 fn validate_immutable(new: &Value, old: &Value, fields: &[&'static str], errors: &mut Errors) {
     if old.flag("immutable") != Some(true) {
@@ -380,4 +422,32 @@ fn default_service(object: &mut Value, version: KubeVersion) {
 fn validate_service(object: &Value, _: &Kind, errors: &mut Errors) {
     let rule = if errors.version.at_least(34) { NameRule::Label } else { NameRule::Label1035 };
     meta::validate(object, true, rule, errors);
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let headless = spec.text("clusterIP") == "None" || spec.text("type") == "ExternalName";
+    if spec.list("ports").is_empty() && !headless {
+        errors.required(&Path::Root("spec").field("ports"), "");
+    }
 }
+
+/// What containers may use where only some of it is said.
+pub(crate) static LIMIT_RANGE: Strategy = Strategy {
+    default: |object, _| {
+        let limits = object.pointer_mut("/spec/limits").and_then(Value::as_array_mut);
+        for item in limits.into_iter().flatten().filter(|item| item.text("type") == "Container") {
+            for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+                let known: Vec<(String, Value)> =
+                    item.entries(from).map(|(name, amount)| (name.clone(), amount.clone())).collect();
+                let Some(target) = section(item, to).and_then(Value::as_object_mut) else { continue };
+                for (name, amount) in known {
+                    target.entry(name).or_insert(amount);
+                }
+            }
+        }
+    },
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: validate_meta_only,
+    validate_update: super::validate_update_meta_only,
+    reset_fields: no_reset,
+};

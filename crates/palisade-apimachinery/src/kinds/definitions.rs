@@ -36,6 +36,7 @@ pub(crate) static DEFINITION: Strategy = Strategy {
     validate_update: |new, old, subresource, kind, errors| {
         meta::validate_general_update(new, old, errors);
         if subresource == "status" {
+            validate_stored_versions(new, errors);
             return;
         }
         validate_spec(new, kind, errors);
@@ -56,6 +57,7 @@ pub(crate) static DEFINITION: Strategy = Strategy {
         }
         let spec = Path::Root("spec");
         errors.immutable(&spec.field("group"), new.pointer("/spec/group"), old.pointer("/spec/group"));
+        validate_stored_versions(new, errors);
     },
     reset_fields: |subresource| match subresource {
         "" => ResetFields::Exclude(&[&["status"]]),
@@ -204,27 +206,52 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
     }
 }
 
+/// Versions that objects may be stored in must stay.
+fn validate_stored_versions(definition: &Value, errors: &mut Errors) {
+    let status = Path::Root("status");
+    let at = status.field("storedVersions");
+    let stored = definition.get("status").map_or(&[][..], |status| status.list("storedVersions"));
+    if stored.is_empty() {
+        errors.invalid(&at, BadValue::Nil, "must have at least one stored version");
+        return;
+    }
+    let versions = definition.get("spec").map_or(&[][..], |spec| spec.list("versions"));
+    let is_stored = |name: &str| stored.iter().any(|v| v.as_str() == Some(name));
+    for version in versions {
+        let name = version.text("name");
+        if version.flag("storage") == Some(true) && !is_stored(name) {
+            let shown = BadValue::Plain(shown_version(version));
+            errors.invalid(&at, shown, format!("must have the storage version {name}"));
+        }
+    }
+    for (i, version) in stored.iter().enumerate() {
+        let name = version.as_str().unwrap_or_default();
+        if !versions.iter().any(|v| v.text("name") == name) {
+            errors.invalid(&at.index(i), name, "must appear in spec.versions");
+        }
+    }
+}
+
 /// The versions as upstream's internal type prints them, where what all of them share has moved up.
 fn shown_versions(versions: &[Value]) -> BadValue {
     if versions.is_empty() {
         return BadValue::Nil;
     }
-    let shown: Vec<String> = versions
-        .iter()
-        .map(|version| {
-            let flag = |key: &str| version.flag(key).unwrap_or(false);
-            let warning = version.get("deprecationWarning").unwrap_or(&Value::Null);
-            format!(
-                "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{warning},\"Schema\":null,\
-                 \"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}}",
-                json!(version.text("name")),
-                flag("served"),
-                flag("storage"),
-                flag("deprecated"),
-            )
-        })
-        .collect();
+    let shown: Vec<String> = versions.iter().map(shown_version).collect();
     BadValue::Plain(format!("[{}]", shown.join(",")))
+}
+
+fn shown_version(version: &Value) -> String {
+    let flag = |key: &str| version.flag(key).unwrap_or(false);
+    let warning = version.get("deprecationWarning").unwrap_or(&Value::Null);
+    format!(
+        "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{warning},\"Schema\":null,\
+         \"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}}",
+        json!(version.text("name")),
+        flag("served"),
+        flag("storage"),
+        flag("deprecated"),
+    )
 }
 
 fn validate_scale(scale: &Value, at: &Path<'_>, errors: &mut Errors) {
@@ -232,6 +259,8 @@ fn validate_scale(scale: &Value, at: &Path<'_>, errors: &mut Errors) {
         let path = scale.text(field);
         if path.is_empty() {
             errors.required(&at.field(field), "");
+        } else if !path.starts_with('.') {
+            errors.invalid(&at.field(field), path, "must be a simple json path starting with .");
         } else if !path.starts_with(root) {
             let rule = format!("should be a json path under {}", root.trim_end_matches('.'));
             errors.invalid(&at.field(field), path, rule);
@@ -351,7 +380,11 @@ fn validate_column(column: &Value, at: &Path<'_>, errors: &mut Errors) {
     } else if !TYPES.contains(&kind) {
         errors.invalid(&at.field("type"), kind, rule);
     }
-    if column.text("jsonPath").is_empty() {
-        errors.required(&at.field("JSONPath"), "");
+    match column.text("jsonPath") {
+        "" => errors.required(&at.field("JSONPath"), ""),
+        path if !path.starts_with('.') => {
+            errors.invalid(&at.field("JSONPath"), path, "must be a simple json path starting with .");
+        }
+        _ => {}
     }
 }

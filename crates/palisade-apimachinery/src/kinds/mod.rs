@@ -135,19 +135,17 @@ pub(crate) fn warnings(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<
     if kind.is_custom() && kind.emulated.at_least(31) {
         return meta::finalizer_warnings(object, old);
     }
-    match kind.kind.as_str() {
-        "Pod" if kind.group.is_empty() => pod::warnings::of_pod(object, old, kind.emulated),
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" if kind.group == "apps" => {
-            pod::warnings::of_template(object.pointer("/spec/template"), "spec.template", kind.emulated)
+    let of = |pointer: &str, named_after: bool| {
+        pod::warnings::of_workload(object, old, pointer, named_after, kind.emulated)
+    };
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => pod::warnings::of_pod(object, old, kind.emulated),
+        ("", "PodTemplate") => of("/template", false),
+        ("", "ReplicationController") | ("apps", "Deployment" | "ReplicaSet") | ("batch", "Job") => {
+            of("/spec/template", true)
         }
-        "Job" if kind.group == "batch" => {
-            pod::warnings::of_template(object.pointer("/spec/template"), "spec.template", kind.emulated)
-        }
-        "CronJob" if kind.group == "batch" => pod::warnings::of_template(
-            object.pointer("/spec/jobTemplate/spec/template"),
-            "spec.jobTemplate.spec.template.spec",
-            kind.emulated,
-        ),
+        ("apps", "StatefulSet" | "DaemonSet") => of("/spec/template", false),
+        ("batch", "CronJob") => of("/spec/jobTemplate/spec/template", true),
         _ => Vec::new(),
     }
 }

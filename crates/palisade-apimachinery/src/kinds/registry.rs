@@ -28,11 +28,21 @@ const SCALE: Subresource = Subresource {
 };
 
 const NAMESPACE_SUBRESOURCES: &[Subresource] = &[sub("finalize", &["update"]), STATUS];
+const CREATE_GET: &[&str] = &["create", "get"];
 const POD_SUBRESOURCES: &[Subresource] = &[
+    Subresource { name: "attach", group: "", version: "", kind: "PodAttachOptions", verbs: CREATE_GET },
     Subresource { name: "binding", group: "", version: "", kind: "Binding", verbs: CREATE },
     sub("ephemeralcontainers", GET_PATCH_UPDATE),
     Subresource { name: "eviction", group: "policy", version: "v1", kind: "Eviction", verbs: CREATE },
+    Subresource { name: "exec", group: "", version: "", kind: "PodExecOptions", verbs: CREATE_GET },
     sub("log", &["get"]),
+    Subresource {
+        name: "portforward",
+        group: "",
+        version: "",
+        kind: "PodPortForwardOptions",
+        verbs: CREATE_GET,
+    },
     sub("resize", GET_PATCH_UPDATE),
     STATUS,
 ];
@@ -88,7 +98,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["cm"], strategy: &config::CONFIG_MAP }
         "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" { short_names: &["ep"] }
         "" "v1" "Event" "events" "event" "core.Event" { short_names: &["ev"], strategy: &cluster::EVENT }
-        "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" { short_names: &["limits"] }
+        "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" {
+            short_names: &["limits"], strategy: &config::LIMIT_RANGE }
         "" "v1" "Namespace" "namespaces" "namespace" "core.Namespace" {
             short_names: &["ns"], namespaced: false, verbs: NO_COLLECTION, strategy: &config::NAMESPACE,
             subresources: NAMESPACE_SUBRESOURCES }

@@ -121,7 +121,7 @@ fn from_json(
     }
     strict.extend(problems.strict);
     decode::set_type_meta(kind, &mut object);
-    let warnings = decode::settle(strict, validation, |list| {
+    let warnings = decode::settle(&strict, validation, |list| {
         invalid_patch(kind, show(), format!("strict decoding error: {}", list.join(", ")))
     })?;
     Ok(Decoded { object, warnings })
@@ -145,7 +145,7 @@ fn strategic_patch(kind: &Kind, live: &Value, body: &[u8], validation: FieldVali
     let mut strict = strict;
     strict.extend(problems.strict);
     decode::set_type_meta(kind, &mut object);
-    let warnings = decode::settle(strict, validation, |list| {
+    let warnings = decode::settle(&strict, validation, |list| {
         invalid_patch(kind, shown, format!("strict decoding error: {}", list.join(", ")))
     })?;
     Ok(Decoded { object, warnings })

@@ -15,7 +15,11 @@ impl Field {
             return !self.omit_empty;
         }
         match self.ty.kind {
-            TypeKind::Struct { .. } | TypeKind::Time | TypeKind::MicroTime | TypeKind::Any => true,
+            TypeKind::Struct { .. }
+            | TypeKind::Time
+            | TypeKind::MicroTime
+            | TypeKind::Any
+            | TypeKind::Quantity => true,
             _ => !self.omit_empty,
         }
     }
@@ -39,6 +43,8 @@ impl Field {
             TypeKind::Time | TypeKind::MicroTime => {
                 (!(self.omit_zero && version.at_least(34))).then_some(Value::Null)
             }
+            // A struct as well, that writes a text.
+            TypeKind::Quantity => Some(zero_scalar(&TypeKind::Quantity)),
             kind if self.omit_empty => {
                 // `omitempty` does nothing for RawExtension, which is a struct that writes `null`.
                 matches!(kind, TypeKind::Any).then_some(Value::Null)

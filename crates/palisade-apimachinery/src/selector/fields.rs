@@ -163,7 +163,10 @@ impl Kind {
     /// Whether lists can be filtered by the field.
     #[must_use]
     pub fn supports_field(&self, field: &str) -> bool {
-        matches!(field, "metadata.name" | "metadata.namespace")
+        // Cluster-wide kinds with fields of their own do not know namespaces.
+        let namespaced = self.namespaced || extra_fields(&self.group, &self.kind).is_empty();
+        field == "metadata.name"
+            || (field == "metadata.namespace" && namespaced)
             || extra_fields(&self.group, &self.kind).contains(&field)
             || match &self.body {
                 Body::Custom(custom) => {
@@ -187,7 +190,9 @@ impl Kind {
     /// Kinds with fields of their own say less about the ones they do not know.
     fn unknown_field(&self, field: &str) -> String {
         let own = !extra_fields(&self.group, &self.kind).is_empty();
-        if own || self.is_custom() {
+        if self.group == "batch" && self.kind == "Job" {
+            format!("field label {} not supported for batchv1.Job", go::quote(field))
+        } else if own || self.is_custom() {
             format!("field label not supported: {field}")
         } else {
             format!(

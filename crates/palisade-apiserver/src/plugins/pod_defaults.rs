@@ -35,11 +35,11 @@ impl Plugin for Priority {
                 return Err(request.forbidden(&format!("no PriorityClass with name {class} was found")));
             }
         };
-        if spec.get("priority").and_then(Value::as_i64).is_some_and(|given| given != priority) {
-            return Err(request.forbidden(
-                "the integer value of priority must not be provided in pod spec; priority admission controller \
-                 computes it from the given PriorityClass name",
-            ));
+        if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
+            return Err(request.forbidden(&format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission \
+                 controller computed {priority} from the given PriorityClass name"
+            )));
         }
         spec.insert("priority".to_owned(), priority.into());
         spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());

@@ -21,7 +21,11 @@ use crate::verbs::{get, patch, update};
 pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let name = call.info.subresource.as_str();
     let Some(subresource) = entry.kind.subresources.iter().find(|s| s.name == name) else {
-        return Err(Status::page_not_found());
+        return Err(if entry.kind.is_custom() {
+            Status::not_found(entry.kind.resource_name(), &call.info.name)
+        } else {
+            Status::page_not_found()
+        });
     };
     if !subresource.verbs.contains(&call.info.verb) {
         return Err(Status::method_not_allowed());

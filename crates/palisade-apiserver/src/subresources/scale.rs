@@ -45,7 +45,12 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
                 object
             }
         };
-        scale::set(&entry.kind, live, &wanted, &writer.manager())
+        if style == Some(Style::Apply) {
+            let force = writer.options.force == Some(true);
+            scale::apply(&entry.kind, live, &wanted, &writer.manager(), force)
+        } else {
+            scale::set(&entry.kind, live, &wanted, &writer.manager())
+        }
     };
     match writer.update(&call.info.name, change).await {
         Ok(written) => {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Decoded, FieldValidation, Status, apply, go, rest};
+use palisade_apimachinery::{Decoded, FieldValidation, Status, apply, decode, go, rest};
 use serde_json::Value;
 
 use crate::api::Call;
@@ -81,14 +81,9 @@ fn changed(writer: &mut Writer<'_>, live: &Value, patch_type: PatchType) -> Resu
 async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Status>>) {
     let call = writer.call;
     let entry = writer.entry;
-    let config = match crate::yaml::parse(&call.body) {
-        Ok((config, duplicates)) => match strictly(writer, &duplicates) {
-            Ok(()) => config,
-            Err(status) => return (200, Err(status)),
-        },
-        Err(status) => {
-            return (200, Err(Status::bad_request(format!("error decoding YAML: {}", status.message))));
-        }
+    let config = match configuration(writer) {
+        Ok(config) => config,
+        Err(status) => return (200, Err(status)),
     };
     let force = writer.options.force.unwrap_or(false);
     let exists = entry.bucket.get(&entry.key(&call.info.namespace, &call.info.name)).is_some();
@@ -103,21 +98,29 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
     (201, create_by_apply(writer, &config, force).await)
 }
 
-/// What is said about keys of an applied configuration that are there twice.
-fn strictly(writer: &mut Writer<'_>, duplicates: &[String]) -> Result<(), Box<Status>> {
-    let Some(key) = duplicates.first() else { return Ok(()) };
-    let why = format!(
-        "error converting YAML to JSON: yaml: unmarshal errors:\n  key {} already set in map",
-        go::quote(key)
-    );
-    match writer.options.validation {
-        FieldValidation::Strict => Err(Status::bad_request(format!("error strict decoding YAML: {why}"))),
-        FieldValidation::Warn => {
-            writer.notes.warnings.push(why);
-            Ok(())
-        }
-        FieldValidation::Ignore => Ok(()),
+/// What is to be applied.
+fn configuration(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
+    let bad = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+    let read = crate::yaml::parse(&writer.call.body)
+        .map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
+    if !matches!(read.value, Value::Object(_) | Value::Null) {
+        let found = go::json_type(&read.value);
+        return Err(bad(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+             map[string]interface {{}}"
+        )));
     }
+    if let Some(twice) = read.duplicates {
+        let why = format!("error converting YAML to JSON: {twice}");
+        match writer.options.validation {
+            FieldValidation::Strict => {
+                return Err(Status::bad_request(format!("error strict decoding YAML: {why}")));
+            }
+            FieldValidation::Warn => writer.notes.warnings.extend(decode::one_by_one(&why)),
+            FieldValidation::Ignore => {}
+        }
+    }
+    Ok(read.value)
 }
 
 async fn create_by_apply(

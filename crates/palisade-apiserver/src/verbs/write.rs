@@ -479,8 +479,14 @@ pub fn decode_body(
     match negotiate::content_type(&call.parts.headers) {
         "application/json" => kind.decode(&call.body, validation),
         "application/yaml" => {
-            let (value, duplicates) = crate::yaml::parse(&call.body)?;
-            kind.decode_value(value, duplicates, validation)
+            let read = crate::yaml::parse(&call.body).map_err(|why| {
+                Status::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): {why} ({})",
+                    kind.kind,
+                    palisade_apimachinery::decode::summarize(&call.body)
+                ))
+            })?;
+            kind.decode_value(read.value, read.duplicates.into_iter().collect(), validation)
         }
         protobuf::MEDIA_TYPE if !kind.is_custom() => {
             kind.decode_value(read_protobuf(call, kind)?, Vec::new(), validation)
@@ -505,7 +511,12 @@ pub fn untyped_body(call: &Call<'_>) -> Result<Value, Box<Status>> {
             let problem = palisade_apimachinery::decode::syntax_error(&call.body, &error.to_string());
             Status::bad_request(format!("couldn't get version/kind; json parse error: {problem}"))
         }),
-        "application/yaml" | "application/apply-patch+yaml" => Ok(crate::yaml::parse(&call.body)?.0),
+        "application/yaml" | "application/apply-patch+yaml" => {
+            let read = crate::yaml::parse(&call.body);
+            Ok(read
+                .map_err(|why| Status::bad_request(format!("error converting YAML to JSON: {why}")))?
+                .value)
+        }
         protobuf::MEDIA_TYPE => {
             protobuf::decode(&call.body).map_err(|error| Status::bad_request(error.to_string()))
         }

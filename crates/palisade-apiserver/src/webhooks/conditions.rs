@@ -4,34 +4,14 @@
 //! `request`; `authorizer` is not offered, and an expression that names it is refused where it is written.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
-
-use cel::{Context, Env, Program, extensions};
+use cel::{Context, Program};
 use palisade_apimachinery::FieldError;
+use palisade_apimachinery::cel::{compile, context, evaluate};
 use palisade_apimachinery::rest::path::Get as _;
 use serde_json::Value;
 
 /// What expressions may name.
 const VARIABLES: &[&str] = &["object", "oldObject", "request"];
-
-/// Brackets inside brackets.
-const MAX_DEPTH: usize = 32;
-/// Operators in one expression.
-const MAX_OPERATORS: usize = 400;
-/// What the parser needs for that, and a lot more.
-const STACK: usize = 64 << 20;
-
-/// The language, with the additions Kubernetes has.
-static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut language = Env::stdlib().with_optional_support(true);
-    for extension in [extensions::strings, extensions::lists] {
-        if let Err(error) = language.add_extension(extension) {
-            tracing::error!(%error, "an extension of CEL is missing");
-        }
-    }
-    Arc::new(language)
-});
 
 /// The conditions of a webhook.
 #[derive(Debug, Default)]
@@ -39,8 +19,9 @@ pub(crate) struct Conditions(Vec<(String, Result<Program, String>)>);
 
 impl Conditions {
     pub(super) fn read(conditions: &[Value]) -> Self {
-        let read =
-            |condition: &Value| (condition.text("name").to_owned(), compile(condition.text("expression")));
+        let read = |condition: &Value| {
+            (condition.text("name").to_owned(), compile(condition.text("expression"), VARIABLES))
+        };
         Self(conditions.iter().map(read).collect())
     }
 
@@ -55,7 +36,7 @@ impl Conditions {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<bool, String> {
-        let mut context = Context::with_env(LANGUAGE.clone());
+        let mut context = context();
         let variables = [("request", Some(request)), ("object", object), ("oldObject", old)];
         for (name, value) in variables {
             let value = cel::to_value(value).map_err(|error| error.to_string())?;
@@ -64,7 +45,7 @@ impl Conditions {
         let mut problems = Vec::new();
         for (name, program) in &self.0 {
             let outcome = match program {
-                Ok(program) => evaluate(program, &context),
+                Ok(program) => holds(program, &context),
                 Err(problem) => Err(problem.clone()),
             };
             match outcome {
@@ -81,85 +62,11 @@ impl Conditions {
     }
 }
 
-fn evaluate(program: &Program, context: &Context<'_, '_>) -> Result<bool, String> {
-    // The interpreter is not ours: whatever it stumbles over must not take the request with it.
-    match catch_unwind(AssertUnwindSafe(|| program.execute(context))) {
-        Ok(Ok(cel::Value::Bool(holds))) => Ok(holds),
-        Ok(Ok(_)) => Err("cel evaluation did not return a bool".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("cel evaluation failed".to_owned()),
+fn holds(program: &Program, context: &Context<'_, '_>) -> Result<bool, String> {
+    match evaluate(program, context)? {
+        cel::Value::Bool(holds) => Ok(holds),
+        _ => Err("cel evaluation did not return a bool".to_owned()),
     }
-}
-
-/// Whether the interpreter could run out of stack: it recurses for every bracket and operator.
-fn is_too_deep(expression: &str) -> bool {
-    let (mut depth, mut deepest, mut operators) = (0_usize, 0, 0_usize);
-    let mut quote = None;
-    let mut characters = expression.chars();
-    while let Some(c) = characters.next() {
-        match (quote, c) {
-            (Some(_), '\\') => {
-                characters.next();
-            }
-            (Some(open), c) if c == open => quote = None,
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '(' | '[' | '{') => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
-            (None, '.' | '?' | '!' | '-' | '+' | '*' | '/' | '%' | '|' | '&' | '=' | '<' | '>') => {
-                operators += 1;
-            }
-            _ => {}
-        }
-    }
-    deepest > MAX_DEPTH || operators > MAX_OPERATORS
-}
-
-/// Reads an expression where there is stack enough for it, and where a parser that gives up harms nobody.
-fn parse(expression: &str) -> Result<Program, String> {
-    let parsed = std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new().name("cel".to_owned()).stack_size(STACK);
-        let thread = parser.spawn_scoped(scope, || LANGUAGE.compile(expression).map_err(|e| e.to_string()));
-        thread.map(std::thread::ScopedJoinHandle::join)
-    });
-    match parsed {
-        Ok(Ok(parsed)) => parsed,
-        _ => Err("ERROR: <input>:1:1: the expression cannot be read".to_owned()),
-    }
-}
-
-fn compile(expression: &str) -> Result<Program, String> {
-    if is_too_deep(expression) {
-        return Err("ERROR: <input>:1:1: expression recursion limit exceeded".to_owned());
-    }
-    let program = parse(expression)?;
-    let mut unknown: Vec<String> = program
-        .references()
-        .variables()
-        .into_iter()
-        // The interpreter's own names for the accumulators of macros.
-        .filter(|name| !VARIABLES.contains(name) && !name.starts_with('@') && !name.starts_with("__"))
-        .map(str::to_owned)
-        .collect();
-    unknown.retain(|name| !is_bound(expression, name));
-    unknown.sort_unstable();
-    match unknown.first() {
-        Some(name) => Err(format!("ERROR: <input>: undeclared reference to '{name}' (in container '')")),
-        None => Ok(program),
-    }
-}
-
-/// Whether a macro such as `exists(x, ...)` gives the name its meaning.
-fn is_bound(expression: &str, name: &str) -> bool {
-    let macros = ["all", "exists", "exists_one", "existsOne", "map", "filter"];
-    macros.iter().any(|called| {
-        expression.match_indices(&format!(".{called}(")).any(|(at, call)| {
-            let rest = expression.get(at + call.len()..).unwrap_or_default().trim_start();
-            rest.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with(','))
-        })
-    })
 }
 
 /// What is wrong with the expressions of a webhook configuration.
@@ -171,7 +78,7 @@ pub(crate) fn compile_errors(configuration: &Value) -> Vec<FieldError> {
             if expression.trim().is_empty() {
                 continue;
             }
-            if let Err(problem) = compile(expression) {
+            if let Err(problem) = compile(expression, VARIABLES) {
                 let field = format!("webhooks[{i}].matchConditions[{j}].expression");
                 errors.push(FieldError::invalid(field, expression, format!("compilation failed: {problem}")));
             }

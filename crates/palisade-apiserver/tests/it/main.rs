@@ -1,6 +1,7 @@
 //! Black-box tests of the API server.
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops and says why")]
 
+mod answers;
 mod bad_input;
 mod conformance;
 mod connections;

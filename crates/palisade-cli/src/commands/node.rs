@@ -113,6 +113,12 @@ impl RuntimeArgs {
     }
 }
 
+/// What to look at when a runtime does not answer.
+#[must_use]
+pub fn runtime_away(why: &str) -> String {
+    format!("{why}\n  = help: see that it runs, and that --runtime-endpoint is its CRI v1 socket")
+}
+
 /// What runs pods needs to be root: it mounts, and looks into other users' processes.
 pub fn need_root() -> Result<(), String> {
     if rustix::process::geteuid().is_root() {

@@ -18,7 +18,7 @@ use crate::{
     Exit,
     args::{Emulated, FeatureGate},
     commands::{
-        node::{RuntimeArgs, need_root},
+        node::{RuntimeArgs, need_root, runtime_away},
         verify::{Format, human_text},
     },
     input::Input,
@@ -95,7 +95,9 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
         }
         let running = match RunningPod::start(config, pod, &objects).await {
             Ok(running) => running,
-            Err(error @ RunError::Runtime(_)) => return fail(terminal, &error.to_string(), Exit::Incomplete),
+            Err(error @ RunError::Runtime(_)) => {
+                return fail(terminal, &runtime_away(&error.to_string()), Exit::Incomplete);
+            }
             Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
         };
         for warning in &running.warnings {
@@ -144,7 +146,10 @@ async fn print_human(
     }
     let out = &mut terminal.out;
     write_state(out, running, &report.status)?;
-    writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
+    // Where nothing runs, why it does not was just said.
+    if report.verified.containers.iter().any(|container| container.skipped.is_none()) {
+        writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
+    }
     out.flush()?;
     let several = running.pod.containers().count() > 1;
     for (_, container) in running.pod.containers() {
@@ -153,12 +158,17 @@ async fn print_human(
         let node = running.node();
         let opened = container_logs(&node.config, Some(node.runtime.clone()), key, name, options);
         let Ok(mut pieces) = opened else { continue };
-        writeln!(out, "\nlog of {name}:")?;
-        out.flush()?;
+        let mut heading = true;
         loop {
             tokio::select! {
                 piece = pieces.next() => match piece {
-                    Some(Ok(piece)) => { out.write_all(&piece)?; out.flush()?; }
+                    Some(Ok(piece)) => {
+                        if std::mem::take(&mut heading) && !piece.is_empty() {
+                            writeln!(out, "\nlog of {name}:")?;
+                        }
+                        out.write_all(&piece)?;
+                        out.flush()?;
+                    }
                     Some(Err(_)) | None => break,
                 },
                 () = stopped() => return Ok(()),

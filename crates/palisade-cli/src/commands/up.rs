@@ -6,7 +6,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
 };
 
 use palisade_admission::configuration::PodSecurityConfiguration;
@@ -18,6 +17,7 @@ use palisade_controllers::{
 use palisade_model::compat::Compat;
 use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
+use palisade_webhook::configuration::on_change;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -31,9 +31,6 @@ use crate::{
     service::{self, fail, stopped, with_causes},
     terminal::Terminal,
 };
-
-/// How often the configuration file is looked at.
-const RELOAD_EVERY: Duration = Duration::from_millis(500);
 
 /// Serves until interrupted.
 #[must_use]
@@ -190,26 +187,14 @@ pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
 async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
-    let stamp = |file: &Path| -> Option<(SystemTime, u64)> {
-        let metadata = std::fs::metadata(file).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    let mut seen = stamp(&file);
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let current = stamp(&file);
-        if current == seen || current.is_none() {
-            continue;
+    on_change(&file, || match read_configuration(&file) {
+        Ok((defaults, exemptions)) => {
+            plugin.configure(defaults, exemptions);
+            tracing::info!(file = %file.display(), "Pod Security configuration applied");
         }
-        seen = current;
-        match read_configuration(&file) {
-            Ok((defaults, exemptions)) => {
-                plugin.configure(defaults, exemptions);
-                tracing::info!(file = %file.display(), "Pod Security configuration applied");
-            }
-            Err(why) => {
-                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
-            }
+        Err(why) => {
+            tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
         }
-    }
+    })
+    .await;
 }

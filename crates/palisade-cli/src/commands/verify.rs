@@ -11,7 +11,7 @@ use palisade_node::{
     cri::client::Runtime,
     node::NodeConfig,
     pod::RunPod,
-    verify::{PodReport, declared_pods, verify_pod},
+    verify::{PodReport, declared_pods, summary, verify_pod},
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,10 @@ use crate::{
     Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
-    commands::{node::RuntimeArgs, rollout::text::table},
+    commands::{
+        node::{RuntimeArgs, runtime_away},
+        rollout::text::table,
+    },
     service::{self, fail},
     terminal::Terminal,
 };
@@ -40,7 +43,7 @@ pub struct VerifyArgs {
     /// The kubelet behaves as this release, v1.19 to v1.37 [default: the designs]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Output: human or json
@@ -66,13 +69,10 @@ pub enum Format {
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
-    let gates = if args.feature_gates.is_empty() {
-        // Whoever looks wants to see profiles from ConfigMaps for what they are.
-        vec![FeatureGate::SeccompConfigMaps(true)]
-    } else {
-        args.feature_gates.clone()
-    };
-    let compat = FeatureGate::apply(&gates, args.emulate_kubernetes.unwrap_or_default().0);
+    let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
+    // Whoever looks wants to see profiles from ConfigMaps for what they are, unless the gate is named.
+    compat.gates.seccomp_config_maps = true;
+    let compat = FeatureGate::apply(&args.feature_gates, compat);
     let config = match args.runtime.config(compat) {
         Ok(config) => config,
         Err(why) => return fail(terminal, &why, Exit::Input),
@@ -104,8 +104,10 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Vec<PodReport
     let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)
         .map_err(|error| (error.to_string(), Exit::Input))?;
     let no_answer = |error: palisade_node::cri::client::RuntimeError| {
-        (format!("the container runtime does not answer: {error}"), Exit::Incomplete)
+        (runtime_away(&format!("the container runtime does not answer: {error}")), Exit::Incomplete)
     };
+    // A runtime that hangs is found out sooner by this than by a list.
+    runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
     let source = source(args, config).await.map_err(|why| (why, Exit::Incomplete))?;
     let mut pods: Vec<RunPod> = match &source {
@@ -169,5 +171,5 @@ pub fn human_text(reports: &[PodReport]) -> String {
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
-    text
+    format!("{text}\n{}\n", summary(reports))
 }

@@ -3,9 +3,8 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use clap::Parser as _;
@@ -14,7 +13,7 @@ use palisade_cli::{args::Cli, install::chart_templates};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
-use crate::support::Project;
+use crate::support::{Project, kubectl};
 
 /// The objects that `palisade install` prints.
 pub(crate) fn installed(arguments: &[&str]) -> (String, Vec<Value>) {
@@ -214,21 +213,9 @@ async fn kubectl_applies_it_to_the_embedded_server_twice() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
-    let apply = |text: String, kubeconfig: PathBuf| {
-        let mut kubectl = Command::new("kubectl")
-            .args(["apply", "-f", "-"])
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl is installed by `cargo xtask setup`");
-        kubectl.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        let output = kubectl.wait_with_output().unwrap();
-        let said =
-            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{said}");
-        said
+    let apply = |text: &str, kubeconfig: &Path| {
+        let (out, err) = kubectl(kubeconfig, &["apply", "-f", "-"], text);
+        out + &err
     };
     for (arguments, warnings) in [(&[][..], 1), (&["--kubernetes-version", "v1.37"], 0)] {
         let (text, _) = installed(arguments);
@@ -239,7 +226,7 @@ async fn kubectl_applies_it_to_the_embedded_server_twice() {
         assert_eq!(count, 26, "{arguments:?}");
         let (first, second) = tokio::task::spawn_blocking({
             let kubeconfig = kubeconfig.clone();
-            move || (apply(text.clone(), kubeconfig.clone()), apply(text, kubeconfig))
+            move || (apply(&text, &kubeconfig), apply(&text, &kubeconfig))
         })
         .await
         .unwrap();

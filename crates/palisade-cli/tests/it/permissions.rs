@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -24,7 +23,7 @@ use palisade_webhook::calls::{CALLS, When};
 use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
-use crate::install::installed;
+use crate::{install::installed, support::kubectl};
 
 /// Group, resource with subresource, verb.
 type Right = (String, String, String);
@@ -79,19 +78,7 @@ struct World {
 
 impl World {
     fn kubectl(&self, arguments: &[&str], input: &str) -> String {
-        let mut kubectl = Command::new("kubectl")
-            .args(arguments)
-            .env("KUBECONFIG", &self.admin)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl is installed by `cargo xtask setup`");
-        kubectl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = kubectl.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-        said
+        kubectl(&self.admin, arguments, input).0
     }
 
     fn apply(&self, object: &Value) {

@@ -43,6 +43,24 @@ spec:
         privileged: true
 ";
 
+/// What kubectl says on stdout and stderr to an input; it must end well.
+pub(crate) fn kubectl(kubeconfig: &Path, arguments: &[&str], input: &str) -> (String, String) {
+    let mut kubectl = Command::new("kubectl")
+        .args(arguments)
+        .env("KUBECONFIG", kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("kubectl is installed by `cargo xtask setup`");
+    kubectl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = kubectl.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let [out, err] = said;
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    (out, err)
+}
+
 /// A folder with manifests.
 pub(crate) struct Project {
     folder: TempDir,

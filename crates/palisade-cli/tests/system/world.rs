@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -11,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::containerd::Containerd;
+use crate::containerd::{Containerd, deaf_runc};
 
 /// Denies mkdir and allows the rest.
 pub(crate) const DENY_MKDIR: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO"}]}"#;
@@ -47,16 +46,8 @@ impl World {
         Self::with_runc(|_| None)
     }
 
-    /// A runc that never hears of seccomp: its key in the bundle is renamed before it reads it.
     pub(crate) fn deaf() -> Self {
-        Self::with_runc(|folder| {
-            let wrapper = folder.join("deaf-runc");
-            let script = "#!/bin/sh\nbundle=\nlast=\nfor word in \"$@\"; do [ \"$last\" = --bundle ] && bundle=$word; last=$word; done\n\
-                          [ -n \"$bundle\" ] && sed -i 's/\"seccomp\":{/\"unheard\":{/' \"$bundle/config.json\"\nexec runc \"$@\"\n";
-            fs::write(&wrapper, script).unwrap();
-            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-            Some(wrapper)
-        })
+        Self::with_runc(|folder| Some(deaf_runc(folder)))
     }
 
     fn with_runc(runc: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {

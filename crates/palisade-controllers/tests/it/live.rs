@@ -79,12 +79,7 @@ struct Mortal {
     fate: Fate,
 }
 
-impl<B> Service<Request<B>> for Mortal
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: bytes::Buf + Send,
-    B::Error: Send,
-{
+impl Service<Request<kube::client::Body>> for Mortal {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -93,7 +88,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         if request.method() == Method::GET {
             return self.router.call(request);
         }

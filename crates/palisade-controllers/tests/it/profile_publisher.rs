@@ -1,13 +1,10 @@
 //! The publisher against our own API server, in process: with faults, restarts and a clock that matters.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -29,6 +26,7 @@ use palisade_controllers::profile_publisher::{
 use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
+use tower::filter::Filter;
 
 const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
 const SOON: Duration = Duration::from_secs(20);
@@ -293,22 +291,23 @@ async fn without_a_watch_config_maps_are_asked_now_and_then() {
     let hash = sha256_hex(PROFILE);
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
-    let faulty =
-        Faulty { inner: router, count: Arc::default(), breaks: |_, path| path.ends_with("/configmaps") };
-    let running = Running::start(Client::new(faulty.clone(), "default"), Duration::from_hours(1));
+    let client = unlucky(router, Arc::default(), |_, path| path.ends_with("/configmaps"));
+    let running = Running::start(client, Duration::from_hours(1));
     world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
     world.put_map("web", "{}").await;
     world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
     running.stop().await;
 }
 
-/// Some of the requests never arrive.
-#[derive(Clone)]
-struct Faulty {
-    inner: Router,
-    count: Arc<AtomicUsize>,
-    /// Whether this one does not, by its number and path.
-    breaks: fn(usize, &str) -> bool,
+/// A client some of whose requests never arrive: those that break, by their number and path.
+fn unlucky(router: Router, count: Arc<AtomicUsize>, breaks: fn(usize, &str) -> bool) -> Client {
+    let arrives = move |request: http::Request<kube::client::Body>| {
+        if breaks(count.fetch_add(1, Ordering::Relaxed), request.uri().path()) {
+            return Err(std::io::Error::other("the connection broke"));
+        }
+        Ok(request)
+    };
+    Client::new(Filter::new(router, arrives), "default")
 }
 
 /// A third, scattered, so that no round of calls meets the same fault at the same place for ever.
@@ -316,50 +315,23 @@ fn a_third(number: usize, _: &str) -> bool {
     (number.wrapping_mul(2_654_435_761) >> 16).is_multiple_of(3)
 }
 
-impl<B> tower::Service<http::Request<B>> for Faulty
-where
-    Router: tower::Service<
-            http::Request<B>,
-            Response = http::Response<palisade_apiserver::http::Body>,
-            Error = std::convert::Infallible,
-            Future: Send,
-        >,
-    B: Send + 'static,
-{
-    type Response = http::Response<palisade_apiserver::http::Body>;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, std::io::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        if (self.breaks)(self.count.fetch_add(1, Ordering::Relaxed), request.uri().path()) {
-            return Box::pin(async { Err(std::io::Error::other("the connection broke")) });
-        }
-        let answer = self.inner.call(request);
-        Box::pin(async { Ok(answer.await.unwrap_or_else(|never| match never {})) })
-    }
-}
-
 #[tokio::test]
 async fn an_api_server_that_fails_now_and_then_only_costs_time() {
     let router = server().await;
     let world = World::new(&router);
-    let faulty = Faulty { inner: router, count: Arc::default(), breaks: a_third };
     for number in 0..20 {
         let text = format!("{{\"n\": {number}}}");
         world.put_map(&format!("m{number}"), &text).await;
         world.put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256_hex(&text)).await;
     }
-    let running = Running::start(Client::new(faulty.clone(), "default"), Duration::from_hours(1));
+    let count = Arc::new(AtomicUsize::new(0));
+    let running = Running::start(unlucky(router, count.clone(), a_third), Duration::from_hours(1));
     until("all published", || async {
         let list = world.profiles.list(&ListParams::default()).await.unwrap();
         let described = |profile: &DynamicObject| profile.data["status"]["sources"][0]["state"] == "Current";
         (list.items.len() == 20 && list.items.iter().all(described)).then_some(())
     })
     .await;
-    assert!(faulty.count.load(Ordering::Relaxed) > 60);
+    assert!(count.load(Ordering::Relaxed) > 60);
     running.stop().await;
 }

@@ -340,6 +340,14 @@ impl PodSource for KubeSource {
         async move { self.try_write_node(node).await }.boxed()
     }
 
+    fn read_node<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+        async move {
+            let found = self.all(&core("Node", "nodes")).get_opt(node).await.map_err(said)?;
+            Ok(found.as_ref().map(plain))
+        }
+        .boxed()
+    }
+
     fn label_node<'a>(
         &'a self,
         node: &'a str,

@@ -212,6 +212,11 @@ impl PodSource for LocalSource {
         async { Ok(()) }.boxed()
     }
 
+    fn read_node<'a>(&'a self, _node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+        let found = self.node().0;
+        async move { Ok(found) }.boxed()
+    }
+
     fn label_node<'a>(
         &'a self,
         node: &'a str,

@@ -115,6 +115,9 @@ pub trait PodSource: Send + Sync + 'static {
     /// Creates or updates the node object: labels and annotations are merged, `status` is written as given.
     fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>>;
 
+    /// The node object as everybody sees it, with what others wrote into it.
+    fn read_node<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
+
     /// Adds labels to a node that somebody else looks after.
     fn label_node<'a>(
         &'a self,

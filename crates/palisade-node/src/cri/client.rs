@@ -38,6 +38,9 @@ pub const DEFAULT_ENDPOINT: &str = "/run/containerd/containerd.sock";
 /// The deadline of a call unless told otherwise; the kubelet's `--runtime-request-timeout`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
+/// Who cannot say its version within this time hangs.
+const GREETING: Duration = Duration::from_secs(10);
+
 // A node with hundreds of containers answers a list with more than tonic's 4 MiB; the kubelet takes 16 MiB.
 const MAX_MESSAGE: usize = 16 << 20;
 
@@ -79,16 +82,20 @@ impl From<Status> for RuntimeError {
             Code::Cancelled => "Canceled".to_owned(),
             code => format!("{code:?}"),
         };
-        // A broken connection says "transport error" and hides the reason in its sources.
-        let mut message = status.message().to_owned();
+        // A broken connection says "transport error", which is nothing, and hides the reason in its sources.
+        let mut said = vec![status.message().to_owned()];
         let mut source = status.source();
         while let Some(cause) = source {
             let text = cause.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
+            if !said.iter().any(|known| known.contains(&text)) {
+                said.push(text);
             }
             source = cause.source();
         }
+        if said.len() > 1 {
+            said.retain(|text| text != "transport error");
+        }
+        let message = said.join(": ");
         let broken = status.source().is_some() && status.code() == Code::Unknown;
         Self { code: if broken { "Unavailable".to_owned() } else { code }, message }
     }
@@ -180,7 +187,7 @@ impl Runtime {
     /// Name and version of the runtime.
     pub async fn version(&self) -> Result<VersionResponse> {
         let request = VersionRequest { version: "0.1.0".to_owned() };
-        self.call("/runtime.v1.RuntimeService/Version", request, self.timeout).await
+        self.call("/runtime.v1.RuntimeService/Version", request, self.timeout.min(GREETING)).await
     }
 
     /// Conditions and features; with `verbose`, the runtime's configuration.

@@ -1,8 +1,8 @@
 //! Whether a pod may run on this node at all.
 //!
 //! Implements: the kubelet's AppArmor admission (AppArmor design, failure table, row 6: Blocked; v1.31 and later: Failed),
-//! its checks of `spec.os` and `supplementalGroupsPolicy`. This is not policy: it asks what the node can do, never what is
-//! allowed.
+//! its checks of `spec.os`, sysctls and `supplementalGroupsPolicy`. Whether there is room is [`super::room`]'s. This is not
+//! policy: it asks what the node can do, never what is allowed.
 
 use palisade_model::{
     compat::{Compat, Kubelet},
@@ -13,20 +13,54 @@ use palisade_model::{
     security_context::ProfileField,
 };
 
-use super::status::Rejection;
-use crate::kernel::{apparmor::AppArmor, probe::NodeFeatures};
+use super::{observed::Observed, status::Rejection, worker::Life};
+use crate::{
+    kernel::{apparmor::AppArmor, probe::NodeFeatures},
+    node_object,
+    pod::RunPod,
+};
 
-/// Why the pod cannot run here; `None` if it can.
-#[must_use]
-pub(super) fn rejection(
-    pod: &Pod<'_>,
-    compat: &Compat,
-    features: &NodeFeatures,
-    app_armor: &AppArmor,
-) -> Option<Rejection> {
+impl Life {
+    /// Why the pod cannot run here, in the kubelet's order of asking; `None` if it can, and then it has its place.
+    pub(super) async fn rejection(&mut self, pod: &RunPod, observed: &Observed) -> Option<Rejection> {
+        let model = pod.model().ok()?;
+        let config = &self.node.config;
+        let (compat, minor) = (&config.compat, config.compat.kubelet.minor());
+        if let Some(rejection) = unsupported(&model, compat, &self.node.features()) {
+            return Some(rejection);
+        }
+        // Whoever is here already was asked when it came.
+        let placed = !pod.spec.node_name.is_empty() && observed.sandboxes.is_empty();
+        if placed && self.seat.is_none() {
+            let read = self.node.source.read_node(&config.node_name).await;
+            // Before its first heartbeat a node is known to itself alone.
+            let object = read
+                .ok()
+                .flatten()
+                .unwrap_or_else(|| node_object::node_object(&self.node, true, &[], jiff::Timestamp::now()));
+            match self.node.room.admit(pod, &object, minor) {
+                Ok(seat) => self.seat = Some(seat),
+                Err(unfit) => return Some(hard(&unfit.reason, &unfit.message)),
+            }
+        } else if self.seat.is_none() {
+            self.seat = Some(self.node.room.keep(pod, minor));
+        }
+        app_armor_rejection(&model, compat, &self.node.app_armor)
+    }
+}
+
+/// What neither the node nor any node like it can do.
+fn unsupported(pod: &Pod<'_>, compat: &Compat, features: &NodeFeatures) -> Option<Rejection> {
     let minor = compat.kubelet.minor();
     if let Some(error) = forbidden_sysctl(pod, minor, &features.kernel) {
         return Some(hard("SysctlForbidden", &format!("forbidden sysctl: {error}")));
+    }
+    // The pod's label, not its selector: upstream's own slip, kept by every release since.
+    if minor >= 23 && pod.metadata.labels.get("kubernetes.io/os").is_some_and(|os| os != "linux") {
+        return Some(hard(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
     }
     if minor >= 25 && pod.spec.os.as_ref().is_some_and(|os| !os.name.is_empty() && os.name != "linux") {
         return Some(hard("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
@@ -43,6 +77,11 @@ pub(super) fn rejection(
             "SupplementalGroupsPolicy=Strict is not supported in this node",
         ));
     }
+    None
+}
+
+fn app_armor_rejection(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<Rejection> {
+    let minor = compat.kubelet.minor();
     let error = app_armor_error(pod, compat, app_armor)?;
     let message = format!("Cannot enforce AppArmor: {error}");
     // The design blocks such a pod until the host can; releases gave that up with v1.31.
@@ -76,7 +115,7 @@ fn forbidden_sysctl(pod: &Pod<'_>, minor: u16, kernel: &str) -> Option<String> {
     let kernel: (u32, u32) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let sysctls = pod.spec.security_context.as_ref().map(|context| context.sysctls.as_slice());
     sysctls.unwrap_or_default().iter().find_map(|sysctl| {
-        let name = sysctl.name.replace('/', ".");
+        let name = with_dots(&sysctl.name);
         let safe = SAFE_SYSCTLS
             .iter()
             .find(|(known, since, least)| *known == name && minor >= *since && kernel >= *least);
@@ -91,6 +130,21 @@ fn forbidden_sysctl(pod: &Pod<'_>, minor: u16, kernel: &str) -> Option<String> {
             Some(_) => None,
         }
     })
+}
+
+/// A sysctl with dots between its parts. Who writes slashes may have dots inside a part, and they change places.
+pub(super) fn with_dots(sysctl: &str) -> String {
+    match sysctl.find(['.', '/']) {
+        Some(at) if sysctl[at..].starts_with('/') => sysctl
+            .chars()
+            .map(|letter| match letter {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            })
+            .collect(),
+        _ => sysctl.to_owned(),
+    }
 }
 
 fn hard(reason: &str, message: &str) -> Rejection {
@@ -178,6 +232,15 @@ mod tests {
 
     use super::*;
 
+    fn rejection(
+        pod: &Pod<'_>,
+        compat: &Compat,
+        features: &NodeFeatures,
+        app_armor: &AppArmor,
+    ) -> Option<Rejection> {
+        unsupported(pod, compat, features).or_else(|| app_armor_rejection(pod, compat, app_armor))
+    }
+
     fn said(pod: &str, compat: &Compat, app_armor: &AppArmor) -> Option<(String, bool)> {
         let pod: Pod<'_> = serde_json::from_str(pod).unwrap();
         rejection(&pod, compat, &NodeFeatures::default(), app_armor).map(|found| (found.message, found.soft))
@@ -261,6 +324,12 @@ mod tests {
         for (name, more, minor, expected) in [
             ("kernel.shm_rmid_forced", "", 31, None),
             ("net/ipv4/tcp_syncookies", "", 31, None),
+            (
+                "net/ipv4/conf/eth0.1/rp_filter",
+                "",
+                31,
+                text("\"net.ipv4.conf.eth0/1.rp_filter\" not allowlisted"),
+            ),
             ("net.ipv4.tcp_rmem", "", 31, text("\"net.ipv4.tcp_rmem\" not allowlisted")),
             ("net.ipv4.tcp_rmem", "", 32, None),
             ("kernel.msgmax", "", 31, text("\"kernel.msgmax\" not allowlisted")),
@@ -288,6 +357,12 @@ mod tests {
         assert_eq!(
             said(windows, &Compat::designs(), &host).unwrap().0,
             "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"
+        );
+        let labelled =
+            r#"{"metadata":{"labels":{"kubernetes.io/os":"windows"}},"spec":{"containers":[{"name":"c"}]}}"#;
+        assert_eq!(
+            said(labelled, &Compat::designs(), &host).unwrap().0,
+            "Pod was rejected: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
         );
         let strict = r#"{"spec":{"securityContext":{"supplementalGroupsPolicy":"Strict"},"containers":[{"name":"c"}]}}"#;
         assert!(said(strict, &Compat::designs(), &host).is_some());

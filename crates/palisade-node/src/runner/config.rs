@@ -187,8 +187,16 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, St
             format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
         })?;
         let place = parts.paths.folder.join("volume-subpaths").join(&container.name).join(index.to_string());
+        // What is on the node is not the pod's to know: the reason goes to the log alone, as upstream's does.
+        let unprepared = |why: String| {
+            tracing::warn!(why, volume = mount.name, container = container.name, "subPath not prepared");
+            format!(
+                "failed to prepare subPath for volumeMount {:?} of container {:?}",
+                mount.name, container.name
+            )
+        };
         let source = if mount.sub_path_expr.is_empty() {
-            mount_source(volume, mount, &place)?
+            mount_source(volume, mount, &place).map_err(unprepared)?
         } else {
             let sub_path = expand(&mount.sub_path_expr, &known);
             if sub_path.contains("$(") {
@@ -197,7 +205,7 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, St
                     mount.name, container.name
                 ));
             }
-            mount_source(volume, &VolumeMount { sub_path, ..mount.clone() }, &place)?
+            mount_source(volume, &VolumeMount { sub_path, ..mount.clone() }, &place).map_err(unprepared)?
         };
         mounts.push(Mount {
             container_path: if mount.mount_path.starts_with('/') {

@@ -23,13 +23,37 @@ pub struct Surroundings<'a> {
     pub pod_ips: &'a [String],
 }
 
-/// The variables of a container, in order; the error is what the container waits for.
+/// What a container finds in its environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Names and values, in order.
+    pub variables: Vec<(String, String)>,
+    /// What was left out, in the words of an event.
+    pub skipped: Vec<String>,
+}
+
+/// The environment of a container; the error is what the container waits for.
 pub async fn environment(
     pod: &RunPod,
     container: &Container,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
-) -> Result<Vec<(String, String)>, String> {
+    minor: u16,
+) -> Result<Environment, String> {
+    let mut skipped = Vec::new();
+    // Which keys are names of variables, and a sentence about those which are not.
+    let mut sift = |keys: Vec<String>, kind: &str, name: &str| -> Vec<String> {
+        let (good, bad): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| is_variable_name(key, minor));
+        if !bad.is_empty() {
+            skipped.push(format!(
+                "Keys [{}] from the EnvFrom {kind} {}/{name} were skipped since they are considered invalid environment variable \
+                 names.",
+                bad.join(", "),
+                pod.key.namespace
+            ));
+        }
+        good
+    };
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     let mut set = |known: &mut BTreeMap<String, String>, name: String, value: String| {
@@ -43,8 +67,14 @@ pub async fn environment(
         if let Some(reference) = &from.config_map_ref {
             match source.config_map(namespace, &reference.name).await.map_err(|error| error.to_string())? {
                 Some(map) => {
-                    for (key, value) in map.data {
-                        set(&mut known, format!("{}{key}", from.prefix), value);
+                    let values: BTreeMap<String, String> = map
+                        .data
+                        .into_iter()
+                        .map(|(key, value)| (format!("{}{key}", from.prefix), value))
+                        .collect();
+                    for key in sift(values.keys().cloned().collect(), "configMap", &reference.name) {
+                        let value = values.get(&key).cloned().unwrap_or_default();
+                        set(&mut known, key, value);
                     }
                 }
                 None if reference.optional => {}
@@ -54,9 +84,14 @@ pub async fn environment(
         if let Some(reference) = &from.secret_ref {
             match source.secret(namespace, &reference.name).await.map_err(|error| error.to_string())? {
                 Some(secret) => {
-                    for (key, value) in secret.data {
-                        let text = String::from_utf8_lossy(&value).into_owned();
-                        set(&mut known, format!("{}{key}", from.prefix), text);
+                    let values: BTreeMap<String, Vec<u8>> = secret
+                        .data
+                        .into_iter()
+                        .map(|(key, value)| (format!("{}{key}", from.prefix), value))
+                        .collect();
+                    for key in sift(values.keys().cloned().collect(), "secret", &reference.name) {
+                        let text = values.get(&key).map(|value| String::from_utf8_lossy(value).into_owned());
+                        set(&mut known, key, text.unwrap_or_default());
                     }
                 }
                 None if reference.optional => {}
@@ -73,10 +108,23 @@ pub async fn environment(
             set(&mut known, variable.name.clone(), value);
         }
     }
-    Ok(order
+    let variables = order
         .into_iter()
         .filter_map(|name| known.get(&name).map(|value| (name.clone(), value.clone())))
-        .collect())
+        .collect();
+    Ok(Environment { variables, skipped })
+}
+
+/// Whether a key can name a variable. Since v1.32 nearly anything can.
+fn is_variable_name(key: &str, minor: u16) -> bool {
+    if minor >= 32 {
+        return !key.is_empty() && key.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=');
+    }
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'.' | b'_');
+    key.bytes().next().is_some_and(is_letter)
+        && key.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+        && key != "."
+        && !key.starts_with("..")
 }
 
 async fn value_from(
@@ -286,11 +334,48 @@ mod tests {
             ),
         ] {
             let pod = with(env, from);
-            let found = environment(&pod, &pod.spec.containers[0], &source, &around).await;
-            let found = found.map(|list| {
-                list.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+            let found = environment(&pod, &pod.spec.containers[0], &source, &around, 31).await;
+            let found = found.map(|found| {
+                found
+                    .variables
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
             });
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_that_name_no_variable_are_left_out_and_told() {
+        let source = LocalSource::default();
+        let data = ["A", "1b", "c.d", "e f"].map(|key| (key.to_owned(), "v".to_owned()));
+        source.put_config_map("default", "m", ConfigMap { data: data.into(), ..ConfigMap::default() });
+        let pod = |prefix: &str| {
+            RunPod::from_object(
+                json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i",
+                "envFrom": [{"prefix": prefix, "configMapRef": {"name": "m"}}]}]}}),
+            )
+            .unwrap()
+        };
+        let around = Surroundings { node_name: "n", host_ip: "", pod_ips: &[] };
+        let text = |keys: &str| {
+            vec![format!(
+                "Keys [{keys}] from the EnvFrom configMap default/m were skipped since they are considered invalid environment \
+                 variable names."
+            )]
+        };
+        for (prefix, minor, names, skipped) in [
+            ("", 31, "A c.d", text("1b, e f")),
+            ("X_", 31, "X_1b X_A X_c.d", text("X_e f")),
+            ("", 32, "1b A c.d e f", vec![]),
+        ] {
+            let pod = pod(prefix);
+            let found = environment(&pod, &pod.spec.containers[0], &source, &around, minor).await.unwrap();
+            let found_names: Vec<_> = found.variables.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(found_names.join(" "), names, "{prefix} v1.{minor}");
+            assert_eq!(found.skipped, skipped, "{prefix} v1.{minor}");
         }
     }
 }

@@ -82,7 +82,7 @@ pub(super) async fn post_start(
     };
     let result = run(handler, target, &pod.key, container, LONGEST).await;
     if result.is_err()
-        && let Err(error) = node.runtime.stop_container(&target.id, LEAST_GRACE).await
+        && let Err(error) = node.runtime.stop_container(&target.id, pod.grace_period()).await
     {
         warn!(%error, container = container.name, "container whose hook failed not stopped");
     }

@@ -37,9 +37,11 @@ impl Images {
         };
         let fail = |reason: &str, message: String| Reason { reason: reason.to_owned(), message };
         let shown = &container.image;
-        if !is_reference(shown) {
+        let minor = node.config.compat.kubelet.minor();
+        if let Err(why) = check_reference(shown) {
+            let what = if minor >= 28 { "name" } else { "reference" };
             let message = format!(
-                "Failed to apply default image tag {shown:?}: couldn't parse image name {shown:?}: invalid reference format"
+                "Failed to apply default image tag {shown:?}: couldn't parse image {what} {shown:?}: {why}"
             );
             say(EventType::Warning, "InspectFailed", &message);
             return Err(fail("InvalidImageName", message));
@@ -52,7 +54,6 @@ impl Images {
         })?;
         match (found, container.pull_policy()) {
             (Some(found), "IfNotPresent" | "Never") => {
-                let minor = node.config.compat.kubelet.minor();
                 let end = if minor >= 35 { " and can be accessed by the pod" } else { "" };
                 let message = format!("Container image {shown:?} already present on machine{end}");
                 say(EventType::Normal, "Pulled", &message);
@@ -70,7 +71,6 @@ impl Images {
             && self.back_off.waiting(&image, *failed, now).is_some()
         {
             // Releases tell the reason since v1.32.
-            let minor = node.config.compat.kubelet.minor();
             let end = if minor >= 32 { format!(": ErrImagePull: {why}") } else { String::new() };
             let message = format!("Back-off pulling image {shown:?}{end}");
             say(EventType::Normal, "BackOff", &format!("Back-off pulling image {shown:?}"));
@@ -81,9 +81,11 @@ impl Images {
         if let Err(error) = pulled {
             let now = Timestamp::now();
             self.back_off.tried(&image, now, now);
-            self.failed.insert(image, (now, error.to_string()));
-            say(EventType::Warning, "Failed", &format!("Failed to pull image {shown:?}: {error}"));
-            return Err(fail("ErrImagePull", error.to_string()));
+            // A code that says nothing is left out, so that words which mean something come first.
+            let why = if error.code == "Unknown" { error.message } else { error.to_string() };
+            say(EventType::Warning, "Failed", &format!("Failed to pull image {shown:?}: {why}"));
+            self.failed.insert(image, (now, why.clone()));
+            return Err(fail("ErrImagePull", why));
         }
         self.failed.remove(&image);
         say(EventType::Normal, "Pulled", &format!("Successfully pulled image {shown:?}"));
@@ -97,8 +99,17 @@ impl Images {
     }
 }
 
-/// Whether a text can name an image at all: lower-case path elements, a tag, a digest.
-fn is_reference(image: &str) -> bool {
+/// Whether a text can name an image at all, and if not, why: lower-case path elements, a tag, a digest. The words are those of
+/// `distribution/reference`, which every kubelet reads images with.
+fn check_reference(image: &str) -> Result<(), String> {
+    const INVALID: &str = "invalid reference format";
+    if image.len() == 64 && image.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(format!("invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"));
+    }
+    let repository = in_repository(image);
+    if repository.chars().any(char::is_uppercase) {
+        return Err(format!("{INVALID}: repository name ({repository}) must be lowercase"));
+    }
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or(name);
     let tag = last.split_once(':').map(|(_, tag)| tag);
@@ -107,46 +118,128 @@ fn is_reference(image: &str) -> bool {
         None => name,
     };
     let word = |text: &str, allowed: fn(u8) -> bool| !text.is_empty() && text.bytes().all(allowed);
-    let mut elements = path.split('/');
-    let host_like =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']');
-    let path_like =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_');
-    let first_is_host = path.contains('/');
-    let first = elements.next().unwrap_or_default();
-    word(first, if first_is_host { host_like } else { path_like })
-        && elements.all(|element| word(element, path_like))
+    let mut elements = path.split('/').peekable();
+    let has_host = is_host(elements.peek().copied().filter(|_| path.contains('/')).unwrap_or_default());
+    let host = if has_host { elements.next() } else { None };
+    let well_formed = host.is_none_or(is_host_name)
+        && elements.all(is_element)
         && tag.is_none_or(|tag| {
-            tag.len() <= 128 && word(tag, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
-        })
-        && digest.is_none_or(|digest| {
-            digest.contains(':')
-                && word(digest, |b| {
-                    b.is_ascii_alphanumeric() || matches!(b, b':' | b'+' | b'.' | b'-' | b'_')
-                })
-        })
+            tag.len() <= 128
+                && !tag.starts_with(['.', '-'])
+                && word(tag, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+        });
+    if !well_formed {
+        return Err(INVALID.to_owned());
+    }
+    let Some(digest) = digest else { return Ok(()) };
+    let hex = |text: &str| text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match digest.split_once(':') {
+        Some((algorithm, text)) if hex(text) && algorithm.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            let length = match algorithm {
+                "sha256" => 64,
+                "sha384" => 96,
+                "sha512" => 128,
+                _ => return Err("unsupported digest algorithm".to_owned()),
+            };
+            if text.len() == length { Ok(()) } else { Err("invalid checksum digest length".to_owned()) }
+        }
+        _ => Err(INVALID.to_owned()),
+    }
+}
+
+/// Whether the first element names a registry rather than a repository.
+fn is_host(first: &str) -> bool {
+    first.contains(['.', ':']) || first == "localhost" || first.chars().any(char::is_uppercase)
+}
+
+/// Names between dots, or an address in brackets; and perhaps a port.
+fn is_host_name(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (host, None),
+    };
+    let is_label = |label: &str| {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric();
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| is_letter(byte) || byte == b'-')
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    port.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+        && match address {
+            Some(address) => address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':'),
+            None => name.split('.').all(is_label),
+        }
+}
+
+/// The repository inside its registry, without tag; Docker's own registry has a folder for images without one.
+fn in_repository(image: &str) -> String {
+    let rest = match image.split_once('/') {
+        Some((first, rest)) if is_host(first) => rest.to_owned(),
+        Some(_) => image.to_owned(),
+        None => format!("library/{image}"),
+    };
+    rest.split_once(':').map_or(rest.clone(), |(name, _)| name.to_owned())
+}
+
+/// Letters and digits, with separators between them only: a dot, one or two underscores, any number of dashes.
+fn is_element(element: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = element.as_bytes();
+    let ends_well = |byte: Option<&u8>| byte.is_some_and(|byte| is_plain(*byte));
+    ends_well(bytes.first())
+        && ends_well(bytes.last())
+        && bytes
+            .split(|byte| is_plain(*byte))
+            .all(|between| matches!(between, b"" | b"." | b"_" | b"__") || between.iter().all(|&b| b == b'-'))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_reference;
+    use super::check_reference;
 
     #[test]
     fn tells_images_from_nonsense() {
+        let digest = "0123456789abcdef".repeat(4);
+        let good = format!("a@sha256:{digest}");
+        let both = format!("r.example/a:1@sha256:{digest}");
+        let bare_digest =
+            format!("invalid repository name ({digest}), cannot specify 64-byte hexadecimal strings");
+        let lower =
+            |name: &str| format!("invalid reference format: repository name ({name}) must be lowercase");
+        let (busybox, deep) = (lower("library/Busybox"), lower("team/App"));
+        let invalid = "invalid reference format";
         for (image, expected) in [
-            ("busybox", true),
-            ("localhost/busybox:1", true),
-            ("r.example:5000/a/b:v1.2_3", true),
-            ("a@sha256:00ff", true),
-            ("Busybox", false),
-            ("a b", false),
-            ("", false),
-            ("a:", false),
-            ("a//b", false),
-            ("a@x", false),
-            ("../etc", true),
+            ("busybox", Ok(())),
+            ("localhost/busybox:1", Ok(())),
+            ("r.example:5000/a/b:v1.2_3", Ok(())),
+            ("a__b/c--d/e.f", Ok(())),
+            ("Registry/a", Ok(())),
+            ("[::1]:5000/a", Ok(())),
+            ("r.example:port/a", Err(invalid)),
+            (&good, Ok(())),
+            (&both, Ok(())),
+            (&digest, Err(bare_digest.as_str())),
+            ("Busybox", Err(&busybox)),
+            ("Busybox:1", Err(&busybox)),
+            ("r.example/team/App:1", Err(&deep)),
+            ("a b", Err(invalid)),
+            ("", Err(invalid)),
+            ("a:", Err(invalid)),
+            ("a:-1", Err(invalid)),
+            ("a//b", Err(invalid)),
+            ("a_/b", Err(invalid)),
+            ("a___b", Err(invalid)),
+            ("a@x", Err(invalid)),
+            ("a@sha256:00ff", Err(invalid)),
+            ("a@md5:00112233445566778899aabbccddeeff", Err("unsupported digest algorithm")),
+            ("a@sha256:00112233445566778899aabbccddeeff", Err("invalid checksum digest length")),
+            ("https://r.example/a", Err(invalid)),
+            ("../etc", Err(invalid)),
         ] {
-            assert_eq!(is_reference(image), expected, "{image}");
+            let found = check_reference(image);
+            assert_eq!(found.as_ref().err().map(String::as_str), expected.err(), "{image}");
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod observed;
 pub mod plan;
 pub mod probes;
 pub mod resources;
+pub(crate) mod room;
 mod start;
 pub mod status;
 pub mod worker;

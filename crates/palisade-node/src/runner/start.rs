@@ -194,9 +194,13 @@ async fn prepare(
         host_ip: &node.config.host_ip,
         pod_ips: place.pod_ips,
     };
-    let variables = environment(pod, container, node.source.as_ref(), &around)
+    let found = environment(pod, container, node.source.as_ref(), &around, kubelet.minor())
         .await
         .map_err(|error| Refused::config(&error))?;
+    for text in &found.skipped {
+        let reason = "InvalidEnvironmentVariableNames";
+        node.recorder.say(&pod.key, "", EventType::Warning, reason, text);
+    }
     let violation = non_root_violation(
         context.run_as_non_root.value == Some(true),
         context.run_as_user.value,
@@ -256,7 +260,7 @@ async fn prepare(
         kind,
         restart_count,
         image_ref: &image.id,
-        environment: variables,
+        environment: found.variables,
         volumes: place.volumes,
         security_context,
         seccomp_profile_hash: hash,

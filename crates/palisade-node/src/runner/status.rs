@@ -116,8 +116,45 @@ pub fn ended(pod: &RunPod, previous: &Value, facts: &Facts<'_>, reason: &str, me
         fields.insert("phase".to_owned(), "Failed".into());
         fields.insert("reason".to_owned(), reason.into());
         fields.insert("message".to_owned(), message.into());
+        nobody_is_left(pod, fields);
     }
     status
+}
+
+/// Nothing of a pod that ended waits any longer: what never came to be has failed, as far as the pod came.
+fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
+    let list = |status: &Map<String, Value>, name: &str| {
+        status.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let has_waited_only = |container: &Value| {
+        container.pointer("/state/waiting").is_some() && container.pointer("/lastState/terminated").is_none()
+    };
+    let (mut init, mut app) = (list(status, "initContainerStatuses"), list(status, "containerStatuses"));
+    let went_well = |container: &Value| {
+        ["/state/terminated/exitCode", "/lastState/terminated/exitCode"]
+            .iter()
+            .any(|path| container.pointer(path).and_then(Value::as_i64) == Some(0))
+    };
+    let is_initialised = pod.spec.init_containers.is_empty()
+        || !app.iter().all(has_waited_only)
+        || init.last().is_some_and(went_well);
+    // The init containers that were tried; the first always was.
+    let tried = init.iter().rposition(|container| !has_waited_only(container)).unwrap_or_default();
+    let app_ended = app.iter_mut().filter(|_| is_initialised);
+    for container in init.iter_mut().take(tried.saturating_add(1)).chain(app_ended) {
+        if container.pointer("/state/terminated").is_none()
+            && let Value::Object(fields) = container
+        {
+            let unknown = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null, "finishedAt": null,
+                "message": "The container could not be located when the pod was terminated"});
+            fields.insert("state".to_owned(), json!({"terminated": unknown}));
+        }
+    }
+    for (name, list) in [("initContainerStatuses", init), ("containerStatuses", app)] {
+        if !list.is_empty() {
+            status.insert(name.to_owned(), list.into());
+        }
+    }
 }
 
 /// The status of a pod, and its phase.
@@ -146,11 +183,15 @@ pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phas
         fields.insert("podIP".to_owned(), (*first).into());
         fields.insert("podIPs".to_owned(), ips.iter().map(|ip| json!({"ip": ip})).collect());
     }
-    for (name, list) in [
-        ("initContainerStatuses", &init),
-        ("containerStatuses", &app),
-        ("ephemeralContainerStatuses", &ephemeral),
+    for (name, mut list) in [
+        ("initContainerStatuses", init),
+        ("containerStatuses", app),
+        ("ephemeralContainerStatuses", ephemeral),
     ] {
+        // Init containers in the order in which they run, all others by name: so upstream's clients expect it.
+        if name != "initContainerStatuses" {
+            list.sort_by(|a, b| a.container.name.cmp(&b.container.name));
+        }
         if !list.is_empty() {
             fields.insert(name.to_owned(), list.iter().map(|state| state.object(facts)).collect());
         }
@@ -186,12 +227,8 @@ fn container_state<'a>(
     let mut runs = facts.observed.runs(&container.name);
     let newest = runs.next();
     let mut last = runs.next().filter(|run| run.state == ContainerState::Exited);
-    let default_reason = if kind == ContainerKind::App && !pod.spec.init_containers.is_empty() {
-        "PodInitializing"
-    } else {
-        "ContainerCreating"
-    };
-    let default_reason = if kind == ContainerKind::Init { "PodInitializing" } else { default_reason };
+    let default_reason =
+        if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let creating = || Now::Waiting(Reason { reason: default_reason.to_owned(), message: String::new() });
     let mut now = match newest {
         None => creating(),
@@ -275,14 +312,15 @@ impl State<'_> {
         if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
             fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
         }
+        let tells_mounts = facts.minor >= 31 && !self.container.volume_mounts.is_empty();
+        if let (true, Value::Object(fields)) = (tells_mounts, &mut fields) {
+            fields.insert("volumeMounts".to_owned(), mounts(self.container));
+        }
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
             fields.insert("containerID".to_owned(), id(run).into());
             fields.insert("imageID".to_owned(), run.image_ref.clone().into());
             if !run.image.is_empty() {
                 fields.insert("image".to_owned(), run.image.clone().into());
-            }
-            if facts.minor >= 31 && !self.container.volume_mounts.is_empty() {
-                fields.insert("volumeMounts".to_owned(), mounts(self.container));
             }
             if let Some(hash) = &run.seccomp_profile_hash {
                 fields.insert("securityContext".to_owned(), json!({"seccompProfileHash": hash}));
@@ -317,26 +355,35 @@ fn mounts(container: &Container) -> Value {
     container.volume_mounts.iter().map(mount).collect()
 }
 
+/// The kubelet's `getPhase`.
 fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
     let policy = pod.spec.restart_policy;
     let (mut pending_init, mut failed_init) = (0, 0);
-    for state in init {
-        if state.container.is_sidecar() {
-            if !state.is_running() && state.newest.is_none() {
-                pending_init += 1;
-            }
-            continue;
-        }
-        match (&state.now, state.exit_code()) {
-            (_, Some(0)) => {}
+    let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
+    for state in init.iter().filter(|state| !state.container.is_sidecar()) {
+        match (&state.now, state.exit_code().or(state.last.map(|run| run.exit_code))) {
+            (Now::Running(_), _) | (Now::Waiting(_), None) => pending_init += 1,
+            (_, Some(0) | None) => {}
             (_, Some(_)) => failed_init += 1,
-            (Now::Waiting(_), None) if state.last.is_some_and(|run| run.exit_code != 0) => failed_init += 1,
-            (Now::Waiting(_), None) if state.last.is_some() => {}
-            _ => pending_init += 1,
         }
     }
-    let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
+    for state in init.iter().filter(|state| state.container.is_sidecar()) {
+        match &state.now {
+            Now::Running(_) => {
+                pending_init += usize::from(!state.health.started);
+                running += 1;
+            }
+            Now::Waiting(_) if state.last.is_none() => {
+                pending_init += 1;
+                waiting += 1;
+            }
+            // How a sidecar ended says nothing about the pod.
+            Now::Waiting(_) | Now::Terminated(_) | Now::Failed(..) => {}
+        }
+    }
+    let mut started = false;
     for state in app {
+        started |= state.is_running() || state.exit_code().is_some() || state.last.is_some();
         match (&state.now, state.exit_code()) {
             (Now::Running(_), _) => running += 1,
             (_, Some(code)) => {
@@ -350,14 +397,12 @@ fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
     if failed_init > 0 && policy == RestartPolicy::Never {
         return Phase::Failed;
     }
-    if pending_init > 0 && running == 0 && stopped == 0 {
+    // A sidecar that restarts does not put a pod back that has begun.
+    if pending_init > 0 && !started || waiting > 0 || running == 0 && stopped == 0 {
         return Phase::Pending;
     }
-    if waiting > 0 {
-        return Phase::Pending;
-    }
-    if running > 0 || stopped == 0 {
-        return if running > 0 { Phase::Running } else { Phase::Pending };
+    if running > 0 {
+        return Phase::Running;
     }
     match policy {
         RestartPolicy::Always => Phase::Running,

@@ -208,3 +208,79 @@ fn probes_decide_what_is_started_and_ready() {
         assert_eq!(condition["status"], if ready { "True" } else { "False" }, "{case}");
     }
 }
+
+#[test]
+fn what_never_came_to_be_has_failed_when_the_pod_ends() {
+    let init = json!([{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]);
+    let of = |init: Value| {
+        RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {"initContainers": init,
+            "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap()
+    };
+    let named =
+        |name: &str, code| Instance { name: name.into(), ..run(ContainerState::Exited, code, "Error") };
+    let unknown = "ContainerStatusUnknown";
+    for (case, init, runs, expected) in [
+        ("never created", json!([]), vec![], vec![unknown]),
+        ("ran", json!([]), vec![named("c", 137)], vec!["Error"]),
+        ("first init container", init.clone(), vec![], vec![unknown, "PodInitializing", "PodInitializing"]),
+        (
+            "second init container",
+            init.clone(),
+            vec![named("a", 0), named("b", 1)],
+            vec!["Error", "Error", "PodInitializing"],
+        ),
+        ("initialised", init, vec![named("a", 0), named("b", 0)], vec!["Error", "Error", unknown]),
+    ] {
+        let facts = Case::new(runs);
+        let messages = BTreeMap::new();
+        let found = ended(&of(init), &Value::Null, &facts.facts(&messages), "DeadlineExceeded", "too long");
+        let reasons: Vec<&str> = ["initContainerStatuses", "containerStatuses"]
+            .iter()
+            .filter_map(|list| found[*list].as_array())
+            .flatten()
+            .filter_map(|one| {
+                let state = one["state"].as_object()?.values().next()?;
+                state["reason"].as_str()
+            })
+            .collect();
+        assert_eq!(reasons, expected, "{case}");
+    }
+}
+
+#[test]
+fn sidecars_count_while_they_run_and_not_when_they_end() {
+    use ContainerState::{Exited, Running};
+    let pod = |policy: &str| {
+        RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {"restartPolicy": policy,
+            "initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}],
+            "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap()
+    };
+    let named =
+        |name: &str, state, code| Instance { id: name.into(), name: name.into(), ..run(state, code, "") };
+    for (case, policy, runs, phase) in [
+        ("nothing yet", "Never", vec![], "Pending"),
+        ("only the sidecar", "Never", vec![named("s", Running, 0)], "Pending"),
+        ("both", "Never", vec![named("s", Running, 0), named("c", Running, 0)], "Running"),
+        ("the sidecar is left", "Never", vec![named("s", Running, 0), named("c", Exited, 0)], "Running"),
+        ("all ended", "Never", vec![named("s", Exited, 137), named("c", Exited, 0)], "Succeeded"),
+        ("the sidecar died", "Always", vec![named("s", Exited, 1), named("c", Running, 0)], "Running"),
+    ] {
+        assert_eq!(Case::new(runs).status(&pod(policy))["phase"], phase, "{case}");
+    }
+}
+
+#[test]
+fn containers_are_told_by_name_and_init_containers_in_their_order() {
+    let one = |name: &str| json!({"name": name, "image": "i"});
+    let pod = RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {
+        "initContainers": [one("z"), one("y")], "containers": [one("c"), one("a"), one("b")]}}))
+    .unwrap();
+    let found = Case::new(vec![]).status(&pod);
+    let names = |list: &str| -> Vec<String> {
+        found[list].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("initContainerStatuses"), ["z", "y"]);
+    assert_eq!(names("containerStatuses"), ["a", "b", "c"]);
+}

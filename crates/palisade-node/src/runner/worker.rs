@@ -16,13 +16,14 @@ use tokio::sync::{Notify, watch};
 use tracing::{Instrument as _, debug, warn};
 
 use super::{
-    admission::rejection,
+    admission::with_dots,
     config::{PodPaths, is_host_network, sandbox_config},
     environment::Surroundings,
     images::Images,
     observed::{Instance, Observed},
     plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
     probes::Probes,
+    room::Seat,
     start::{Outcome, Place, field_path, start},
     status::{self, Facts, Phase, Rejection, rejected},
 };
@@ -120,6 +121,8 @@ pub(super) struct Life {
     runtime_name: String,
     told: Value,
     admitted: bool,
+    /// What the pod has of the node, until it ends.
+    pub(super) seat: Option<Seat>,
 }
 
 impl Life {
@@ -141,6 +144,7 @@ impl Life {
             start_time,
             runtime_name: String::new(),
             admitted: false,
+            seat: None,
         }
     }
 
@@ -193,7 +197,7 @@ impl Life {
             return RESYNC;
         }
         if !self.admitted {
-            if let Some(rejection) = self.rejection(pod) {
+            if let Some(rejection) = self.rejection(pod, &observed).await {
                 return self.reject(pod, &observed, &rejection).await;
             }
             self.admitted = true;
@@ -268,11 +272,6 @@ impl Life {
     fn ask(&mut self, pod: &RunPod, observed: &Observed) {
         let ips = pod_ips(pod, observed, &self.node.config.host_ip);
         self.memory.health = self.probes.keep(&self.node, pod, observed, &ips, &self.wake);
-    }
-
-    fn rejection(&self, pod: &RunPod) -> Option<Rejection> {
-        let model = pod.model().ok()?;
-        rejection(&model, &self.node.config.compat, &self.node.features(), &self.node.app_armor)
     }
 
     async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
@@ -477,7 +476,7 @@ impl Life {
             .map_err(|error| error.to_string())?;
         let sysctls = contexts.first().map(|context| context.sysctls.value).unwrap_or_default();
         let sysctls =
-            sysctls.iter().map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.to_string())).collect();
+            sysctls.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.to_string())).collect();
         Ok(sandbox_config(pod, attempt, &self.paths, security, sysctls, &self.node.config))
     }
 
@@ -575,6 +574,10 @@ impl Life {
     async fn write(&mut self, pod: &RunPod, told: Value) {
         if told == self.told {
             return;
+        }
+        // Before anybody hears of it: who schedules may fill the room at once.
+        if matches!(told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
+            self.seat = None;
         }
         match self.node.source.write_status(&pod.key, told.clone()).await {
             Ok(()) => self.told = told,

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read as _,
     os::unix::fs::{PermissionsExt as _, symlink},
     sync::{
         Arc,
@@ -16,6 +17,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use palisade_node::profiles::sha256_hex;
+use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Value, json};
 
 use crate::companion_world::{PROFILE, World, condition, kind, until};
@@ -132,14 +134,17 @@ async fn five_hundred_profiles_survive_a_restart_of_the_node_and_no_reader_sees_
     let (folder, done) = (world.folder(), Arc::new(AtomicBool::new(false)));
     let reader = std::thread::spawn({
         let done = Arc::clone(&done);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         move || {
             let mut read = 0_u64;
             while !done.load(Ordering::Relaxed) {
                 for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
                     let name = entry.file_name().to_string_lossy().into_owned();
+                    // A link may take the place of a file between the list and the look; it is not followed.
                     if let Some(hash) = name.strip_suffix(".json")
-                        && entry.file_type().is_ok_and(|kind| kind.is_file())
-                        && let Ok(content) = fs::read(entry.path())
+                        && let Ok(file) = open(entry.path(), flags, Mode::empty())
+                        && let mut content = Vec::new()
+                        && fs::File::from(file).read_to_end(&mut content).is_ok()
                     {
                         assert_eq!(sha256_hex(&content), hash, "a torn file");
                         read += 1;
@@ -246,7 +251,7 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     world.until_held(&first).await;
     world.until_held(&second).await;
     world.until_status("reported", |status| status["profiles"]["count"] == 2).await;
-    world.connection.away.store(true, Ordering::Relaxed);
+    world.away.store(true, Ordering::Relaxed);
     fs::remove_file(world.path(&first)).unwrap();
     until("noticed", || async {
         (running.metrics.get("palisade_node_profile_incidents_total", "found=\"Deleted\"") == 1).then_some(())
@@ -257,7 +262,7 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     })
     .await;
     assert!(world.holds(&second));
-    world.connection.away.store(false, Ordering::Relaxed);
+    world.away.store(false, Ordering::Relaxed);
     world.until_held(&first).await;
     world
         .until_status("repaired", |status| {

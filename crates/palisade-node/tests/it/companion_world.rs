@@ -3,17 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    future::Future,
-    io,
+    fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -38,47 +34,16 @@ use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
+use tower::filter::Filter;
 
 const SOON: Duration = Duration::from_mins(1);
 pub(crate) const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
 
-/// The API server of a test, which can be made to go away.
-#[derive(Clone)]
-pub(crate) struct Connection {
-    inner: Router,
-    pub(crate) away: Arc<AtomicBool>,
-}
-
-impl<B> tower::Service<http::Request<B>> for Connection
-where
-    Router: tower::Service<
-            http::Request<B>,
-            Response = http::Response<palisade_apiserver::http::Body>,
-            Error = std::convert::Infallible,
-            Future: Send,
-        >,
-    B: Send + 'static,
-{
-    type Response = http::Response<palisade_apiserver::http::Body>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        if self.away.load(Ordering::Relaxed) {
-            return Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) });
-        }
-        let answer = self.inner.call(request);
-        Box::pin(async { Ok(answer.await.unwrap_or_else(|never| match never {})) })
-    }
-}
-
 pub(crate) struct World {
     pub(crate) client: Client,
-    pub(crate) connection: Connection,
+    router: Router,
+    /// While true, the agent does not reach the API server.
+    pub(crate) away: Arc<AtomicBool>,
     /// A folder on a tmpfs, so that none needs to be mounted.
     pub(crate) root: TempDir,
 }
@@ -122,7 +87,7 @@ impl World {
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
-        Self { client, connection: Connection { inner: router, away: Arc::default() }, root }
+        Self { client, router, away: Arc::default(), root }
     }
 
     /// Starts the agent on a folder, a tmpfs of its own or one that is there, and a runtime.
@@ -137,7 +102,15 @@ impl World {
         };
         let settings =
             Settings { verify_every: Duration::from_millis(500), tmpfs_size, ..Settings::new(node) };
-        let (client, metrics) = (Client::new(self.connection.clone(), "default"), Metrics::default());
+        let away = self.away.clone();
+        let arrives = move |request: http::Request<kube::client::Body>| {
+            if away.load(Ordering::Relaxed) {
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+            }
+            Ok(request)
+        };
+        let client = Client::new(Filter::new(self.router.clone(), arrives), "default");
+        let metrics = Metrics::default();
         let shown = metrics.clone();
         let task = tokio::spawn(async move {
             let shutdown = async {

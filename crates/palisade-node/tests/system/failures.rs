@@ -3,13 +3,16 @@
 //! Rows 5 and 6 of the seccomp table and rows 4 and 5 of the AppArmor table are the API server's: such pods never reach a
 //! node, and its tests show that.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use palisade_model::compat::Compat;
 use palisade_node::verify::verify_pod;
 use serde_json::{Value, json};
 
-use crate::lab::{DENY_MKDIR, Lab, designs, sleeper, waiting};
+use crate::{
+    containerd::deaf_runc,
+    lab::{DENY_MKDIR, Lab, designs, sleeper, waiting},
+};
 
 fn localhost(name: &str) -> Value {
     json!({"seccompProfile": {"type": "Localhost", "localhostProfile": name}})
@@ -22,15 +25,7 @@ fn with_policy(mut pod: Value, policy: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seccomp_row_1_a_runtime_that_ignores_profiles_is_found_out() {
-    let lab = Lab::with_runc(designs(), |folder| {
-        // A runc that never hears of seccomp: its key in the bundle is renamed before it reads it.
-        let wrapper = folder.join("deaf-runc");
-        let script = "#!/bin/sh\nbundle=\nlast=\nfor word in \"$@\"; do [ \"$last\" = --bundle ] && bundle=$word; last=$word; done\n\
-                      [ -n \"$bundle\" ] && sed -i 's/\"seccomp\":{/\"unheard\":{/' \"$bundle/config.json\"\nexec runc \"$@\"\n";
-        fs::write(&wrapper, script).unwrap();
-        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-        Some(wrapper)
-    });
+    let lab = Lab::with_runc(designs(), |folder| Some(deaf_runc(folder)));
     let ignored = lab.apply(sleeper("ignored", localhost("ok.json"), json!({})));
     lab.until_running(&ignored).await;
     assert_eq!(lab.exec(&ignored, "c", "mkdir /tmp/x").await.0, 0, "nothing is enforced");

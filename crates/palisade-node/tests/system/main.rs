@@ -23,4 +23,5 @@ mod one_pod;
 mod profiles;
 mod recordings;
 mod resilience;
+mod siblings;
 mod vm;

@@ -256,18 +256,10 @@ async fn bad_profiles_are_told_and_disturb_nobody() {
         (
             "deep",
             config,
-            "seccomp profile configmap/bad/deep is not valid JSON: recursion limit exceeded at line 1 column 128",
+            "seccomp profile configmap/bad/deep is nested more than 127 levels deep, where a profile has five",
         ),
-        (
-            "nul",
-            config,
-            "seccomp profile configmap/bad/nul is not valid JSON: key must be a string at line 1 column 2",
-        ),
-        (
-            "escaped-nul",
-            config,
-            "seccomp profile configmap/bad/escaped-nul has a string with a NUL character",
-        ),
+        ("nul", config, "seccomp profile configmap/bad/nul has a NUL character"),
+        ("escaped-nul", config, "seccomp profile configmap/bad/escaped-nul has a NUL character"),
         (
             "binary",
             config,

@@ -3,16 +3,15 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use tokio::sync::watch;
 
 use super::{Trust, issue::Pair, resolver::Resolver};
-use crate::{configuration::stamp, metrics::Metrics};
-
-/// How often the files are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+use crate::{
+    configuration::{LOOK_EVERY, stamp},
+    metrics::Metrics,
+};
 
 /// The three files.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use palisade_policy::scc::{constraint::ReadError, grants::Grants, set::Constrain
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::watch::{Keep, Status, follow};
+use super::watch::{Change, Keep, Status, follow};
 use crate::shared::Shared;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -108,13 +108,6 @@ struct Objects {
     known: Arc<Known>,
 }
 
-impl Objects {
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Value>)) {
-        change(&mut self.known.constraints.lock().unwrap_or_else(PoisonError::into_inner));
-        self.known.rebuild();
-    }
-}
-
 impl Keep for Objects {
     type Item = (String, Value);
 
@@ -125,20 +118,9 @@ impl Keep for Objects {
         (name, value)
     }
 
-    fn replace(&self, items: Vec<Self::Item>) {
-        self.change(|constraints| *constraints = items.into_iter().collect());
-    }
-
-    fn put(&self, (name, value): Self::Item) {
-        self.change(|constraints| {
-            constraints.insert(name, value);
-        });
-    }
-
-    fn remove(&self, (name, _): &Self::Item) {
-        self.change(|constraints| {
-            constraints.remove(name);
-        });
+    fn take(&self, change: Change<Self::Item>) {
+        change.make(&mut self.known.constraints.lock().unwrap_or_else(PoisonError::into_inner));
+        self.known.rebuild();
     }
 
     fn status(&self) -> &Status {
@@ -188,6 +170,12 @@ struct Entry {
     object: Value,
 }
 
+impl Entry {
+    fn key(&self) -> (Option<String>, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
 type Names = std::collections::BTreeSet<(Option<String>, String)>;
 
 /// One of the four kinds of RBAC. Only names are kept beside the grants, to forget those that went unseen.
@@ -197,18 +185,6 @@ struct Rbac {
     status: Status,
     seen: Mutex<Names>,
     known: Arc<Known>,
-}
-
-impl Rbac {
-    fn change(&self, change: impl FnOnce(&mut Grants, &mut Names) -> bool) {
-        let changed = {
-            let mut grants = self.known.grants.lock().unwrap_or_else(PoisonError::into_inner);
-            change(&mut grants, &mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
-        };
-        if changed {
-            self.known.rebuild();
-        }
-    }
 }
 
 impl Keep for Rbac {
@@ -222,33 +198,35 @@ impl Keep for Rbac {
         }
     }
 
-    fn replace(&self, items: Vec<Entry>) {
-        self.change(|grants, seen| {
-            let now: Names =
-                items.iter().map(|entry| (entry.namespace.clone(), entry.name.clone())).collect();
-            for (namespace, name) in seen.difference(&now) {
-                self.part.remove(grants, namespace.as_deref(), name);
+    fn take(&self, change: Change<Entry>) {
+        let changed = {
+            let mut grants = self.known.grants.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            match change {
+                Change::All(entries) => {
+                    let now: Names = entries.iter().map(Entry::key).collect();
+                    for (namespace, name) in seen.difference(&now) {
+                        self.part.remove(&mut grants, namespace.as_deref(), name);
+                    }
+                    for entry in &entries {
+                        self.part.set(&mut grants, entry);
+                    }
+                    *seen = now;
+                    true
+                }
+                Change::Put(entry) => {
+                    seen.insert(entry.key());
+                    self.part.set(&mut grants, &entry)
+                }
+                Change::Gone(entry) => {
+                    seen.remove(&entry.key());
+                    self.part.remove(&mut grants, entry.namespace.as_deref(), &entry.name)
+                }
             }
-            for entry in &items {
-                self.part.set(grants, entry);
-            }
-            *seen = now;
-            true
-        });
-    }
-
-    fn put(&self, entry: Entry) {
-        self.change(|grants, seen| {
-            seen.insert((entry.namespace.clone(), entry.name.clone()));
-            self.part.set(grants, &entry)
-        });
-    }
-
-    fn remove(&self, entry: &Entry) {
-        self.change(|grants, seen| {
-            seen.remove(&(entry.namespace.clone(), entry.name.clone()));
-            self.part.remove(grants, entry.namespace.as_deref(), &entry.name)
-        });
+        };
+        if changed {
+            self.known.rebuild();
+        }
     }
 
     fn status(&self) -> &Status {

@@ -23,7 +23,7 @@ use namespaces::Namespaces;
 use policies::Policies;
 use profiles::ProfileReader;
 use reading::Reader;
-pub(crate) use watch::{Keep, Status, follow_in};
+pub(crate) use watch::{Change, Keep, Status, follow_in};
 
 use crate::metrics::Metrics;
 

@@ -10,7 +10,7 @@ use palisade_admission::profile_policies::StoredPolicy;
 use palisade_policy::profiles::policy;
 use serde_json::json;
 
-use super::watch::{Keep, Status};
+use super::watch::{Change, Keep, Status};
 use crate::shared::Shared;
 
 pub(super) fn resource() -> ApiResource {
@@ -30,12 +30,6 @@ impl Policies {
     pub(super) fn all(&self) -> Arc<Vec<StoredPolicy>> {
         self.all.get()
     }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, StoredPolicy>)) {
-        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut by_name);
-        self.all.set(by_name.values().cloned().collect());
-    }
 }
 
 impl Keep for Policies {
@@ -48,20 +42,10 @@ impl Keep for Policies {
         (name, policy)
     }
 
-    fn replace(&self, items: Vec<Self::Item>) {
-        self.change(|by_name| *by_name = items.into_iter().collect());
-    }
-
-    fn put(&self, (name, policy): Self::Item) {
-        self.change(|by_name| {
-            by_name.insert(name, policy);
-        });
-    }
-
-    fn remove(&self, (name, _): &Self::Item) {
-        self.change(|by_name| {
-            by_name.remove(name);
-        });
+    fn take(&self, change: Change<Self::Item>) {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        change.make(&mut by_name);
+        self.all.set(by_name.values().cloned().collect());
     }
 
     fn status(&self) -> &Status {

@@ -4,6 +4,7 @@
 //! known to have no objects; that it may be installed later is why it is asked for again.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -33,18 +34,35 @@ impl Status {
     }
 }
 
+/// What a watch tells.
+pub(crate) enum Change<T> {
+    /// These are all there are.
+    All(Vec<T>),
+    /// This is new, or has changed.
+    Put(T),
+    /// This is gone.
+    Gone(T),
+}
+
+impl<T> Change<(String, T)> {
+    /// Makes the change to objects by their name.
+    pub(crate) fn make(self, by_name: &mut BTreeMap<String, T>) {
+        match self {
+            Self::All(items) => *by_name = items.into_iter().collect(),
+            Self::Put((name, item)) => drop(by_name.insert(name, item)),
+            Self::Gone((name, _)) => drop(by_name.remove(&name)),
+        }
+    }
+}
+
 /// Keeps what a watch tells.
 pub(crate) trait Keep: Send + Sync + 'static {
     /// What is kept of an object.
     type Item: Send;
     /// Reads an object.
     fn read(&self, object: DynamicObject) -> Self::Item;
-    /// These are all there are.
-    fn replace(&self, items: Vec<Self::Item>);
-    /// This is new, or has changed.
-    fn put(&self, item: Self::Item);
-    /// This is gone.
-    fn remove(&self, item: &Self::Item);
+    /// Takes a change in.
+    fn take(&self, change: Change<Self::Item>);
     /// Whether everything has been seen.
     fn status(&self) -> &Status;
 }
@@ -72,15 +90,15 @@ pub(crate) async fn follow_in<K: Keep>(
                     Event::Init => listed = Vec::new(),
                     Event::InitApply(object) => listed.push(keep.read(object)),
                     Event::InitDone => {
-                        keep.replace(std::mem::take(&mut listed));
+                        keep.take(Change::All(std::mem::take(&mut listed)));
                         ready(&*keep, what);
                     }
-                    Event::Apply(object) => keep.put(keep.read(object)),
-                    Event::Delete(object) => keep.remove(&keep.read(object)),
+                    Event::Apply(object) => keep.take(Change::Put(keep.read(object))),
+                    Event::Delete(object) => keep.take(Change::Gone(keep.read(object))),
                 }
             }
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
-                keep.replace(Vec::new());
+                keep.take(Change::All(Vec::new()));
                 ready(&*keep, what);
                 tokio::time::sleep(ABSENT).await;
             }

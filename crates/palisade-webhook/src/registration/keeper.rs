@@ -25,7 +25,7 @@ use super::objects::{Kind, Surroundings, configuration, says};
 use crate::{
     calls::{MANAGER, in_words},
     certificates::Trust,
-    facts::{Keep, Status, follow_in},
+    facts::{Change, Keep, Status, follow_in},
     metrics::Metrics,
     options::Registration,
 };
@@ -104,16 +104,12 @@ impl Keep for Live {
         serde_json::to_value(object).unwrap_or_default()
     }
 
-    fn replace(&self, items: Vec<Value>) {
-        self.set(items.into_iter().next());
-    }
-
-    fn put(&self, item: Value) {
-        self.set(Some(item));
-    }
-
-    fn remove(&self, _: &Value) {
-        self.set(None);
+    fn take(&self, change: Change<Value>) {
+        self.set(match change {
+            Change::All(items) => items.into_iter().next(),
+            Change::Put(item) => Some(item),
+            Change::Gone(_) => None,
+        });
     }
 
     fn status(&self) -> &Status {

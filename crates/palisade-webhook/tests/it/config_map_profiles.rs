@@ -6,7 +6,8 @@ use palisade_policy::resources;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Cluster, cluster, install, operations, options, patched, pod, pod_request, registered, start,
+    Caller, Cluster, about, cluster, install, operations, options, patched, pod, pod_request, registered,
+    start,
 };
 
 const PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#;
@@ -125,13 +126,8 @@ async fn what_cannot_be_used_is_refused_in_the_designs_words() {
         );
         // A template is only warned about: its pods may come later than its ConfigMap.
         let template = json!({"metadata": {"annotations": {POD: value}}, "spec": object["spec"]});
-        let mut request = pod_request(
-            "shop",
-            "CREATE",
-            &json!({"metadata": {"name": "d"}, "spec": {"template": template}}),
-        );
-        request["kind"] = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
-        request["resource"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
+        let deployment = json!({"metadata": {"name": "d"}, "spec": {"template": template}});
+        let request = about("apps", "deployments", "Deployment", "shop", &deployment);
         let response = caller.review("/mutate", &request).await;
         assert_eq!(
             response["warnings"],

@@ -15,8 +15,8 @@ use palisade_webhook::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, MUTATING, OWN, VALIDATING, cluster, eventually, install, options, pod, pod_request, registered,
-    start,
+    Caller, MUTATING, OWN, VALIDATING, about, cluster, eventually, install, options, pod, pod_request,
+    registered, start,
 };
 
 fn bundle(configuration: &Value) -> String {
@@ -185,9 +185,8 @@ async fn calls_what_it_says_and_nothing_else() {
     caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
     caller.review("/validate", &pod_request("nowhere", "CREATE", &object)).await;
     let label = |level: &str| json!({"metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": level}}});
-    let mut request = pod_request("shop", "UPDATE", &label("restricted"));
-    request["kind"] = json!({"group": "", "version": "v1", "kind": "Namespace"});
-    request["resource"] = json!({"group": "", "version": "v1", "resource": "namespaces"});
+    let mut request = about("", "namespaces", "Namespace", "shop", &label("restricted"));
+    request["operation"] = json!("UPDATE");
     request["oldObject"] = label("privileged");
     caller.review("/validate", &request).await;
     eventually("a rotation and a report", async || {

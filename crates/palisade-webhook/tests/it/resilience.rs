@@ -60,14 +60,10 @@ async fn cold_without_an_api_server_everything_is_refused_and_nothing_lost() {
 
     let mut webhook = Webhook::start(options(), webhook_client).await.unwrap();
     // Nobody trusts the certificate yet; health can be asked for all the same.
-    let trust_anyone = insecure(webhook.address);
-    let ask = |path: &'static str, body: String| {
-        let caller = &trust_anyone;
-        async move { caller.ask(path, body).await }
-    };
-    assert!(ask("/readyz", String::new()).await.unwrap().1.starts_with("not ready: "));
+    let caller = Caller::trusting_anyone(webhook.address);
+    assert!(caller.page("/readyz").await.1.starts_with("not ready: "));
     for path in ["/validate?timeout=2s", "/mutate?timeout=2s"] {
-        let (code, text) = ask(path, good()).await.unwrap();
+        let (code, text) = caller.post(path, good()).await;
         assert_eq!(code, 200);
         let response = serde_json::from_str::<Value>(&text).unwrap()["response"].take();
         assert_eq!(
@@ -118,9 +114,9 @@ async fn an_api_server_that_takes_no_writes() {
     cluster.read_only.store(true, Ordering::Relaxed);
     let mut webhook = Webhook::start(registered(), cluster.webhook_client.clone()).await.unwrap();
     webhook.ready.wait_for(|ready| *ready).await.unwrap();
-    let anyone = insecure(webhook.address);
-    assert_eq!(verdict(&anyone.ask("/validate", good()).await), Some(true), "it can answer");
-    assert_eq!(verdict(&anyone.ask("/validate", bad()).await), Some(false));
+    let anyone = Caller::trusting_anyone(webhook.address);
+    assert_eq!(verdict(&Ok(anyone.post("/validate", good()).await)), Some(true), "it can answer");
+    assert_eq!(verdict(&Ok(anyone.post("/validate", bad()).await)), Some(false));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(cluster.get(MUTATING).await, None, "and has not told anybody");
     cluster.read_only.store(false, Ordering::Relaxed);
@@ -387,78 +383,4 @@ async fn a_replica_is_killed_under_load() {
     assert!(ending.join().unwrap() > 20, "the survivor goes on");
     assert!(retried.load(Ordering::Relaxed) <= 4, "{retried:?} of {answered:?}");
     survivor.shutdown().await;
-}
-
-/// A caller that trusts anybody, as a kubelet's probe does.
-struct Anyone {
-    address: SocketAddr,
-    connector: tokio_rustls::TlsConnector,
-}
-
-fn insecure(address: SocketAddr) -> Anyone {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustAnyone))
-        .with_no_client_auth();
-    Anyone { address, connector: tokio_rustls::TlsConnector::from(Arc::new(config)) }
-}
-
-impl Anyone {
-    async fn ask(&self, path: &str, body: String) -> Result<(u16, String), String> {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let stream = TcpStream::connect(self.address).await.map_err(|error| error.to_string())?;
-        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
-        let mut stream = self.connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-        let method = if body.is_empty() { "GET" } else { "POST" };
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer).await;
-        let code = answer.get(9..12).and_then(|code| code.parse().ok()).ok_or("no answer")?;
-        Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
-    }
-}
-
-#[derive(Debug)]
-struct TrustAnyone;
-
-impl rustls::client::danger::ServerCertVerifier for TrustAnyone {
-    fn verify_server_cert(
-        &self,
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &[rustls::pki_types::CertificateDer<'_>],
-        _: &rustls::pki_types::ServerName<'_>,
-        _: &[u8],
-        _: rustls::pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

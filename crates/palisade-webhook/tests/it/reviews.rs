@@ -6,7 +6,7 @@ use palisade_webhook::{Options, options::ConfigurationSource};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Caller, Cluster, cluster, install, operations, options, patched, pod, pod_request, start,
+    Caller, Cluster, about, cluster, install, operations, options, patched, pod, pod_request, start,
 };
 
 const LATEST: &str = "pod-security.kubernetes.io/";
@@ -23,13 +23,6 @@ async fn configured(
     std::fs::write(&file, text).unwrap();
     let options = Options { configuration: ConfigurationSource::File(file), ..options() };
     (start(cluster, options).await, folder)
-}
-
-fn about(group: &str, resource: &str, kind: &str, namespace: &str, object: &Value) -> Value {
-    let mut request = pod_request(namespace, "CREATE", object);
-    request["kind"] = json!({"group": group, "version": "v1", "kind": kind});
-    request["resource"] = json!({"group": group, "version": "v1", "resource": resource});
-    request
 }
 
 #[tokio::test]

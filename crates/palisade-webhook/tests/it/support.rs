@@ -17,7 +17,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
+    client::{ClientBuilder, ConfigExt as _},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use palisade_apiserver::{Builder, Server};
@@ -261,6 +261,14 @@ impl Caller {
         Self { address, connector: TlsConnector::from(Arc::new(config)) }
     }
 
+    /// Trusts anybody, as a kubelet's probe does.
+    pub(crate) fn trusting_anyone(address: SocketAddr) -> Self {
+        let mut config = Config::new(http::Uri::from_static("https://localhost"));
+        config.root_cert = Some(Vec::new());
+        config.accept_invalid_certs = true;
+        Self { address, connector: TlsConnector::from(Arc::new(config.rustls_client_config().unwrap())) }
+    }
+
     pub(crate) async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -356,6 +364,14 @@ pub(crate) fn pod_request(namespace: &str, operation: &str, object: &Value) -> V
         "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
         "object": object, "oldObject": null, "dryRun": false, "options": null,
     })
+}
+
+/// A request about another kind.
+pub(crate) fn about(group: &str, resource: &str, kind: &str, namespace: &str, object: &Value) -> Value {
+    let mut request = pod_request(namespace, "CREATE", object);
+    request["kind"] = json!({"group": group, "version": "v1", "kind": kind});
+    request["resource"] = json!({"group": group, "version": "v1", "resource": resource});
+    request
 }
 
 /// A pod with a container, and whatever else its spec says.

@@ -90,11 +90,49 @@ fn prepare_update(new: &mut Value, old: &Value, subresource: &str, version: Kube
                 };
             }
         }
+        "resize" => {
+            let wanted = ["containers", "initContainers"].map(|field| (field, containers(new, field)));
+            keep(new, old, "spec");
+            keep(new, old, "status");
+            keep_all_meta(new, old);
+            for (field, wanted) in wanted {
+                keep_only_resources(new, field, &wanted);
+            }
+        }
         _ => keep(new, old, "status"),
     }
     if version.at_least(33) && subresource != "status" {
         let changed = new.get("spec") != old.get("spec");
         bump_generation(new, old, changed);
+    }
+}
+
+fn containers(pod: &Value, field: &str) -> Vec<Value> {
+    pod.get("spec").map(|spec| spec.list(field).to_vec()).unwrap_or_default()
+}
+
+/// Nothing of a container but its resources and what a change of them does is taken over. Containers that come or go
+/// are left for validation to refuse.
+fn keep_only_resources(pod: &mut Value, field: &str, wanted: &[Value]) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let stored = spec.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let resized = wanted.iter().map(|container| {
+        let Some(before) = stored.iter().find(|c| c.text("name") == container.text("name")) else {
+            return container.clone();
+        };
+        let mut after = before.clone();
+        for part in ["resources", "resizePolicy"] {
+            match (container.get(part), after.as_object_mut()) {
+                (Some(value), Some(after)) => after.insert(part.to_owned(), value.clone()),
+                (None, Some(after)) => after.remove(part),
+                (_, None) => None,
+            };
+        }
+        after
+    });
+    let resized: Vec<Value> = resized.collect();
+    if !resized.is_empty() || spec.contains_key(field) {
+        spec.insert(field.to_owned(), resized.into());
     }
 }
 

@@ -16,6 +16,13 @@ pub(super) fn validate_update(new: &Value, old: &Value, subresource: &str, _: &K
         "resize" => {
             meta::validate_update(new, old, errors);
             validate_metadata_and_spec(new, errors);
+            for field in ["containers", "initContainers"] {
+                let count = |pod: &Value| pod.get("spec").map_or(0, |spec| spec.list(field).len());
+                if count(new) != count(old) {
+                    errors.forbidden(&SPEC, format!("{field} may not be added or removed on resize"));
+                    return;
+                }
+            }
             if super::qos::class(new) != super::qos::class(old) {
                 let shown = new.pointer("/status/qosClass").and_then(Value::as_str).unwrap_or_default();
                 errors.invalid(&SPEC, shown, "Pod QOS Class may not change as a result of resizing");

@@ -4,6 +4,8 @@
 
 mod validate;
 
+pub(crate) use validate::validate_int_or_percent;
+
 use serde_json::{Map, Value};
 
 use super::pod::{default_template, validate_template};

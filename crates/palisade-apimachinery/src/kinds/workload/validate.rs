@@ -95,7 +95,7 @@ fn validate_restarts(template: &Value, what: &str, at: &Path<'_>, errors: &mut E
 }
 
 /// A number or percentage; true if it is zero.
-fn validate_int_or_percent(value: Option<&Value>, at: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_int_or_percent(value: Option<&Value>, at: &Path<'_>, errors: &mut Errors) {
     match value {
         Some(Value::String(text)) => {
             errors.format(at, text, names::percent(text));

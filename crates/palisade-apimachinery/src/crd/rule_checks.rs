@@ -1,0 +1,325 @@
+//! Whether the rules of a definition can be used: what is written beside them, whether they compile, and whether the
+//! fields they name exist.
+//!
+//! Implements: the part of `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation` about
+//! `x-kubernetes-validations`. Types are not inferred beyond fields, and costs are not estimated.
+
+use std::collections::BTreeMap;
+
+use cel::Program;
+use cel::common::ast::{Expr, IdedExpr};
+use serde_json::{Value, json};
+
+use super::rules::{VARIABLES, escaped};
+use crate::cel::{compile, find_word, pointed};
+use crate::rest::path::{Errors, Get, Path};
+use crate::status::BadValue;
+
+/// Checks the rules of one level. `adrift` is the list above in which items cannot be told apart, if there is one.
+pub(super) fn check(
+    schema: &Value,
+    at: &Path<'_>,
+    is_root: bool,
+    adrift: Option<&Path<'_>>,
+    errors: &mut Errors,
+) {
+    let all = at.field("x-kubernetes-validations");
+    for (i, rule) in schema.list("x-kubernetes-validations").iter().enumerate() {
+        let at = all.index(i);
+        check_texts(rule, &at, errors);
+        if !rule.text("fieldPath").is_empty()
+            && let Err(why) = field_path(rule.text("fieldPath"), schema)
+        {
+            let why = format!("fieldPath must be a valid path: {why}");
+            errors.invalid(&at.field("fieldPath"), rule.text("fieldPath"), why);
+        }
+        for field in ["rule", "messageExpression"] {
+            let expression = rule.text(field);
+            if expression.trim().is_empty() {
+                continue;
+            }
+            match (checked(expression.trim(), schema, is_root), adrift) {
+                (Err(why), _) => {
+                    let shown = BadValue::Plain(internal(rule));
+                    errors.invalid(&at.field(field), shown, format!("compilation failed: {why}"));
+                }
+                (Ok(program), Some(list))
+                    if field == "rule" && program.references().variables().contains(&"oldSelf") =>
+                {
+                    let why = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
+                    errors.invalid(&at.field(field), expression, format!("{why} {list}"));
+                }
+                (Ok(_), _) => {}
+            }
+        }
+    }
+}
+
+fn check_texts(rule: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let (text, message) = (rule.text("rule"), rule.text("message"));
+    if text.trim().is_empty() {
+        errors.required(&at.field("rule"), "rule is not specified");
+    }
+    if !message.is_empty() && message.trim().is_empty() {
+        errors.invalid(&at.field("message"), message, "message must be non-empty if specified");
+    } else if message.trim().contains('\n') {
+        errors.invalid(&at.field("message"), message, "message must not contain line breaks");
+    } else if text.trim().contains('\n') && message.is_empty() {
+        errors.required(&at.field("message"), "message must be specified if rule contains line breaks");
+    }
+    let expression = rule.text("messageExpression");
+    if !expression.is_empty() && expression.trim().is_empty() {
+        errors.required(&at.field("messageExpression"), "messageExpression must be non-empty if specified");
+    }
+    if let Some(reason) = rule.child("reason").and_then(Value::as_str) {
+        const REASONS: &[&str] =
+            &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+        if !REASONS.contains(&reason) {
+            errors.not_supported(&at.field("reason"), reason, REASONS);
+        }
+    }
+}
+
+/// A rule as upstream's internal type prints it.
+fn internal(rule: &Value) -> String {
+    let text = |field: &str| json!(rule.text(field));
+    let or_null = |field: &str| rule.get(field).cloned().unwrap_or(Value::Null);
+    format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        or_null("reason"),
+        text("fieldPath"),
+        or_null("optionalOldSelf"),
+    )
+}
+
+/// A path such as `.spec.x` or `.tags['a']`, as field errors show it.
+pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
+    let (mut rest, mut at, mut out) = (path, schema, String::new());
+    while !rest.is_empty() {
+        let name;
+        if let Some(tail) = rest.strip_prefix('.') {
+            let end = tail.find(['.', '[', ']']).unwrap_or(tail.len());
+            (name, rest) = tail.split_at(end);
+            if name.is_empty() {
+                return Err("unexpected end of JSON path".to_owned());
+            }
+        } else if let Some(tail) = rest.strip_prefix('[') {
+            let quoted = tail.strip_prefix('\'').and_then(|tail| tail.split_once("']"));
+            let Some((inside, tail)) = quoted else {
+                return Err(format!("expected single quoted string but got {}", tail.trim_end_matches(']')));
+            };
+            (name, rest) = (inside, tail);
+        } else {
+            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
+            return Err(format!("expected [ or . but got: {}", rest.get(..end).unwrap_or(rest)));
+        }
+        let nowhere = || "does not refer to a valid field".to_owned();
+        if at.child("properties").is_some() {
+            at = at.get("properties").and_then(|p| p.get(name)).ok_or_else(nowhere)?;
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(name);
+        } else {
+            at = at.get("additionalProperties").filter(|a| a.is_object()).ok_or_else(nowhere)?;
+            out.extend(["[", name, "]"]);
+        }
+    }
+    Ok(out)
+}
+
+/// Compiles an expression against the schema of the level it stands at.
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Program, String> {
+    let program = compile(expression, VARIABLES)?;
+    let mut fields = Fields { expression, is_root, root: schema, problem: None };
+    let mut names = BTreeMap::new();
+    names.insert("self".to_owned(), schema);
+    fields.of(program.expression(), &names);
+    match fields.problem {
+        Some(problem) => Err(problem),
+        None => Ok(program),
+    }
+}
+
+/// The search for fields that do not exist.
+struct Fields<'s> {
+    expression: &'s str,
+    is_root: bool,
+    root: &'s Value,
+    problem: Option<String>,
+}
+
+type Names<'s> = BTreeMap<String, &'s Value>;
+
+impl<'s> Fields<'s> {
+    /// The schema of what an expression yields, where that is plain to see.
+    fn of(&mut self, expression: &IdedExpr, names: &Names<'s>) -> Option<&'s Value> {
+        match &expression.expr {
+            Expr::Ident(name) => names.get(name).copied(),
+            Expr::Select(select) => {
+                let schema = self.of(&select.operand, names)?;
+                self.field(schema, &select.field)
+            }
+            Expr::Call(call) => {
+                let target = call.target.as_deref().and_then(|target| self.of(target, names));
+                let found: Vec<Option<&Value>> = call.args.iter().map(|arg| self.of(arg, names)).collect();
+                match (call.func_name.as_str(), target.or_else(|| found.first().copied().flatten())) {
+                    ("_[_]", Some(schema)) => {
+                        schema.child("items").or_else(|| schema.child("additionalProperties"))
+                    }
+                    _ => None,
+                }
+            }
+            Expr::List(list) => {
+                for element in &list.elements {
+                    self.of(element, names);
+                }
+                None
+            }
+            Expr::Comprehension(it) => {
+                let range = self.of(&it.iter_range, names);
+                let mut inside = names.clone();
+                inside.remove(&it.iter_var);
+                inside.remove(&it.accu_var);
+                if it.iter_var2.is_none()
+                    && let Some(items) = range.and_then(|range| range.child("items"))
+                {
+                    inside.insert(it.iter_var.clone(), items);
+                }
+                for part in [&it.accu_init, &it.loop_cond, &it.loop_step, &it.result] {
+                    self.of(part, &inside);
+                }
+                None
+            }
+            Expr::Unspecified | Expr::Literal(_) | Expr::Map(_) | Expr::Struct(_) => None,
+        }
+    }
+
+    fn field(&mut self, schema: &'s Value, name: &str) -> Option<&'s Value> {
+        let known = schema.entries("properties").find(|(field, _)| escaped(field) == name);
+        if let Some((_, inner)) = known {
+            return Some(inner);
+        }
+        if let Some(inner) = schema.child("additionalProperties") {
+            return Some(inner).filter(|inner| inner.is_object());
+        }
+        let implied = self.is_root
+            && std::ptr::eq(schema, self.root)
+            && matches!(name, "apiVersion" | "kind" | "metadata");
+        let embedded = schema.flag("x-kubernetes-embedded-resource") == Some(true);
+        if !implied && !embedded && schema.text("type") == "object" && self.problem.is_none() {
+            let at = find_word(self.expression, name).map_or(0, |at| at.saturating_sub(1));
+            self.problem = Some(pointed(self.expression, at, &format!("undefined field '{name}'")));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::version::KubeVersion;
+
+    fn problems(rule: &Value) -> Vec<String> {
+        let schema = json!({"type": "object", "x-kubernetes-validations": [rule], "properties": {
+            "a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "string"}}}},
+            "free": {"x-kubernetes-preserve-unknown-fields": true}, "tags": {"type": "object", "additionalProperties": {"type": "string"}}}});
+        let mut errors = Errors::new(KubeVersion::LATEST);
+        check(&schema, &Path::Root("s"), true, None, &mut errors);
+        errors
+            .list
+            .iter()
+            .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+            .collect()
+    }
+
+    #[test]
+    fn rules_are_checked_where_they_are_written() {
+        for good in [
+            "self.a > 1",
+            "self.list.all(x, x.b != '')",
+            "self.free.whatever == 1",
+            "self.tags.a == 'b' && self.metadata.name != ''",
+            "oldSelf.a == self.a",
+        ] {
+            assert_eq!(problems(&json!({"rule": good})), [""; 0], "{good}");
+        }
+        let shown = |rule: &str| {
+            format!(
+                "{{\"Rule\":{},\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}}",
+                json!(rule)
+            )
+        };
+        for (rule, expected) in [
+            ("self.nope > 1", "ERROR: <input>:1:5: undefined field 'nope'\n | self.nope > 1\n | ....^"),
+            (
+                "self.list.exists(x, x.c == '')",
+                "ERROR: <input>:1:22: undefined field 'c'\n | self.list.exists(x, x.c == '')\n | .....................^",
+            ),
+            (
+                "other == 1",
+                "ERROR: <input>:1:1: undeclared reference to 'other' (in container '')\n | other == 1\n | ^",
+            ),
+        ] {
+            let at = "s.x-kubernetes-validations[0].rule: Invalid value";
+            let expected = format!("{at}: {}: compilation failed: {expected}", shown(rule));
+            assert_eq!(problems(&json!({"rule": rule})), [expected], "{rule}");
+        }
+        for (rule, expected) in [
+            (json!({}), "s.x-kubernetes-validations[0].rule: Required value: rule is not specified"),
+            (
+                json!({"rule": "true", "message": " "}),
+                "s.x-kubernetes-validations[0].message: Invalid value: \" \": message must be non-empty if specified",
+            ),
+            (
+                json!({"rule": "true ||\n false"}),
+                "s.x-kubernetes-validations[0].message: Required value: message must be specified if rule contains line \
+                 breaks",
+            ),
+            (
+                json!({"rule": "true", "reason": "Nope"}),
+                "s.x-kubernetes-validations[0].reason: Unsupported value: \"Nope\": supported values: \
+                 \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+            ),
+            (
+                json!({"rule": "true", "fieldPath": ".zz"}),
+                "s.x-kubernetes-validations[0].fieldPath: Invalid value: \".zz\": fieldPath must be a valid path: does not \
+                 refer to a valid field",
+            ),
+        ] {
+            assert_eq!(problems(&rule), [expected], "{rule}");
+        }
+    }
+
+    #[test]
+    fn items_that_cannot_be_told_apart_have_no_past() {
+        let rule = json!([{"rule": "self == oldSelf"}]);
+        let list = |kind: &str| {
+            json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": kind,
+            "x-kubernetes-list-map-keys": if kind == "map" { json!(["k"]) } else { json!([]) }, "items": {"type": "object",
+            "required": ["k"], "properties": {"k": {"type": "string", "x-kubernetes-validations": rule}}}}}})
+        };
+        for (kind, expected) in [
+            ("map", &[][..]),
+            (
+                "atomic",
+                &[
+                    "s.properties[l].items.properties[k].x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": \
+                   oldSelf cannot be used on the uncorrelatable portion of the schema within s.properties[l]",
+                ],
+            ),
+        ] {
+            let mut errors = Errors::new(KubeVersion::LATEST);
+            crate::crd::structural::validate(&list(kind), &Path::Root("s"), &mut errors);
+            let found: Vec<String> = errors
+                .list
+                .iter()
+                .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+                .collect();
+            assert_eq!(found, expected, "{kind}");
+        }
+    }
+}
