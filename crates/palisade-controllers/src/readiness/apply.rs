@@ -60,6 +60,10 @@ struct Controller {
 impl Controller {
     async fn turn(&mut self, context: &Context) -> Option<Duration> {
         if self.evaluated.is_none_or(|at| at.elapsed() >= context.evaluation_interval) {
+            // The first time everything has just been seen.
+            if self.evaluated.is_some() {
+                context.observed.lock().cluster.evaluate_anew();
+            }
             self.evaluated = Some(Instant::now());
             context.metrics.evaluated(jiff::Timestamp::now().as_second());
         }

@@ -104,6 +104,12 @@ proptest! {
                 left.insert(key, object);
             }
         }
+        // A full pass finds nothing that single changes have not.
+        let before = answers(&cluster);
+        cluster.take_touched();
+        cluster.evaluate_anew();
+        prop_assert_eq!(answers(&cluster), before);
+        prop_assert_eq!(cluster.take_touched().len(), cluster.namespaces().count(), "and leaves none out");
         for objects in [left.values().collect::<Vec<_>>(), left.values().rev().collect()] {
             let mut fresh = Cluster::default();
             for object in objects {

@@ -198,3 +198,17 @@ async fn a_live_replica_with_an_old_version_holds_the_rollout_up_until_it_follow
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(live.config().await, before, "not one write");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_pass_writes_nothing_where_nothing_changed() {
+    let live = Live::start().await;
+    crate::live_rollout::fill(&live).await;
+    let controllers = live.controllers(Release::Evaluate, None);
+    live.settle().await;
+    let state = async || (live.config().await, live.list(NAMESPACES, None).await, live.told().await);
+    let before = state().await;
+    // Longer than the interval at which everything is evaluated anew.
+    tokio::time::sleep(Duration::from_hours(5)).await;
+    assert_eq!(state().await, before);
+    assert!(controllers.runner.metrics().contains("palisade_controller_synced 1"));
+}
