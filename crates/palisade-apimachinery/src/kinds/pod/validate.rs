@@ -219,7 +219,8 @@ fn validate_ip(text: &str, at: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_host_users(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
-    if spec.flag("hostUsers") != Some(false) {
+    // Before v1.33 its gate is off by default and the field is dropped.
+    if !errors.version.at_least(33) || spec.flag("hostUsers") != Some(false) {
         return;
     }
     for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
