@@ -165,6 +165,21 @@ impl Report {
     }
 }
 
+/// The repository's copy of the recordings, or the folder named by the environment.
+pub(crate) fn folder() -> PathBuf {
+    given().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recordings"))
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os("PALISADE_RECORDINGS").map(PathBuf::from)
+}
+
+/// Nothing replayed proves nothing. Of the repository's copy it is known how much there is at least.
+pub(crate) fn assert_enough(found: usize, known: usize) {
+    let least = if given().is_some() { 1 } else { known };
+    assert!(found >= least, "{found} of at least {least} to replay");
+}
+
 /// Reads every `.jsonl` and `.jsonl.gz` file of a directory, in order of their names.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
     let file_error = |path: &Path| {

@@ -3,22 +3,14 @@
 #[path = "../../../../xtask/src/conformance_server/mod.rs"]
 pub(crate) mod conformance_server;
 
-use std::path::{Path, PathBuf};
-
 use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
 
 use crate::support;
 
-/// The repository's copy, or the folder named by the environment.
-fn recordings() -> PathBuf {
-    let given = std::env::var_os("PALISADE_RECORDINGS").map(PathBuf::from);
-    given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recordings"))
-}
-
 #[tokio::test]
 async fn answers_as_the_recorded_api_server_did() {
-    let directory = recordings().join("api-v1.37");
+    let directory = conformance_server::folder().join("api-v1.37");
     assert!(directory.is_dir(), "no recordings in {}; set PALISADE_RECORDINGS", directory.display());
     let records = conformance_server::read(&directory).expect("recordings");
     let builder = Server::builder().disable_plugins(["ServiceAccount".to_owned()]);
@@ -27,7 +19,7 @@ async fn answers_as_the_recorded_api_server_did() {
     let shown = std::env::var("DIFFERENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     println!("{}", report.render(shown));
     let (steps, equal) = report.totals();
-    assert!(steps > 200, "{steps} steps");
+    conformance_server::assert_enough(steps, 200);
     assert!(equal * 100 >= steps * 95, "{}", report.render(20));
     let worse = report.differences.iter().filter(|d| d.verdict == conformance_server::Verdict::Different);
     // This server streams initial lists; the recorded one had a storage that could not.
@@ -36,24 +28,25 @@ async fn answers_as_the_recorded_api_server_did() {
     assert!(worse.is_empty(), "{worse:#?}");
 }
 
-/// The recordings about pod security, every one of them equal.
-async fn pods_of(release: &str, version: KubeVersion) {
-    let records = conformance_server::read(&recordings().join(release)).expect("recordings");
+/// The recordings about pod security, every one of them equal: says how many.
+async fn pods_of(release: &str, version: KubeVersion) -> String {
+    let records = conformance_server::read(&conformance_server::folder().join(release)).expect("recordings");
     let builder =
         Server::builder().version(version).disable_plugins(["ServiceAccount".to_owned()]).controllers(false);
     let server = support::start(builder).await;
     let report = conformance_server::replay(&records, &support::admin(&server)).await.expect("replay");
     let (steps, equal) = report.totals();
-    assert!(steps > 2000, "{steps} steps");
+    conformance_server::assert_enough(steps, 2000);
     assert_eq!(steps, equal, "{}", report.render(12));
+    format!("{release}: {equal} of {steps} answers about pods equal")
 }
 
 #[tokio::test]
 async fn judges_pods_as_v1_24_did() {
-    pods_of("v1.24", KubeVersion::minor(24)).await;
+    println!("{}", pods_of("v1.24", KubeVersion::minor(24)).await);
 }
 
 #[tokio::test]
 async fn judges_pods_as_v1_37_did() {
-    pods_of("v1.37", KubeVersion::minor(37)).await;
+    println!("{}", pods_of("v1.37", KubeVersion::minor(37)).await);
 }

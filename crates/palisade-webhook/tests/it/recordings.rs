@@ -5,8 +5,6 @@
 //! message, causes, warnings and the stored security part are the recorded ones. And a webhook beside that release:
 //! registered with an API server whose own Pod Security is off, the answers to users are the recorded ones.
 
-use std::path::{Path, PathBuf};
-
 use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
 use palisade_model::{compat::Compat, workload::workload_resource};
@@ -17,14 +15,11 @@ use crate::{
     support::{Caller, Cluster, KeepAlive, cluster, emulating, patched, registered, review, start},
 };
 
-/// The repository's copy, or the folder named by the environment.
+/// What is recorded of pods that are made, and of Pod Security.
 fn recordings(release: &str) -> Vec<Record> {
-    let given = std::env::var_os("PALISADE_RECORDINGS").map(PathBuf::from);
-    let folder =
-        given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recordings"));
-    let mut records = conformance_server::read(&folder.join(release)).unwrap();
+    let mut records = conformance_server::read(&conformance_server::folder().join(release)).unwrap();
     records.retain(|record| record.group.starts_with("create-") || record.group.starts_with("psa-"));
-    assert!(records.len() > 2000, "{} records", records.len());
+    conformance_server::assert_enough(records.len(), 2000);
     records
 }
 
@@ -176,7 +171,7 @@ async fn replay_beside(release: &str, minor: u8) {
     let report = conformance_server::replay(&records, &admin(&cluster)).await.unwrap();
     println!("{release} beside\n{}", report.render(5));
     let (steps, equal) = report.totals();
-    assert!(steps > 1000, "{steps} steps");
+    conformance_server::assert_enough(steps, 1000);
     assert_eq!(steps, equal, "{}", report.render(10));
 }
 
