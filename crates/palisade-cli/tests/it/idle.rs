@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use crate::{rollout_scenario::Running, support::Project};
+use crate::support::{Project, Running};
 
 #[test]
 fn code_of_the_start_is_given_back() {

@@ -1,15 +1,14 @@
 //! The documented rollout: the real binary, the real kubectl, and the script that people are given.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc,
+    process::Command,
     time::{Duration, Instant},
 };
 
-use crate::support::{Project, Run};
+use crate::support::{Project, Run, Running};
 
 #[test]
 fn the_documented_scenario_goes_as_it_says() {
@@ -39,50 +38,6 @@ fn the_documented_scenario_goes_as_it_says() {
     }
     assert!(run.stdout.contains("violating since 2"), "no time in\n{run}");
     assert!(run.stderr.contains("violates PodSecurity \"restricted:latest\""), "nothing enforced in\n{run}");
-}
-
-/// A process that ends with the test.
-pub(crate) struct Running {
-    pub(crate) child: Child,
-    said: mpsc::Receiver<String>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let (sender, said) = mpsc::channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self { child, said }
-    }
-
-    /// The rest of the line that begins so.
-    pub(crate) fn line(&self, beginning: &str) -> String {
-        loop {
-            let line = self.said.recv_timeout(Duration::from_mins(1)).unwrap();
-            if let Some(rest) = line.strip_prefix(beginning) {
-                return rest.to_owned();
-            }
-        }
-    }
-
-    /// Asks it to end, as a service manager does, and waits until it has.
-    fn stop(mut self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-        assert!(self.child.wait().unwrap().success());
-    }
 }
 
 fn get(address: &str, path: &str) -> String {

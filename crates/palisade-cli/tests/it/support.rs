@@ -1,10 +1,12 @@
-//! A folder to work in, and the binary to run there.
+//! A folder to work in, and the binary to run there, to its end or as a service.
 
 use std::{
     fmt, fs,
-    io::Write,
+    io::{BufRead as _, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -168,4 +170,48 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     // A worktree may be a folder deeper than the main checkout.
     let path = workspace.ancestors().skip(1).take(2).map(|parent| parent.join("shared").join(name));
     path.into_iter().find(|path| path.is_dir())
+}
+
+/// A process that ends with the test.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    said: mpsc::Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (sender, said) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, said }
+    }
+
+    /// The rest of the line that begins so.
+    pub(crate) fn line(&self, beginning: &str) -> String {
+        loop {
+            let line = self.said.recv_timeout(Duration::from_mins(1)).unwrap();
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// Asks it to end, as a service manager does, and waits until it has.
+    pub(crate) fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
 }
