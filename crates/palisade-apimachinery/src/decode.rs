@@ -19,7 +19,7 @@ use crate::status::{Result, Status};
 use crate::version::KubeVersion;
 
 pub use syntax::syntax_error;
-pub(crate) use typed::{Problems, read_typed, read_untyped};
+pub(crate) use typed::{Problems, is_base64, read_typed, read_untyped};
 
 /// What to do about unknown and duplicate fields: `?fieldValidation=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -17,8 +17,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::go;
-use crate::scheme::Kind;
+use crate::scheme::{Body, Kind};
 use crate::status::{Cause, Result, Status};
+use crate::typed_object::{TypeError, convert};
 
 pub use managed::{Entry, Managed, Operation};
 pub use set::{Element, FieldSet, path_text};
@@ -233,7 +234,7 @@ pub fn apply(
         managed
     };
     match applied(kind, &bare, config, managed.clone(), manager, force) {
-        Ok(object) => Ok(object),
+        Ok(object) => converted(kind, config, object),
         Err(Failure::Merge(status)) => Err(status),
         Err(Failure::Conflicts(conflicts)) => {
             let remaining = match manager.name {
@@ -241,10 +242,34 @@ pub fn apply(
                 _ => conflicts,
             };
             if remaining.is_empty() {
-                return applied(kind, &bare, config, managed, manager, true).map_err(Failure::into_status);
+                let object = applied(kind, &bare, config, managed, manager, true);
+                return converted(kind, config, object.map_err(Failure::into_status)?);
             }
             Err(Failure::Conflicts(remaining).into_status())
         }
+    }
+}
+
+/// The merged object with values of the kind's types: the schema of the merge takes any number for a number.
+fn converted(kind: &Kind, config: &Value, object: Value) -> Result<Value> {
+    let failed = match &kind.body {
+        Body::Custom(custom) => return Ok(custom.normalize(object, kind.emulated)),
+        Body::Builtin(_) => match convert(kind.schema(), object, kind.emulated) {
+            Ok(object) => return Ok(object),
+            Err(failed) => failed,
+        },
+    };
+    let name = text_at(config, "/metadata/name");
+    match failed {
+        TypeError::Mismatch(why) => {
+            let of = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
+            let namespace = text_at(config, "/metadata/namespace");
+            Err(Status::unknown_error(format!(
+                "failed to convert new object ({namespace}/{name}; {of}) to proper version: unable to convert unstructured \
+                 object to {of}: {why}"
+            )))
+        }
+        out_of_range @ TypeError::OutOfRange { .. } => Err(out_of_range.into_status(kind, name)),
     }
 }
 
