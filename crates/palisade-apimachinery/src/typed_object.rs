@@ -192,7 +192,7 @@ mod tests {
             (
                 "beyond every field",
                 json!({"runAsUser": 1e300}),
-                Err("spec.securityContext.runAsUser: number 1e300 does not fit into int64"),
+                Err("spec.securityContext.runAsUser: number 1e+300 does not fit into int64"),
             ),
             ("text", json!({"runAsUser": "7"}), Err("unrecognized type: int64")),
             ("null", json!({"runAsUser": null}), Ok(json!({}))),

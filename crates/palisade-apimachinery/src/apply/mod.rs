@@ -191,17 +191,14 @@ fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager
     managed
 }
 
-/// Applies a configuration: the merged object, with its managed fields, canonical but not yet defaulted.
-///
-/// `live` is `None` where the object does not exist yet. If nothing changes the live object comes back, entries and
-/// times untouched.
-pub fn apply(
-    kind: &Kind,
-    live: Option<&Value>,
-    config: &Value,
-    manager: &Manager<'_>,
-    force: bool,
-) -> Result<Value> {
+/// Reads a configuration that is applied to something that is merged in its own way (`Scale`): a typed object.
+pub fn read(kind: &Kind, config: &Value) -> Result<Value> {
+    check_applied(kind, config)?;
+    converted(kind, config, config.clone())
+}
+
+/// Whether a configuration may be applied at all: its kind, and its schema.
+fn check_applied(kind: &Kind, config: &Value) -> Result<()> {
     check_config(kind, config)?;
     let problems = check::validate(kind.schema(), config);
     if !problems.is_empty() {
@@ -221,6 +218,21 @@ pub fn apply(
             kind.kind,
         )));
     }
+    Ok(())
+}
+
+/// Applies a configuration: the merged object, with its managed fields, canonical but not yet defaulted.
+///
+/// `live` is `None` where the object does not exist yet. If nothing changes the live object comes back, entries and
+/// times untouched.
+pub fn apply(
+    kind: &Kind,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<Value> {
+    check_applied(kind, config)?;
     let live_object = live.unwrap_or_else(|| kind.zero());
     let managed = Managed::decode(live_object)
         .map_err(|why| Status::unknown_error(format!("failed to decode managed fields: {why}")))?;
