@@ -8,7 +8,7 @@ use std::{
     fmt, fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -70,7 +70,7 @@ fn attacks_fail_on_the_command_line() {
         let project = case.project();
         for (part, steps) in [(Part::Attack, &case.attack), (Part::Twin, &case.twin)] {
             for (number, step) in steps.iter().enumerate() {
-                if let Err(why) = run_command(&project, step, part, |text| text.to_owned()) {
+                if let Err(why) = run_command(&project, step, part, str::to_owned) {
                     failures.push(format!("{} ({part} {number}): {why}", case.file));
                 }
             }
@@ -283,9 +283,7 @@ async fn run_mode(wanted: impl Fn(Mode) -> bool) {
     let mut failures = Vec::new();
     for case in cases().iter().filter(|case| case.needs_server()) {
         for mode in case.modes().into_iter().filter(|mode| wanted(*mode)) {
-            let began = Instant::now();
             let found = run_case(case, mode).await;
-            println!("{} in {mode}: {:?}", case.file, began.elapsed());
             failures.extend(found.into_iter().map(|failure| format!("{} in {mode} {failure}", case.file)));
         }
     }
