@@ -400,18 +400,15 @@ fn converted(problems: &mut Problems, n: &Number, bits: u8, of: TypeRef<'_>) -> 
     }
     #[expect(clippy::cast_possible_truncation, reason = "whole, and checked to be small enough")]
     let whole = (float.abs() <= EXACT).then_some(float as i64);
-    match whole.filter(|whole| bits == 64 || i32::try_from(*whole).is_ok()) {
-        Some(whole) => whole.into(),
-        None => {
-            if problems.out_of_range.is_none() {
-                let path = problems.path_text();
-                problems.out_of_range = Some((path, n.clone(), bits));
-            }
-            // Readers that only look at the error must not take it either.
-            problems.refuse(format!("number {n} does not fit into int{bits}"));
-            Value::Null
-        }
+    if let Some(whole) = whole.filter(|whole| bits == 64 || i32::try_from(*whole).is_ok()) {
+        return whole.into();
     }
+    if problems.out_of_range.is_none() {
+        problems.out_of_range = Some((problems.path_text(), n.clone(), bits));
+    }
+    // Readers that only look at the error must not take it either.
+    problems.refuse(format!("number {n} does not fit into int{bits}"));
+    Value::Null
 }
 
 fn read_struct<'de, A: MapAccess<'de>>(

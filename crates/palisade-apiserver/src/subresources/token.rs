@@ -86,7 +86,7 @@ fn read(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
     rest::ensure_namespace(&kind, &mut request, &info.namespace)?;
     let request = kind.read(request).map_err(|error| error.into_status(&kind, &info.name))?;
     let name = meta::meta_text(&request, "name");
-    if !matches!(name, "") && name != info.name {
+    if !name.is_empty() && name != info.name {
         let why = "must match the service account name if specified";
         let problem = FieldError::invalid("metadata.name", name, why);
         return Err(Status::invalid(KIND, &info.name, &[problem], kind.emulated));
