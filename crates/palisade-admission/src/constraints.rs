@@ -87,6 +87,9 @@ impl Constraints<'_> {
     #[must_use]
     pub fn judge(&self, asked: &Asked<'_>) -> Judged {
         let mut judged = Judged::default();
+        if choose::ignores_subresource(asked.subresource) {
+            return judged;
+        }
         let nothing = ObjectMeta::default();
         let labels = &asked.metadata.unwrap_or(&nothing).labels;
         if let Some(warning) = run_level::skip_warning(run_level::PLUGIN, asked.namespace, labels) {

@@ -164,30 +164,30 @@ pub(crate) fn project_defaults(pod: &mut Pod<'_>, subject: Subject, changes: &mu
                 changes.push(Change { at: path.clone().field(field), to: NewValue::Json(value) });
             };
             // One line for each field of a container's security context; `every_setting_is_projected` counts them.
-            inherit(&mut own.capabilities, &defaults.capabilities, "capabilities", &mut wrote);
-            inherit(&mut own.privileged, &defaults.privileged, "privileged", &mut wrote);
-            inherit(&mut own.se_linux_options, &defaults.se_linux_options, "seLinuxOptions", &mut wrote);
-            inherit(&mut own.run_as_user, &defaults.run_as_user, "runAsUser", &mut wrote);
-            inherit(&mut own.run_as_group, &defaults.run_as_group, "runAsGroup", &mut wrote);
-            inherit(&mut own.run_as_non_root, &defaults.run_as_non_root, "runAsNonRoot", &mut wrote);
+            inherit(&mut own.capabilities, defaults.capabilities.as_ref(), "capabilities", &mut wrote);
+            inherit(&mut own.privileged, defaults.privileged.as_ref(), "privileged", &mut wrote);
+            inherit(&mut own.se_linux_options, defaults.se_linux_options.as_ref(), "seLinuxOptions", &mut wrote);
+            inherit(&mut own.run_as_user, defaults.run_as_user.as_ref(), "runAsUser", &mut wrote);
+            inherit(&mut own.run_as_group, defaults.run_as_group.as_ref(), "runAsGroup", &mut wrote);
+            inherit(&mut own.run_as_non_root, defaults.run_as_non_root.as_ref(), "runAsNonRoot", &mut wrote);
             inherit(
                 &mut own.read_only_root_filesystem,
-                &defaults.read_only_root_filesystem,
+                defaults.read_only_root_filesystem.as_ref(),
                 "readOnlyRootFilesystem",
                 &mut wrote,
             );
             inherit(
                 &mut own.allow_privilege_escalation,
-                &defaults.allow_privilege_escalation,
+                defaults.allow_privilege_escalation.as_ref(),
                 "allowPrivilegeEscalation",
                 &mut wrote,
             );
-            inherit(&mut own.proc_mount, &defaults.proc_mount, "procMount", &mut wrote);
-            inherit(&mut own.seccomp_profile, &defaults.seccomp_profile, "seccompProfile", &mut wrote);
-            inherit(&mut own.app_armor_profile, &defaults.app_armor_profile, "appArmorProfile", &mut wrote);
+            inherit(&mut own.proc_mount, defaults.proc_mount.as_ref(), "procMount", &mut wrote);
+            inherit(&mut own.seccomp_profile, defaults.seccomp_profile.as_ref(), "seccompProfile", &mut wrote);
+            inherit(&mut own.app_armor_profile, defaults.app_armor_profile.as_ref(), "appArmorProfile", &mut wrote);
             inherit(
                 &mut own.run_with_supplemental_groups,
-                &defaults.run_with_supplemental_groups,
+                defaults.run_with_supplemental_groups.as_ref(),
                 "runWithSupplementalGroups",
                 &mut wrote,
             );
@@ -198,21 +198,21 @@ pub(crate) fn project_defaults(pod: &mut Pod<'_>, subject: Subject, changes: &mu
             let mut wrote = |field: &'static str, value: Value| {
                 changes.push(Change { at: at.clone().field(field), to: NewValue::Json(value) });
             };
-            let (name, spec) = (&windows.gmsa_credential_spec_name, &windows.gmsa_credential_spec);
+            let (name, spec) = (windows.gmsa_credential_spec_name.as_ref(), windows.gmsa_credential_spec.as_ref());
             // Name and text of the credential spec belong together.
             if own.gmsa_credential_spec_name.is_none() && own.gmsa_credential_spec.is_none() {
                 inherit(&mut own.gmsa_credential_spec_name, name, "gmsaCredentialSpecName", &mut wrote);
                 inherit(&mut own.gmsa_credential_spec, spec, "gmsaCredentialSpec", &mut wrote);
             }
-            inherit(&mut own.run_as_user_name, &windows.run_as_user_name, "runAsUserName", &mut wrote);
-            inherit(&mut own.host_process, &windows.host_process, "hostProcess", &mut wrote);
+            inherit(&mut own.run_as_user_name, windows.run_as_user_name.as_ref(), "runAsUserName", &mut wrote);
+            inherit(&mut own.host_process, windows.host_process.as_ref(), "hostProcess", &mut wrote);
         }
     }
 }
 
 fn inherit<T: Clone + Serialize>(
     own: &mut Option<T>,
-    default: &Option<T>,
+    default: Option<&T>,
     field: &'static str,
     wrote: &mut impl FnMut(&'static str, Value),
 ) {

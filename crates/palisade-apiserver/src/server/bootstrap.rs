@@ -12,7 +12,7 @@ use crate::crd;
 use crate::meta;
 use crate::openshift;
 use crate::registry::Entry;
-use crate::storage::Expect;
+use crate::storage::{CommitError, Expect};
 use crate::verbs::write;
 
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -53,7 +53,10 @@ pub(crate) async fn put(api: &Arc<Api>, entry: &Entry, namespace: &str, object: 
         tracing::error!(resource = %entry.kind.plural, name, message = %status.message, "cannot make an object");
         return;
     }
-    // Existing by now is just as good.
-    let _ = write::commit(api, entry, &key, Expect::Absent, &object, false).await;
+    match write::commit(api, entry, &key, Expect::Absent, &object, false).await {
+        // Existing by now is just as good.
+        Ok(_) | Err(CommitError::Exists | CommitError::Conflict) => {}
+        Err(error) => tracing::error!(resource = %entry.kind.plural, name, %error, "cannot store an object"),
+    }
     crd::after_bootstrap(api, entry, &key).await;
 }

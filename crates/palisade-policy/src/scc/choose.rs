@@ -40,6 +40,12 @@ pub const SUBJECT_TYPE: &str = "security.openshift.io/validated-scc-subject-type
 const IGNORED_SUBRESOURCES: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
+/// Whether constraints never look at requests to a subresource of pods: their bodies need not even be pods.
+#[must_use]
+pub fn ignores_subresource(subresource: &str) -> bool {
+    IGNORED_SUBRESOURCES.contains(&subresource)
+}
+
 /// Who may use a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
@@ -288,7 +294,7 @@ impl<'s> Admission<'s> {
 }
 
 fn is_ignored(request: &Request<'_>) -> bool {
-    IGNORED_SUBRESOURCES.contains(&request.subresource)
+    ignores_subresource(request.subresource)
         || request.pod.spec().is_windows()
         || matches!(request.operation, Operation::Update { is_insignificant: true, .. })
 }
