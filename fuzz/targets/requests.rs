@@ -18,12 +18,13 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use palisade_apimachinery::Typed;
 use palisade_apiserver::auth::UserInfo;
 use palisade_apiserver::http::Body;
-use palisade_apiserver::storage::{Draft, Expect, Range, Write};
+use palisade_apiserver::storage::{Expect, Range, Write};
 use palisade_apiserver::{Router, Server, registry};
 use palisade_model::compat::Compat;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tower::Service as _;
 
 const MOST_REQUESTS: usize = 6;
@@ -360,7 +361,7 @@ struct Step {
 
 /// What was there at the beginning, and is there again after each input.
 struct Kept {
-    value: Map<String, Value>,
+    object: Typed,
     fields: Vec<String>,
     revision: u64,
 }
@@ -411,11 +412,12 @@ impl World {
             assert_eq!(code, Some(201), "{path}");
         }
         let mut kept = BTreeMap::new();
-        for bucket in user.api().store.buckets() {
-            for object in bucket.list(&Range::All).objects {
+        for entry in user.api().registry.served().stored() {
+            for object in entry.bucket.list(&Range::All).objects {
                 let fields = object.fields().iter().map(ToString::to_string).collect();
-                let entry = Kept { value: object.parse(), fields, revision: object.revision };
-                kept.insert((bucket.name().to_string(), object.key().to_owned()), entry);
+                let typed = entry.kind.read(entry.typed(object.parse())).expect("readable");
+                let kept_object = Kept { object: typed, fields, revision: object.revision };
+                kept.insert((entry.bucket.name().to_string(), object.key().to_owned()), kept_object);
             }
         }
         let readable = Box::new(registry::readable(user.api().version));
@@ -448,26 +450,29 @@ impl World {
             for object in bucket.list(&Range::All).objects {
                 let place = (bucket.name().to_string(), object.key().to_owned());
                 let expect = Expect::Revision(object.revision);
-                let (draft, delete) = match self.kept.get(&place) {
+                let write = match self.kept.get(&place) {
                     Some(kept) if kept.revision == object.revision => continue,
-                    Some(kept) => (Draft { value: kept.value.clone(), fields: kept.fields.clone() }, false),
-                    None => (Draft { value: object.parse(), fields: Vec::new() }, true),
+                    Some(kept) => {
+                        Write::store(bucket.clone(), object.key(), expect, &kept.object, kept.fields.clone())
+                    }
+                    None => {
+                        let last = Value::Object(object.parse());
+                        Write::remove(bucket.clone(), object.key(), expect, &last, Vec::new())
+                    }
                 };
-                writes.push(Write { bucket: bucket.clone(), key: place.1, expect, draft, delete });
+                writes.push((place, write));
             }
         }
-        for ((resource, key), kept) in &self.kept {
-            let bucket = store.bucket(resource);
-            if bucket.get(key).is_none() {
-                let draft = Draft { value: kept.value.clone(), fields: kept.fields.clone() };
-                writes.push(Write { bucket, key: key.clone(), expect: Expect::Absent, draft, delete: false });
+        for (place, kept) in &self.kept {
+            let bucket = store.bucket(&place.0);
+            if bucket.get(&place.1).is_none() {
+                let write = Write::store(bucket, &place.1, Expect::Absent, &kept.object, kept.fields.clone());
+                writes.push((place.clone(), write));
             }
         }
-        for write in writes {
-            let place = (write.bucket.name().to_string(), write.key.clone());
-            let delete = write.delete;
+        for (place, write) in writes {
             let object = self.runtime.block_on(store.commit(write)).expect("put back");
-            if let (false, Some(kept)) = (delete, self.kept.get_mut(&place)) {
+            if let Some(kept) = self.kept.get_mut(&place) {
                 kept.revision = object.revision;
             }
         }

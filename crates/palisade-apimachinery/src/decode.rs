@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::go;
 use crate::kinds;
-use crate::schema::TypeRef;
+use crate::schema::{Type, TypeKind, TypeRef, builtin};
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 use crate::version::KubeVersion;
 
 pub use syntax::syntax_error;
-pub(crate) use typed::{Problems, read_typed, read_untyped};
+pub(crate) use typed::{Problems, is_base64, read_typed, read_untyped};
 
 /// What to do about unknown and duplicate fields: `?fieldValidation=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,6 +102,68 @@ pub fn decode_type(ty: TypeRef<'_>, version: KubeVersion, body: &[u8]) -> std::r
         Some(error) => Err(error),
         None => Ok(object),
     }
+}
+
+/// Reads a parsed document as a built-in type that is no kind, such as `meta.DeleteOptions`.
+pub fn read_as(type_name: &str, document: Value, version: KubeVersion) -> std::result::Result<Value, String> {
+    let Some((id, _)) = builtin().by_name(type_name) else { return Err(format!("no type {type_name}")) };
+    let ty = Type::plain(TypeKind::Struct { id, atomic: false });
+    let mut problems = Problems::new(version);
+    let read = read_typed(TypeRef { schema: builtin(), ty: &ty }, document, &mut problems);
+    match (read, problems.error) {
+        (Err(error), _) => Err(error.to_string()),
+        (_, Some(error)) => Err(error),
+        (Ok(object), None) => Ok(object),
+    }
+}
+
+/// Whether a patched document is still of its kind: a patch may reach `apiVersion` and `kind` as well.
+pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result<(), String> {
+    let unrecognized = |why: String| format!("couldn't get version/kind; json parse error: {why}");
+    if !matches!(document, Value::Object(_) | Value::Null) {
+        return Err(unrecognized(format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go::json_type(document)
+        )));
+    }
+    for field in ["apiVersion", "kind"] {
+        if let Some(found) = document.get(field).filter(|value| !value.is_string() && !value.is_null()) {
+            return Err(unrecognized(format!(
+                "json: cannot unmarshal {} into Go struct field .{field} of type string",
+                go::json_type(found)
+            )));
+        }
+    }
+    let header = Header::of(document);
+    if header.matches(kind) {
+        return Ok(());
+    }
+    let (api_version, name) = (header.api_version_or(kind), header.kind_or(kind));
+    if !kinds::is_registered(&api_version, name) {
+        return Err(unregistered(&api_version, name));
+    }
+    if name == kind.kind && kinds::converts_to(&api_version, &kind.group) {
+        return Ok(());
+    }
+    Err(unknown_conversion(&api_version, name, kind))
+}
+
+fn unregistered(api_version: &str, name: &str) -> String {
+    format!(
+        "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        go::quote(name),
+        go::quote(api_version),
+    )
+}
+
+fn unknown_conversion(api_version: &str, name: &str, kind: &Kind) -> String {
+    format!(
+        "converting ({}.{name}) to ({}.{}): unknown conversion",
+        api_version.rsplit('/').next().unwrap_or_default(),
+        kinds::internal_package(&kind.group),
+        kind.kind
+    )
 }
 
 fn finish(
@@ -232,11 +294,7 @@ impl Header {
         if self.matches(kind) || kinds::is_registered(&self.api_version_or(kind), self.kind_or(kind)) {
             return Ok(());
         }
-        let why = format!(
-            "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            go::quote(self.kind_or(kind)),
-            go::quote(&self.api_version_or(kind)),
-        );
+        let why = unregistered(&self.api_version_or(kind), self.kind_or(kind));
         Err(self.error(kind, b"", &why))
     }
 
@@ -266,13 +324,7 @@ impl Header {
                 kind.api_version()
             )));
         }
-        let why = format!(
-            "converting ({}.{name}) to ({}.{}): unknown conversion",
-            api_version.rsplit('/').next().unwrap_or_default(),
-            kinds::internal_package(&kind.group),
-            kind.kind
-        );
-        Err(self.error(kind, b"", &why))
+        Err(self.error(kind, b"", &unknown_conversion(&api_version, name, kind)))
     }
 
     /// Upstream's `transformDecodeError`.

@@ -81,9 +81,11 @@ pub mod scheme;
 pub mod selector;
 pub mod status;
 pub mod table;
+mod typed_object;
 pub mod version;
 
 pub use decode::{Decoded, FieldValidation};
 pub use scheme::{Kind, Scheme};
 pub use status::{FieldError, Status};
+pub use typed_object::{TypeError, Typed};
 pub use version::KubeVersion;

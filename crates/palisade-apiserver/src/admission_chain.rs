@@ -3,12 +3,13 @@
 //!
 //! Implements: Admission Control in Kubernetes. <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>
 //!
-//! Plugins are plain functions over values: what they may want to look up comes through [`Cluster`].
+//! Plugins are plain functions over values: what they may want to look up comes through [`Cluster`]. The chain takes and
+//! returns [`Typed`] objects, so that no plugin sees a value that the kind's decoder would reject.
 
 use std::fmt;
 use std::sync::Arc;
 
-use palisade_apimachinery::{FieldError, Kind, Status};
+use palisade_apimachinery::{FieldError, Kind, Status, Typed};
 use serde_json::Value;
 
 use crate::auth::UserInfo;
@@ -91,6 +92,11 @@ impl Request<'_> {
     #[must_use]
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.kind.group == group && self.kind.plural == resource && self.subresource.is_empty()
+    }
+
+    /// Reads an object of the request's kind.
+    pub fn typed(&self, object: Value) -> Result<Typed, Box<Status>> {
+        self.kind.read(object).map_err(|error| error.into_status(self.kind, self.name))
     }
 
     /// 403 about this request.
@@ -186,23 +192,28 @@ impl Chain {
         Self { plugins }
     }
 
-    /// Lets every plugin change the object.
+    /// Lets every plugin change the object; what they leave is read again.
     pub fn admit(
         &self,
         request: &Request<'_>,
-        object: &mut Value,
+        object: Typed,
         notes: &mut Notes,
-    ) -> Result<(), Box<Status>> {
-        self.plugins.iter().try_for_each(|plugin| plugin.admit(request, object, notes))
+    ) -> Result<Typed, Box<Status>> {
+        let mut object = object.into_value();
+        for plugin in &self.plugins {
+            plugin.admit(request, &mut object, notes)?;
+        }
+        request.typed(object)
     }
 
     /// Lets every plugin judge the object.
     pub fn validate(
         &self,
         request: &Request<'_>,
-        object: Option<&Value>,
+        object: Option<&Typed>,
         notes: &mut Notes,
     ) -> Result<(), Box<Status>> {
+        let object = object.map(|object| &**object);
         self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, notes))
     }
 

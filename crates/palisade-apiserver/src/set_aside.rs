@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Call};
 use crate::http::{Reply, reply};
 use crate::registry::Served;
-use crate::storage::{Draft, Expect, Object, Range, SetAside, Write, set_aside_id};
+use crate::storage::{Expect, Object, Range, SetAside, Write, set_aside_id};
 use crate::verbs::write::unavailable;
 
 /// Where the records are listed, read and removed.
@@ -110,13 +110,9 @@ async fn remove(api: &Api, record: &Record) -> Result<(), Box<Status>> {
             api.store.discard(&record.id).await.map_err(|error| unavailable(&error))?;
         }
         Record::Unserved { resource, object } => {
-            let write = Write {
-                bucket: api.store.bucket(resource),
-                key: object.key().to_owned(),
-                expect: Expect::Revision(object.revision),
-                draft: Draft { value: object.parse(), fields: Vec::new() },
-                delete: true,
-            };
+            let (bucket, expect) = (api.store.bucket(resource), Expect::Revision(object.revision));
+            let last = Value::Object(object.parse());
+            let write = Write::remove(bucket, object.key(), expect, &last, Vec::new());
             api.store.commit(write).await.map_err(|error| unavailable(&error))?;
         }
     }

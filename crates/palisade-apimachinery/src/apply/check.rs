@@ -76,7 +76,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         (TypeKind::List { .. }, other) => {
             fail(path, format!("expected list, got &{{{}}}", crate::go::display(other)));
         }
-        (TypeKind::String | TypeKind::Bytes | TypeKind::Time | TypeKind::MicroTime, other) => {
+        (TypeKind::String | TypeKind::Bytes, other) => {
             if !other.is_string() {
                 fail(
                     path,
@@ -94,7 +94,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
                 fail(path, format!("expected numeric (int or float), got {}", go_type(other)));
             }
         }
-        (TypeKind::Quantity | TypeKind::IntOrString, other) => {
+        (TypeKind::Quantity | TypeKind::IntOrString | TypeKind::Time | TypeKind::MicroTime, other) => {
             if other.is_array() || other.is_object() {
                 fail(path, format!("expected any scalar, got &{{{}}}", crate::go::display(other)));
             }

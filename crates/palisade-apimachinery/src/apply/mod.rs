@@ -17,8 +17,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::go;
-use crate::scheme::Kind;
+use crate::scheme::{Body, Kind};
 use crate::status::{Cause, Result, Status};
+use crate::typed_object::{TypeError, convert};
 
 pub use managed::{Entry, Managed, Operation};
 pub use set::{Element, FieldSet, path_text};
@@ -190,17 +191,14 @@ fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager
     managed
 }
 
-/// Applies a configuration: the merged object, with its managed fields, canonical but not yet defaulted.
-///
-/// `live` is `None` where the object does not exist yet. If nothing changes the live object comes back, entries and
-/// times untouched.
-pub fn apply(
-    kind: &Kind,
-    live: Option<&Value>,
-    config: &Value,
-    manager: &Manager<'_>,
-    force: bool,
-) -> Result<Value> {
+/// Reads a configuration that is applied to something that is merged in its own way (`Scale`): a typed object.
+pub fn read(kind: &Kind, config: &Value) -> Result<Value> {
+    check_applied(kind, config)?;
+    converted(kind, config, config.clone())
+}
+
+/// Whether a configuration may be applied at all: its kind, and its schema.
+fn check_applied(kind: &Kind, config: &Value) -> Result<()> {
     check_config(kind, config)?;
     let problems = check::validate(kind.schema(), config);
     if !problems.is_empty() {
@@ -220,6 +218,21 @@ pub fn apply(
             kind.kind,
         )));
     }
+    Ok(())
+}
+
+/// Applies a configuration: the merged object, with its managed fields, canonical but not yet defaulted.
+///
+/// `live` is `None` where the object does not exist yet. If nothing changes the live object comes back, entries and
+/// times untouched.
+pub fn apply(
+    kind: &Kind,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<Value> {
+    check_applied(kind, config)?;
     let live_object = live.unwrap_or_else(|| kind.zero());
     let managed = Managed::decode(live_object)
         .map_err(|why| Status::unknown_error(format!("failed to decode managed fields: {why}")))?;
@@ -233,7 +246,7 @@ pub fn apply(
         managed
     };
     match applied(kind, &bare, config, managed.clone(), manager, force) {
-        Ok(object) => Ok(object),
+        Ok(object) => converted(kind, config, object),
         Err(Failure::Merge(status)) => Err(status),
         Err(Failure::Conflicts(conflicts)) => {
             let remaining = match manager.name {
@@ -241,10 +254,34 @@ pub fn apply(
                 _ => conflicts,
             };
             if remaining.is_empty() {
-                return applied(kind, &bare, config, managed, manager, true).map_err(Failure::into_status);
+                let object = applied(kind, &bare, config, managed, manager, true);
+                return converted(kind, config, object.map_err(Failure::into_status)?);
             }
             Err(Failure::Conflicts(remaining).into_status())
         }
+    }
+}
+
+/// The merged object with values of the kind's types: the schema of the merge takes any number for a number.
+fn converted(kind: &Kind, config: &Value, object: Value) -> Result<Value> {
+    let failed = match &kind.body {
+        Body::Custom(custom) => return Ok(custom.normalize(object, kind.emulated)),
+        Body::Builtin(_) => match convert(kind.schema(), object, kind.emulated) {
+            Ok(object) => return Ok(object),
+            Err(failed) => failed,
+        },
+    };
+    let name = text_at(config, "/metadata/name");
+    match failed {
+        TypeError::Mismatch(why) => {
+            let of = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
+            let namespace = text_at(config, "/metadata/namespace");
+            Err(Status::unknown_error(format!(
+                "failed to convert new object ({namespace}/{name}; {of}) to proper version: unable to convert unstructured \
+                 object to {of}: {why}"
+            )))
+        }
+        out_of_range @ TypeError::OutOfRange { .. } => Err(out_of_range.into_status(kind, name)),
     }
 }
 

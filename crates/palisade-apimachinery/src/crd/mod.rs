@@ -26,6 +26,7 @@ use crate::rest::path::{Errors, Get, Path};
 use crate::schema::{Schema, Type, TypeRef};
 use crate::scheme::{Body, Kind, Subresource};
 use crate::status::{Result, Status};
+use crate::typed_object::TypeError;
 use crate::version::KubeVersion;
 
 pub use jsonpath::JsonPath;
@@ -265,8 +266,14 @@ impl CustomKind {
                 kind.api_version()
             )));
         }
-        self.clean(&mut object, &mut strict, kind.emulated);
         let version = kind.version.as_str();
+        if let Err(why) = self.clean(&mut object, &mut strict, kind.emulated) {
+            return Err(Status::bad_request(format!(
+                "{name} in version {} cannot be handled as a {}: {why}",
+                go::quote(version),
+                kind.kind
+            )));
+        }
         let warnings = decode::settle(&strict, validation, |list| {
             Status::bad_request(format!(
                 "{name} in version {} cannot be handled as a {}: strict decoding error: {}",
@@ -287,29 +294,79 @@ impl CustomKind {
         validation: FieldValidation,
     ) -> Result<Decoded> {
         let shown = object.to_string();
-        self.clean(&mut object, &mut strict, kind.emulated);
-        let warnings = decode::settle(&strict, validation, |list| {
-            let error = crate::status::FieldError::invalid(
-                "patch",
-                shown,
-                format!("strict decoding error: {}", list.join(", ")),
-            );
+        let invalid = |shown: String, why: String| {
+            let error = crate::status::FieldError::invalid("patch", shown, why);
             Status::invalid(crate::status::GroupName::default(), "", &[error], kind.emulated)
+        };
+        if !object.is_object() {
+            let why = format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+                 APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                go::json_type(&object)
+            );
+            return Err(invalid(shown, why));
+        }
+        if let Err(why) = self.clean(&mut object, &mut strict, kind.emulated) {
+            return Err(invalid(shown, why));
+        }
+        let warnings = decode::settle(&strict, validation, |list| {
+            invalid(shown, format!("strict decoding error: {}", list.join(", ")))
         })?;
         Ok(Decoded { object, warnings })
     }
 
-    /// Brings the metadata into Go's form and drops unknown fields.
-    fn clean(&self, object: &mut Value, strict: &mut Vec<String>, version: KubeVersion) {
+    /// Brings the metadata into Go's form and drops unknown fields; an error is about malformed metadata.
+    fn clean(
+        &self,
+        object: &mut Value,
+        strict: &mut Vec<String>,
+        version: KubeVersion,
+    ) -> std::result::Result<(), String> {
         if let Some(meta) = object.get_mut("metadata") {
-            let taken = meta.take();
-            *meta = typed::clean_metadata(taken, "metadata", version, strict);
+            let typed::Metadata { value, error } =
+                typed::read_metadata(meta.take(), "metadata", version, strict);
+            if let Some(why) = error {
+                return Err(why);
+            }
+            *meta = value;
         }
+        let mut unknown = self.prune(object);
+        unknown.sort();
+        strict.extend(unknown.into_iter().map(|path| format!("unknown field {}", go::quote(&path))));
+        Ok(())
+    }
+
+    /// Drops what the schema does not know: the paths of what was dropped.
+    fn prune(&self, object: &mut Value) -> Vec<String> {
         whole_numbers(object);
         let mut unknown = Vec::new();
         prune::prune(&self.root, object, &mut unknown);
-        unknown.sort();
-        strict.extend(unknown.into_iter().map(|path| format!("unknown field {}", go::quote(&path))));
+        unknown
+    }
+
+    /// An object that was merged by server-side apply: as upstream, malformed metadata is dropped.
+    pub(crate) fn normalize(&self, mut object: Value, version: KubeVersion) -> Value {
+        if let Some(meta) = object.get_mut("metadata") {
+            *meta = typed::read_metadata(meta.take(), "metadata", version, &mut Vec::new()).value;
+        }
+        self.prune(&mut object);
+        object
+    }
+
+    /// See [`Kind::read`]. What the schema says about values is the business of validation.
+    pub(crate) fn read(
+        &self,
+        mut object: Value,
+        version: KubeVersion,
+    ) -> std::result::Result<Value, TypeError> {
+        let found = go::json_type(&object);
+        let Value::Object(map) = &mut object else {
+            return Err(TypeError::Mismatch(format!("cannot restore object from: {found}")));
+        };
+        let meta = map.entry("metadata").or_insert(Value::Null);
+        *meta = typed::convert_metadata(meta.take(), version)?;
+        self.prune(&mut object);
+        Ok(object)
     }
 
     pub(crate) fn prepare_create(&self, object: &mut Value) {

@@ -1,12 +1,14 @@
 //! A structural schema as a type tree, for server-side apply.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::JsonSchema;
 use crate::decode::{Problems, read_typed};
 use crate::schema::{Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind, TypeRef, builtin};
+use crate::typed_object::{TypeError, convert};
 use crate::version::KubeVersion;
 
 /// Builds the tree; the root gets the fields every object has.
@@ -138,18 +140,42 @@ fn import_type(ty: &Type, schema: &mut Schema) -> Type {
     Type { pointer: ty.pointer, kind, go_name: ty.go_name }
 }
 
-/// Reads metadata as Go would; unknown fields are noted, malformed ones dropped.
-pub(super) fn clean_metadata(
+/// The type of metadata.
+static OBJECT_META: LazyLock<Option<Type>> = LazyLock::new(|| {
+    let (id, _) = builtin().by_name("meta.ObjectMeta")?;
+    Some(Type::plain(TypeKind::Struct { id, atomic: false }))
+});
+
+/// Metadata that was read.
+pub(super) struct Metadata {
+    /// In Go's form, without what is malformed.
+    pub(super) value: Value,
+    /// The first malformed field, in the words of Go's JSON decoder.
+    pub(super) error: Option<String>,
+}
+
+/// Reads metadata as Go would; unknown fields are noted.
+pub(super) fn read_metadata(
     value: Value,
     path: &str,
     version: KubeVersion,
     strict: &mut Vec<String>,
-) -> Value {
-    let Some((id, _)) = builtin().by_name("meta.ObjectMeta") else { return value };
-    let ty = Type::plain(TypeKind::Struct { id, atomic: false });
-    let of = TypeRef { schema: builtin(), ty: &ty };
+) -> Metadata {
+    let Some(ty) = &*OBJECT_META else { return Metadata { value, error: None } };
+    let of = TypeRef { schema: builtin(), ty };
     let mut problems = Problems::new(version);
-    let read = read_typed(of, value, &mut problems).unwrap_or(Value::Null);
+    let (read, failed) = match read_typed(of, value, &mut problems) {
+        Ok(read) => (read, None),
+        Err(error) => (Value::Null, Some(error.to_string())),
+    };
     strict.extend(problems.strict.into_iter().map(|text| text.replacen('"', &format!("\"{path}."), 1)));
-    if read.is_object() { read } else { Value::Object(serde_json::Map::new()) }
+    let value = if read.is_object() { read } else { Value::Object(serde_json::Map::new()) };
+    Metadata { value, error: failed.or(problems.error) }
+}
+
+/// Metadata that must be in order.
+pub(super) fn convert_metadata(value: Value, version: KubeVersion) -> Result<Value, TypeError> {
+    let Some(ty) = &*OBJECT_META else { return Ok(value) };
+    let read = convert(TypeRef { schema: builtin(), ty }, value, version)?;
+    Ok(if read.is_object() { read } else { Value::Object(serde_json::Map::new()) })
 }

@@ -28,6 +28,8 @@ pub(crate) struct Problems {
     owner: Cow<'static, str>,
     /// Errors in the words of the converter from maps, not of the JSON decoder.
     unstructured: bool,
+    /// The first number that the converter from maps would wrap around: where, which, and the bits of its field.
+    pub(crate) out_of_range: Option<(String, Number, u8)>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +51,7 @@ impl Problems {
             path: Vec::new(),
             owner: Cow::Borrowed(""),
             unstructured: false,
+            out_of_range: None,
         }
     }
 
@@ -61,6 +64,15 @@ impl Problems {
         if self.strict.len() >= MAX_STRICT {
             return;
         }
+        let mut path = self.path_text();
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(field);
+        self.strict.push(format!("{what} field {}", go::quote(&path)));
+    }
+
+    fn path_text(&self) -> String {
         let mut path = String::new();
         for step in &self.path {
             match step {
@@ -79,11 +91,7 @@ impl Problems {
                 }
             }
         }
-        if !path.is_empty() {
-            path.push('.');
-        }
-        path.push_str(field);
-        self.strict.push(format!("{what} field {}", go::quote(&path)));
+        path
     }
 
     fn mismatch(&mut self, found: &str, ty: &Type, of: TypeRef<'_>) {
@@ -177,7 +185,8 @@ impl Seed<'_, '_> {
             TypeKind::String | TypeKind::Any | TypeKind::IntOrString => return Value::String(text),
             TypeKind::Bytes => {
                 if let Some(at) = bad_base64(&text) {
-                    self.problems.refuse(format!("illegal base64 data at input byte {at}"));
+                    let prefix = if self.problems.unstructured { "error decoding from json: " } else { "" };
+                    self.problems.refuse(format!("{prefix}illegal base64 data at input byte {at}"));
                     return Value::Null;
                 }
                 return Value::String(text);
@@ -355,6 +364,9 @@ fn number(seed: &mut Seed<'_, '_>, n: &Number) -> Value {
             if fits {
                 return Value::Number(n.clone());
             }
+            if seed.problems.unstructured {
+                return converted(seed.problems, n, *bits, seed.of);
+            }
             let found = format!("number {n}");
             seed.problems.mismatch(&found, seed.of.ty, seed.of);
         }
@@ -374,6 +386,32 @@ fn number(seed: &mut Seed<'_, '_>, n: &Number) -> Value {
         _ => seed.problems.mismatch("number", seed.of.ty, seed.of),
     }
     Value::Null
+}
+
+/// A number that is no whole number of the right size yet. Upstream's converter takes a float without a fraction, and wraps
+/// around what is too large; that is rejected here.
+fn converted(problems: &mut Problems, n: &Number, bits: u8, of: TypeRef<'_>) -> Value {
+    // Every whole number below this is exact in a float.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = n.as_f64().unwrap_or(f64::INFINITY);
+    if float.fract() != 0.0 {
+        problems.mismatch(&format!("number {n}"), of.ty, of);
+        return Value::Null;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and checked to be small enough")]
+    let whole = (float.abs() <= EXACT).then_some(float as i64);
+    match whole.filter(|whole| bits == 64 || i32::try_from(*whole).is_ok()) {
+        Some(whole) => whole.into(),
+        None => {
+            if problems.out_of_range.is_none() {
+                let path = problems.path_text();
+                problems.out_of_range = Some((path, n.clone(), bits));
+            }
+            // Readers that only look at the error must not take it either.
+            problems.refuse(format!("number {n} does not fit into int{bits}"));
+            Value::Null
+        }
+    }
 }
 
 fn read_struct<'de, A: MapAccess<'de>>(
@@ -539,6 +577,11 @@ impl<'de> Visitor<'de> for Untyped<'_> {
         }
         Ok(Value::Object(object))
     }
+}
+
+/// Whether text is standard base64.
+pub(crate) fn is_base64(text: &str) -> bool {
+    bad_base64(text).is_none()
 }
 
 /// The offset Go reports for text that is not standard base64, or `None` if it is.

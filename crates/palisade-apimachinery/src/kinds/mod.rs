@@ -26,8 +26,8 @@ use crate::schema::{Type, TypeKind, TypeRef, builtin};
 use crate::scheme::{Body, Kind, Subresource};
 use crate::version::KubeVersion;
 
-pub use registry::registry;
 pub(crate) use registry::{converts_to, internal_package, is_registered, scale_kind};
+pub use registry::{eviction_kind, registry, token_request_kind};
 
 /// A built-in kind.
 #[derive(Debug)]

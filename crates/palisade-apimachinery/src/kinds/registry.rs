@@ -197,6 +197,34 @@ pub(crate) fn scale_kind(version: KubeVersion) -> Kind {
     builtin.to_kind(version)
 }
 
+/// What `serviceaccounts/token` takes.
+static TOKEN_REQUEST: LazyLock<Builtin> = LazyLock::new(|| {
+    let name = ("TokenRequest", "tokenrequests", "tokenrequest", "authentication.TokenRequest");
+    kind("authentication.k8s.io", "v1", name.0, name.1, name.2, name.3)
+});
+
+/// What `pods/eviction` takes, in both versions.
+static EVICTIONS: LazyLock<[Builtin; 2]> = LazyLock::new(|| {
+    ["v1", "v1beta1"]
+        .map(|version| kind("policy", version, "Eviction", "evictions", "eviction", "policy.Eviction"))
+});
+
+/// The kind of token requests.
+#[must_use]
+pub fn token_request_kind(version: KubeVersion) -> Kind {
+    let builtin: &'static Builtin = &TOKEN_REQUEST;
+    builtin.to_kind(version)
+}
+
+/// The kind of evictions in the version that a body names; `policy/v1` for any other.
+#[must_use]
+pub fn eviction_kind(api_version: &str, version: KubeVersion) -> Kind {
+    let [v1, v1beta1]: &'static [Builtin; 2] = &EVICTIONS;
+    let builtin = if api_version == "policy/v1beta1" { v1beta1 } else { v1 };
+    // Before v1.22 the type was that of policy/v1beta1, with the same fields.
+    builtin.to_kind(if version.at_least(22) { version } else { KubeVersion::minor(22) })
+}
+
 /// The kinds a release serves.
 pub fn registry(version: KubeVersion) -> impl Iterator<Item = &'static Builtin> {
     KINDS.iter().filter(move |k| version.get() >= k.since && (k.until == 0 || version.get() < k.until))

@@ -72,9 +72,13 @@ pub fn ensure_namespace(kind: &Kind, object: &mut Value, namespace: &str) -> Res
         meta.remove("namespace");
         return Ok(());
     }
-    Err(Status::bad_request(
+    Err(wrong_namespace())
+}
+
+fn wrong_namespace() -> Box<Status> {
+    Status::bad_request(
         "the namespace of the provided object does not match the namespace sent on the request",
-    ))
+    )
 }
 
 /// The name and namespace of the object must be those of the path.
@@ -94,9 +98,7 @@ pub fn check_name(object: &Value, name: &str, namespace: &str) -> Result<()> {
     }
     let found = meta.text("namespace");
     if !namespace.is_empty() && !found.is_empty() && found != namespace {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({found}) does not match the namespace on the request ({namespace})"
-        )));
+        return Err(wrong_namespace());
     }
     Ok(())
 }

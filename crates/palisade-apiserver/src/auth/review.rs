@@ -33,6 +33,9 @@ pub fn create(call: &Call<'_>, entry: &std::sync::Arc<Entry>) -> Result<Reply, B
     writer.check_namespace(&mut object)?;
     entry.kind.default(&mut object);
     apply::on_update(&entry.kind, None, &mut object, &writer.manager());
+    if entry.kind.group == "authorization.k8s.io" && entry.kind.kind != "SelfSubjectRulesReview" {
+        check_metadata(call, entry, &object)?;
+    }
     let review = match entry.kind.kind.as_str() {
         "SelfSubjectAccessReview" => {
             let decision = decide(call, call.user, &object, entry)?;
@@ -61,6 +64,23 @@ pub fn create(call: &Call<'_>, entry: &std::sync::Arc<Entry>) -> Result<Reply, B
     let mut reply = render::value(201, entry, &review, output, call.query);
     writer.annotate(&mut reply);
     Ok(reply)
+}
+
+/// A review is not stored: metadata that would only be dropped is rejected.
+fn check_metadata(call: &Call<'_>, entry: &Entry, object: &Value) -> Result<(), Box<Status>> {
+    let metadata = object.get("metadata").cloned().unwrap_or_default();
+    let fields = metadata.as_object().into_iter().flatten();
+    let mut named = fields.filter(|(name, value)| {
+        !(name.as_str() == "managedFields"
+            || name.as_str() == "creationTimestamp" && value.is_null()
+            || name.as_str() == "namespace" && entry.kind.namespaced)
+    });
+    if named.next().is_none() {
+        return Ok(());
+    }
+    let why = if entry.kind.namespaced { "must be empty except for namespace" } else { "must be empty" };
+    let shown = BadValue::Plain(metadata.to_string());
+    Err(invalid(call, entry, &[FieldError::invalid("metadata", shown, why)]))
 }
 
 fn with_status(mut object: Value, status: Value) -> Value {

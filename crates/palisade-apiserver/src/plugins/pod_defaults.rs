@@ -8,11 +8,18 @@ use serde_json::{Map, Value, json};
 
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 
-fn spec_of_new_pod<'a>(request: &Request<'_>, object: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
+/// The spec of a pod that is created; none of any other object.
+fn spec_of_new_pod<'a>(
+    request: &Request<'_>,
+    object: &'a mut Value,
+) -> Result<Option<&'a mut Map<String, Value>>, Box<Status>> {
     if request.operation != Operation::Create || !request.is("", "pods") {
-        return None;
+        return Ok(None);
     }
-    object.get_mut("spec")?.as_object_mut()
+    match object.get_mut("spec").and_then(Value::as_object_mut) {
+        Some(spec) => Ok(Some(spec)),
+        None => Err(Status::bad_request("pod cannot be decoded: spec is not an object")),
+    }
 }
 
 /// Resolves the priority class to a number. There are no PriorityClass objects here, only the two of the system.
@@ -25,7 +32,7 @@ impl Plugin for Priority {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        let Some(spec) = spec_of_new_pod(request, object) else { return Ok(()) };
+        let Some(spec) = spec_of_new_pod(request, object)? else { return Ok(()) };
         let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
         let priority = match class.as_str() {
             "" => 0,
@@ -57,7 +64,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        let Some(spec) = spec_of_new_pod(request, object) else { return Ok(()) };
+        let Some(spec) = spec_of_new_pod(request, object)? else { return Ok(()) };
         let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut tolerations = given.clone();
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

@@ -32,7 +32,9 @@ impl Plugin for ServiceAccount {
         {
             return Ok(());
         }
-        let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+        let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
+            return Err(Status::bad_request("pod cannot be decoded: spec is not an object"));
+        };
         let name = match spec.get("serviceAccountName").and_then(Value::as_str) {
             Some(name) if !name.is_empty() => name.to_owned(),
             _ => "default".to_owned(),

@@ -374,10 +374,10 @@ fn commit_batch(database: &Database, clock: &Clock, batch: Vec<Pending>) {
             let _ = answer.send(Err(refusal));
             continue;
         }
-        let object = match Object::build(&write.key, next.saturating_add(1), write.draft) {
+        let object = match Object::build(&write.key, next.saturating_add(1), write.draft, write.delete) {
             Ok(object) => Arc::new(object),
             Err(why) => {
-                let _ = answer.send(Err(CommitError::Unreadable(why)));
+                let _ = answer.send(Err(CommitError::Unstorable(why)));
                 continue;
             }
         };

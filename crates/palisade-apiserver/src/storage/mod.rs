@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use palisade_apimachinery::{TypeError, Typed};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -67,9 +68,12 @@ pub enum CommitError {
     /// The object changed, or went, since it was read.
     #[error("the object has been modified")]
     Conflict,
-    /// The object could not be read again; nothing was changed.
+    /// The object cannot be read as its kind; nothing was changed.
+    #[error("the object cannot be decoded: {0}")]
+    Unreadable(#[from] TypeError),
+    /// The object could not be read again at the next start; nothing was changed.
     #[error("the object cannot be stored: {0}")]
-    Unreadable(String),
+    Unstorable(String),
     /// The disk refused; nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -97,26 +101,57 @@ pub enum Expect {
 
 /// An object on its way into the store. `apiVersion` and `kind` are left out: they depend on who asks.
 #[derive(Debug)]
-pub struct Draft {
+struct Draft {
     /// The object without `apiVersion` and `kind`.
-    pub value: Map<String, Value>,
+    value: Map<String, Value>,
     /// Values of the resource's selectable fields, in the order of its table entry.
-    pub fields: Vec<String>,
+    fields: Vec<String>,
 }
 
-/// One write.
+impl Draft {
+    fn new(object: &Value, fields: Vec<String>) -> Self {
+        let mut value = object.as_object().cloned().unwrap_or_default();
+        value.remove("apiVersion");
+        value.remove("kind");
+        Self { value, fields }
+    }
+}
+
+/// One write: [`Write::store`] or [`Write::remove`]. Nothing is stored that its kind's decoder has not read.
 #[derive(Debug)]
 pub struct Write {
-    /// Where.
-    pub bucket: Arc<Bucket>,
-    /// `namespace/name`, or `name` for cluster-scoped objects.
-    pub key: String,
-    /// Precondition.
-    pub expect: Expect,
-    /// The state to store, or the last state of an object that goes.
-    pub draft: Draft,
-    /// Whether the object goes.
-    pub delete: bool,
+    bucket: Arc<Bucket>,
+    key: String,
+    expect: Expect,
+    draft: Draft,
+    delete: bool,
+}
+
+impl Write {
+    /// A new state. `key` is `namespace/name`, or `name` for cluster-scoped objects; `fields` are the values of the
+    /// resource's selectable fields, in the order of its table entry.
+    #[must_use]
+    pub fn store(
+        bucket: Arc<Bucket>,
+        key: &str,
+        expect: Expect,
+        object: &Typed,
+        fields: Vec<String>,
+    ) -> Self {
+        Self { bucket, key: key.to_owned(), expect, draft: Draft::new(object, fields), delete: false }
+    }
+
+    /// The last state of an object that goes. It was stored before, and can be removed whatever it is.
+    #[must_use]
+    pub fn remove(
+        bucket: Arc<Bucket>,
+        key: &str,
+        expect: Expect,
+        object: &Value,
+        fields: Vec<String>,
+    ) -> Self {
+        Self { bucket, key: key.to_owned(), expect, draft: Draft::new(object, fields), delete: true }
+    }
 }
 
 /// The object store. Cheap to clone.
@@ -284,7 +319,8 @@ impl Store {
         let previous = write.bucket.get(&write.key);
         check(write.expect, previous.as_deref())?;
         let revision = self.revision().saturating_add(1);
-        let object = Object::build(&write.key, revision, write.draft).map_err(CommitError::Unreadable)?;
+        let object = Object::build(&write.key, revision, write.draft, write.delete)
+            .map_err(CommitError::Unstorable)?;
         let object = Arc::new(object);
         write.bucket.publish(object.clone(), previous, write.delete, revision);
         Ok(object)

@@ -130,8 +130,8 @@ fn depth(value: &Map<String, Value>) -> usize {
 
 impl Object {
     /// Gives a draft its revision and freezes it. What could not be read again is refused: nothing gets into the store
-    /// that would be set aside at the next start.
-    pub(super) fn build(key: &str, revision: u64, draft: Draft) -> Result<Self, String> {
+    /// that would be set aside at the next start. An object that goes may be anything.
+    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, String> {
         let Draft { mut value, fields } = draft;
         drop_nulls(&mut value);
         if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
@@ -141,7 +141,7 @@ impl Object {
         let meta =
             Meta::deserialize(metadata).map_err(|error| format!("metadata cannot be read: {error}"))?;
         let json = serde_json::to_vec(&value).map_err(|error| error.to_string())?;
-        if depth(&value) > SAFE_DEPTH {
+        if !goes && depth(&value) > SAFE_DEPTH {
             serde_json::from_slice::<Value>(&json).map_err(|error| error.to_string())?;
         }
         Ok(Self::new(key, revision, json.into(), fields, meta))

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::{Status, apply};
+use palisade_apimachinery::{Status, Typed, apply, rest};
 use serde_json::{Value, json};
 
 use crate::api::Call;
@@ -20,17 +20,45 @@ pub(super) fn is_old_form(call: &Call<'_>) -> bool {
         .is_ok_and(|body| body.get("kind").and_then(Value::as_str) == Some("EphemeralContainers"))
 }
 
+/// The body as the part of a pod that it is, so that the pod's decoder reads it.
+fn read(writer: &mut Writer<'_>) -> Result<Typed, Box<Status>> {
+    let (call, kind) = (writer.call, &writer.entry.kind);
+    let mut body = untyped_body(call)?;
+    let mut take = |field: &str| body.get_mut(field).map_or(Value::Null, Value::take);
+    let api_version = take("apiVersion");
+    let part = json!({
+        "apiVersion": if api_version.is_null() { "v1".into() } else { api_version },
+        "kind": kind.kind,
+        "metadata": take("metadata"),
+        "spec": {"ephemeralContainers": take("ephemeralContainers")},
+    });
+    let decoded = kind.decode_value(part, Vec::new(), writer.options.validation)?;
+    writer.notes.warnings.extend(decoded.warnings);
+    rest::check_name(&decoded.object, &call.info.name, &call.info.namespace)?;
+    kind.read(decoded.object).map_err(|error| error.into_status(kind, &call.info.name))
+}
+
 /// Answers with the list in the old form.
 pub(super) async fn update(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
-    let body = untyped_body(call)?;
     let options = WriteOptions::parse(call.query, "UpdateOptions", call.api.version, false)?;
     let mut writer = Writer::new(call, entry, "ephemeralcontainers", options);
-    let wanted = body.get("ephemeralContainers").cloned().unwrap_or_default();
-    let version = meta::meta_text(&body, "resourceVersion").to_owned();
+    let asked = read(&mut writer)?;
+    let wanted = asked.pointer("/spec/ephemeralContainers").cloned();
+    let version = meta::meta_text(&asked, "resourceVersion").to_owned();
+    let uid = meta::meta_text(&asked, "uid").to_owned();
     let change = |writer: &mut Writer<'_>, live: &Value| {
         let mut pod = live.clone();
-        if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.insert("ephemeralContainers".to_owned(), wanted.clone());
+        let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+            return Err(Status::internal("the stored pod has no spec"));
+        };
+        match &wanted {
+            Some(containers) => spec.insert("ephemeralContainers".to_owned(), containers.clone()),
+            None => spec.remove("ephemeralContainers"),
+        };
+        if !uid.is_empty() {
+            meta::edit_metadata(&mut pod, |metadata| {
+                metadata.insert("uid".to_owned(), uid.as_str().into());
+            });
         }
         if !version.is_empty() {
             meta::edit_metadata(&mut pod, |metadata| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use palisade_apimachinery::rest::path::Get as _;
 use palisade_apimachinery::selector::LabelSelector;
 use palisade_apimachinery::status::{Cause, GroupName};
-use palisade_apimachinery::{FieldValidation, Status};
+use palisade_apimachinery::{Decoded, FieldValidation, Status, Typed, kinds, rest};
 use serde_json::{Map, Value};
 
 use crate::admission_chain::Operation;
@@ -26,7 +26,7 @@ const RETRIES: usize = 8;
 
 /// Answers with success.
 pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
-    let eviction = untyped_body(call)?;
+    let (eviction, warnings) = read(call)?;
     let name = meta::meta_text(&eviction, "name");
     if name != call.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -40,6 +40,7 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
         force: None,
     };
     let mut writer = Writer::new(call, entry, "eviction", write_options);
+    writer.notes.warnings.extend(warnings);
     let key = entry.key(&call.info.namespace, name);
     if let Err(status) = writer.judge(Operation::Create, Some(&eviction), None).await {
         return Ok(writer.error(status));
@@ -56,6 +57,18 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
         }
         Err(status) => Ok(writer.error(status)),
     }
+}
+
+/// The eviction in the body, in either version, with warnings about unknown fields.
+fn read(call: &Call<'_>) -> Result<(Typed, Vec<String>), Box<Status>> {
+    let options = WriteOptions::parse(call.query, "CreateOptions", call.api.version, false)?;
+    // A body that cannot be read is rejected below, in the words of the decoder.
+    let named = untyped_body(call).map(|body| body.text("apiVersion").to_owned());
+    let kind = kinds::eviction_kind(named.as_deref().unwrap_or(""), call.api.version);
+    let Decoded { mut object, warnings } = write::decode_body(call, &kind, options.validation)?;
+    rest::ensure_namespace(&kind, &mut object, &call.info.namespace)?;
+    let eviction = kind.read(object).map_err(|error| error.into_status(&kind, &call.info.name))?;
+    Ok((eviction, warnings))
 }
 
 /// Counts the eviction against the budget of the pod, if it has one and still counts itself.

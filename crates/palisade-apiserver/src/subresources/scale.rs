@@ -5,16 +5,17 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::{Decoded, Status, patch, rest, scale};
+use palisade_apimachinery::{Decoded, Status, apply, patch, rest, scale};
 use serde_json::Value;
 
 use crate::api::Call;
 use crate::http::Reply;
+use crate::meta;
 use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::verbs::get;
 use crate::verbs::patch::{self as patch_verb, Style};
-use crate::verbs::write::{Writer, untyped_body};
+use crate::verbs::write::Writer;
 
 /// Reads or changes the scale.
 pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) -> Result<Reply, Box<Status>> {
@@ -31,12 +32,16 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
     let change = |writer: &mut Writer<'_>, live: &Value| {
         let current = scale::get(&entry.kind, live);
         let wanted = match style {
-            None => {
-                let wanted = writer.decode(&kind)?;
-                rest::check_name(&wanted, &call.info.name, &call.info.namespace)?;
-                wanted
+            None => writer.decode(&kind)?,
+            Some(Style::Apply) => {
+                let mut config = patch_verb::configuration(writer)?;
+                if meta::meta_text(&config, "name").is_empty() {
+                    meta::edit_metadata(&mut config, |metadata| {
+                        metadata.insert("name".to_owned(), call.info.name.as_str().into());
+                    });
+                }
+                apply::read(&kind, &config)?
             }
-            Some(Style::Apply) => untyped_body(call)?,
             Some(Style::Patch(patch_type)) => {
                 let validation = writer.options.validation;
                 let Decoded { object, warnings } =
@@ -45,6 +50,8 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
                 object
             }
         };
+        rest::check_name(&wanted, &call.info.name, &call.info.namespace)?;
+        let wanted = kind.read(wanted).map_err(|error| error.into_status(&kind, &call.info.name))?;
         if style == Some(Style::Apply) {
             let force = writer.options.force == Some(true);
             scale::apply(&entry.kind, live, &wanted, &writer.manager(), force)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use palisade_apimachinery::apply::Manager;
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{FieldError, Status};
+use palisade_apimachinery::{FieldError, Status, kinds, rest};
 use serde_json::{Map, Value, json};
 
 use crate::api::Call;
@@ -18,7 +18,7 @@ use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::storage::Object;
 use crate::verbs::get;
-use crate::verbs::write::{Writer, untyped_body};
+use crate::verbs::write::Writer;
 
 const KIND: GroupName<'static> = GroupName::new("authentication.k8s.io", "TokenRequest");
 /// Upstream's limits.
@@ -29,8 +29,8 @@ const DEFAULT: i64 = 3600;
 /// Answers with the request and the token in its status.
 pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let options = WriteOptions::parse(call.query, "CreateOptions", call.api.version, false)?;
-    let mut request = untyped_body(call)?;
-    let writer = Writer::new(call, entry, "token", options);
+    let mut writer = Writer::new(call, entry, "token", options);
+    let mut request = read(&mut writer)?;
     own_fields(&mut request, &writer.manager());
     let account = get::find(call, entry)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT);
@@ -76,6 +76,30 @@ pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<S
     let mut reply = Reply::json(201, &request);
     writer.annotate(&mut reply);
     Ok(reply)
+}
+
+/// The request in the body.
+fn read(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
+    let info = writer.call.info;
+    let kind = kinds::token_request_kind(writer.call.api.version);
+    let mut request = writer.decode(&kind)?;
+    rest::ensure_namespace(&kind, &mut request, &info.namespace)?;
+    let request = kind.read(request).map_err(|error| error.into_status(&kind, &info.name))?;
+    let name = meta::meta_text(&request, "name");
+    if !matches!(name, "") && name != info.name {
+        let why = "must match the service account name if specified";
+        let problem = FieldError::invalid("metadata.name", name, why);
+        return Err(Status::invalid(KIND, &info.name, &[problem], kind.emulated));
+    }
+    let mut request = request.into_value();
+    // What is unset was not asked for: the answer names it, the owner of fields does not.
+    if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|_, value| !value.is_null());
+    }
+    if let Some(request) = request.as_object_mut() {
+        request.remove("status");
+    }
+    Ok(request)
 }
 
 /// The fields a client set belong to it, and so does the expiry it left to the default.
@@ -135,15 +159,16 @@ fn bound_objects(
     let resource = match (text("kind"), text("apiVersion")) {
         ("Pod", "v1" | "") => "pods",
         ("Secret", "v1" | "") => "secrets",
-        (kind, version) => {
-            return Err(Status::bad_request(format!(
-                "cannot bind token for serviceaccount {:?} to {version}, Kind={kind} object {:?}",
-                call.info.name,
-                text("name")
-            )));
+        (kind, api_version) => {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            return Err(Status::bad_request(why));
         }
     };
     let name = text("name");
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
     let found = call.api.store.bucket(resource).get(&meta::key(true, &call.info.namespace, name));
     let found = found.ok_or_else(|| Status::not_found(GroupName::new("", resource), name))?;
     let uid = text("uid");
@@ -152,7 +177,17 @@ fn bound_objects(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(Status::conflict(GroupName::new("", resource), name, &why));
+        return Err(Status::conflict(GroupName::new("", text("kind")), name, &why));
+    }
+    if resource == "pods" {
+        let pod = Value::Object(found.parse());
+        let runs_as = pod.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
+        if runs_as != call.info.name {
+            return Err(Status::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                call.info.name
+            )));
+        }
     }
     let bound = Some(BoundObject { name: name.to_owned(), uid: found.uid().to_owned() });
     Ok(if resource == "pods" { (bound, None) } else { (None, bound) })

@@ -38,7 +38,7 @@ pub fn options(call: &Call<'_>) -> Result<DeleteOptions, Box<Status>> {
     if call.body.is_empty() {
         return DeleteOptions::parse(call.query, None, call.api.version);
     }
-    let body = write::untyped_body(call)?;
+    let body = write::delete_options(call)?;
     DeleteOptions::parse(call.query, Some(&body), call.api.version)
 }
 

@@ -99,7 +99,7 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
 }
 
 /// What is to be applied.
-fn configuration(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
+pub(crate) fn configuration(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
     let bad = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
     let read = crate::yaml::parse(&writer.call.body)
         .map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
-use palisade_apimachinery::{Decoded, FieldError, FieldValidation, Kind, Status, go, rest};
-use serde_json::{Map, Value, json};
+use palisade_apimachinery::{Decoded, FieldError, FieldValidation, Kind, Status, Typed, decode, go, rest};
+use serde_json::{Value, json};
 
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::api::Call;
@@ -17,7 +17,7 @@ use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::render;
 use crate::selection;
-use crate::storage::{CommitError, Draft, Expect, Object, Write};
+use crate::storage::{CommitError, Expect, Object, Write};
 use crate::strategy;
 use crate::webhooks;
 
@@ -123,35 +123,54 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Reads an object of the resource.
+    fn typed(&self, object: Value) -> Result<Typed, Box<Status>> {
+        let name = self.name_of(&object);
+        self.kind().read(object).map_err(|error| error.into_status(self.kind(), &name))
+    }
+
     /// Lets plugins and webhooks change the object.
     async fn admit(
         &mut self,
         operation: Operation,
-        object: &mut Value,
+        object: Value,
         old: Option<&Value>,
-    ) -> Result<(), Box<Status>> {
-        let api = self.call.api;
-        let name = self.name_of(object);
+    ) -> Result<Typed, Box<Status>> {
+        let name = self.name_of(&object);
+        let object = self.typed(object)?;
         let mut notes = std::mem::take(&mut self.notes);
         let request = self.admission(operation, &name, old);
-        let mut result = api.chain.admit(&request, object, &mut notes);
-        if result.is_ok()
-            && let Some(hooks) = api.webhooks.mutating()
-        {
-            let options = self.options_for(operation);
-            let dispatch = self.dispatch(&request, &options);
-            let builtin = |object: &mut Value, notes: &mut Notes| api.chain.admit(&request, object, notes);
-            result = dispatch.mutate(&hooks, &mut Some(object), &mut notes, builtin).await;
-        }
+        let result = self.admitted(&request, object, &mut notes).await;
         self.notes = notes;
         result
+    }
+
+    async fn admitted(
+        &self,
+        request: &Request<'_>,
+        object: Typed,
+        notes: &mut Notes,
+    ) -> Result<Typed, Box<Status>> {
+        let api = self.call.api;
+        let object = api.chain.admit(request, object, notes)?;
+        let Some(hooks) = api.webhooks.mutating() else { return Ok(object) };
+        let options = self.options_for(request.operation)?;
+        let mut object = object.into_value();
+        let builtin = |object: &mut Value, notes: &mut Notes| {
+            let typed = request.typed(object.take())?;
+            *object = api.chain.admit(request, typed, notes)?.into_value();
+            Ok(())
+        };
+        let dispatch = self.dispatch(request, &options);
+        dispatch.mutate(&hooks, &mut Some(&mut object), notes, builtin).await?;
+        request.typed(object)
     }
 
     /// Lets the judging plugins, and then the judging webhooks, have their say.
     pub async fn judge(
         &mut self,
         operation: Operation,
-        object: Option<&Value>,
+        object: Option<&Typed>,
         old: Option<&Value>,
     ) -> Result<(), Box<Status>> {
         let name = object.map_or_else(|| self.call.info.name.clone(), |object| self.name_of(object));
@@ -164,11 +183,11 @@ impl<'a> Writer<'a> {
 
     /// Lets everybody have their say about a deletion. Webhooks that change objects are asked as well, as upstream does.
     pub async fn admit_delete(&mut self, name: &str, old: &Value) -> Result<(), Box<Status>> {
+        let options = self.options_for(Operation::Delete)?;
         let mut notes = std::mem::take(&mut self.notes);
         let request = self.admission(Operation::Delete, name, Some(old));
         let mut result = Ok(());
         if let Some(hooks) = self.call.api.webhooks.mutating() {
-            let options = self.options_for(Operation::Delete);
             let dispatch = self.dispatch(&request, &options);
             result = dispatch.mutate(&hooks, &mut None, &mut notes, |_, _| Ok(())).await;
         }
@@ -182,13 +201,14 @@ impl<'a> Writer<'a> {
     async fn judged(
         &self,
         request: &Request<'_>,
-        object: Option<&Value>,
+        object: Option<&Typed>,
         notes: &mut Notes,
     ) -> Result<(), Box<Status>> {
         let api = self.call.api;
         api.chain.validate(request, object, notes)?;
         let Some(hooks) = api.webhooks.validating() else { return Ok(()) };
-        let options = self.options_for(request.operation);
+        let options = self.options_for(request.operation)?;
+        let object = object.map(|object| &**object);
         self.dispatch(request, &options).validate(&hooks, object, notes).await
     }
 
@@ -198,9 +218,9 @@ impl<'a> Writer<'a> {
     }
 
     /// The options of the request, as webhooks get them.
-    fn options_for(&self, operation: Operation) -> Value {
+    fn options_for(&self, operation: Operation) -> Result<Value, Box<Status>> {
         let mut given = match operation {
-            Operation::Delete => untyped_body(self.call).unwrap_or_else(|_| json!({})),
+            Operation::Delete if !self.call.body.is_empty() => delete_options(self.call)?,
             _ => json!({}),
         };
         if let Some(fields) = given.as_object_mut() {
@@ -213,7 +233,7 @@ impl<'a> Writer<'a> {
                 fields.insert("dryRun".to_owned(), json!(["All"]));
             }
         }
-        webhooks::options(operation, given)
+        Ok(webhooks::options(operation, given))
     }
 
     fn name_of(&self, object: &Value) -> String {
@@ -247,10 +267,11 @@ impl<'a> Writer<'a> {
     /// Puts a new object, managed fields included, through admission, validation and into the store.
     pub async fn finish_create(&mut self, mut object: Value) -> Result<Written, Box<Status>> {
         let kind = self.kind();
-        self.admit(Operation::Create, &mut object, None).await?;
+        object = self.admit(Operation::Create, object, None).await?.into_value();
         let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
         let generated = meta::meta_text(&object, "name").is_empty();
         let unnamed = generated.then(|| object.clone());
+        let base = meta::meta_text(&object, "generateName").to_owned();
         for attempt in 0..8 {
             if let (true, Some(unnamed)) = (attempt > 0, &unnamed) {
                 object.clone_from(unnamed);
@@ -262,6 +283,7 @@ impl<'a> Writer<'a> {
                 self.notes.warnings.append(&mut told);
             }
             let warnings = prepared?;
+            let object = self.typed(std::mem::take(&mut object))?;
             self.check_escalation(&object, None)?;
             if attempt == 0 {
                 // Upstream warns before the judging plugins have their say, and so also where they refuse.
@@ -274,7 +296,7 @@ impl<'a> Writer<'a> {
                 if self.entry.bucket.get(&key).is_some() {
                     return Err(Status::already_exists(kind.resource_name(), &name));
                 }
-                return Ok(Written::Dry(object));
+                return Ok(Written::Dry(object.into_value()));
             }
             if versioned {
                 return Err(Status::unknown_error(
@@ -290,7 +312,6 @@ impl<'a> Writer<'a> {
                 Err(error) => return Err(unavailable(&error)),
             }
         }
-        let base = meta::meta_text(&object, "generateName").to_owned();
         Err(Status::generate_name_conflict(kind.resource_name(), &base, 1))
     }
 
@@ -310,8 +331,9 @@ impl<'a> Writer<'a> {
             let noted = self.notes.warnings.len();
             let mut object = transform(self, &live)?;
             rest::check_name(&object, name, &self.call.info.namespace)?;
+            self.check_namespace(&mut object)?;
             self.check_preconditions(&mut object, &stored)?;
-            self.admit(Operation::Update, &mut object, Some(&live)).await?;
+            object = self.admit(Operation::Update, object, Some(&live)).await?.into_value();
             let warnings = strategy::before_update(
                 self.call,
                 kind,
@@ -320,6 +342,7 @@ impl<'a> Writer<'a> {
                 &live,
                 &mut self.notes.warnings,
             )?;
+            let object = self.typed(object)?;
             self.check_escalation(&object, Some(&live))?;
             self.notes.warnings.extend(warnings);
             self.judge(Operation::Update, Some(&object), Some(&live)).await?;
@@ -328,6 +351,7 @@ impl<'a> Writer<'a> {
             }
             let goes = deleted_by_update(&object);
             if self.options.dry_run {
+                let object = object.into_value();
                 return Ok(if goes { Written::Deleted(object) } else { Written::Dry(object) });
             }
             match self.commit(&key, Expect::Revision(stored.revision), &object, goes).await {
@@ -376,10 +400,10 @@ impl<'a> Writer<'a> {
         &self,
         key: &str,
         expect: Expect,
-        object: &Value,
+        object: &Typed,
         delete: bool,
     ) -> Result<Arc<Object>, CommitError> {
-        commit(self.call.api, self.entry, key, expect, object, delete).await
+        commit_typed(self.call.api, self.entry, key, expect, object, delete).await
     }
 
     /// The answer: the object, with what admission said.
@@ -411,7 +435,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Commits an object of a resource; an event in both its forms.
+/// Commits an object that the server made or changed: it is read as its kind first. One that goes need not be readable.
 pub async fn commit(
     api: &crate::api::Api,
     entry: &Entry,
@@ -420,44 +444,71 @@ pub async fn commit(
     object: &Value,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
-    let stored = commit_one(api, entry, key, expect, object, delete).await?;
+    if delete {
+        return remove(api, entry, key, expect, object).await;
+    }
+    commit_typed(api, entry, key, expect, &entry.kind.read(object.clone())?, false).await
+}
+
+/// Commits an object of a resource; an event in both its forms.
+async fn commit_typed(
+    api: &crate::api::Api,
+    entry: &Entry,
+    key: &str,
+    expect: Expect,
+    object: &Typed,
+    delete: bool,
+) -> Result<Arc<Object>, CommitError> {
+    if delete {
+        return remove(api, entry, key, expect, object).await;
+    }
+    let stored = store(api, entry, key, expect, object).await?;
     if let Some((other, twin)) = events::twin(api, entry, object) {
         let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
-        if !delete || expect.is_some() {
-            // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
-            let _ = commit_one(api, &other, key, expect.unwrap_or(Expect::Absent), &twin, delete).await;
-        }
+        let twin = other.kind.read(twin)?;
+        // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
+        let _ = store(api, &other, key, expect.unwrap_or(Expect::Absent), &twin).await;
     }
     Ok(stored)
 }
 
-async fn commit_one(
+async fn store(
+    api: &crate::api::Api,
+    entry: &Entry,
+    key: &str,
+    expect: Expect,
+    object: &Typed,
+) -> Result<Arc<Object>, CommitError> {
+    let fields = selection::selectable_values(&entry.kind, object);
+    api.store.commit(Write::store(entry.bucket.clone(), key, expect, object, fields)).await
+}
+
+async fn remove(
     api: &crate::api::Api,
     entry: &Entry,
     key: &str,
     expect: Expect,
     object: &Value,
-    delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
-    let fields = selection::selectable_values(&entry.kind, object);
-    let mut value: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
-    value.remove("apiVersion");
-    value.remove("kind");
-    let write = Write {
-        bucket: entry.bucket.clone(),
-        key: key.to_owned(),
-        expect,
-        draft: Draft { value, fields },
-        delete,
+    let remove = async |entry: &Entry, expect: Expect, object: &Value| {
+        let fields = selection::selectable_values(&entry.kind, object);
+        api.store.commit(Write::remove(entry.bucket.clone(), key, expect, object, fields)).await
     };
-    api.store.commit(write).await
+    let last = remove(entry, expect, object).await?;
+    if let Some((other, twin)) = events::twin(api, entry, object)
+        && let Some(known) = other.bucket.get(key)
+    {
+        // See above.
+        let _ = remove(&other, Expect::Revision(known.revision), &twin).await;
+    }
+    Ok(last)
 }
 
 /// 500: the disk. An object that could not be read again is the client's mistake.
 #[must_use]
 pub fn unavailable(error: &CommitError) -> Box<Status> {
     match error {
-        CommitError::Unreadable(_) => Status::bad_request(error.to_string()),
+        CommitError::Unreadable(_) | CommitError::Unstorable(_) => Status::bad_request(error.to_string()),
         _ => Status::internal(error.to_string()),
     }
 }
@@ -486,7 +537,7 @@ pub fn decode_body(
                 Status::bad_request(format!(
                     "the object provided is unrecognized (must be of type {}): {why} ({})",
                     kind.kind,
-                    palisade_apimachinery::decode::summarize(&call.body)
+                    decode::summarize(&call.body)
                 ))
             })?;
             kind.decode_value(read.value, read.duplicates.into_iter().collect(), validation)
@@ -511,7 +562,7 @@ fn read_protobuf(call: &Call<'_>, kind: &Kind) -> Result<Value, Box<Status>> {
 pub fn untyped_body(call: &Call<'_>) -> Result<Value, Box<Status>> {
     match negotiate::content_type(&call.parts.headers) {
         "application/json" => serde_json::from_slice(&call.body).map_err(|error| {
-            let problem = palisade_apimachinery::decode::syntax_error(&call.body, &error.to_string());
+            let problem = decode::syntax_error(&call.body, &error.to_string());
             Status::bad_request(format!("couldn't get version/kind; json parse error: {problem}"))
         }),
         "application/yaml" | "application/apply-patch+yaml" => {
@@ -525,6 +576,29 @@ pub fn untyped_body(call: &Call<'_>) -> Result<Value, Box<Status>> {
         }
         _ => Err(Status::unsupported_media_type(BUILTIN_TYPES)),
     }
+}
+
+/// Reads a body of delete options.
+pub fn delete_options(call: &Call<'_>) -> Result<Value, Box<Status>> {
+    let body = untyped_body(call)?;
+    if !matches!(body, Value::Object(_) | Value::Null) {
+        return Err(Status::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go::json_type(&body)
+        )));
+    }
+    let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(text("kind"), "" | "DeleteOptions") {
+        return Err(Status::bad_request(format!(
+            "no kind {} is registered for version {} in scheme \
+             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+            go::quote(text("kind")),
+            go::quote(text("apiVersion"))
+        )));
+    }
+    let read = decode::read_as("meta.DeleteOptions", body, call.api.version).map_err(Status::bad_request)?;
+    Ok(if read.is_null() { json!({}) } else { read })
 }
 
 /// What is wrong with a name in a path.

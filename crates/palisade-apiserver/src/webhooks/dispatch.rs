@@ -164,7 +164,8 @@ impl Dispatch<'_> {
         }
         let mut question = self.question(&matched, object);
         let (object, old) = (question.object.take(), question.old_object.take());
-        let mut seen = serde_json::to_value(&question).unwrap_or_default();
+        let mut seen =
+            serde_json::to_value(&question).map_err(|error| Status::internal(error.to_string()))?;
         if let Some(seen) = seen.as_object_mut() {
             // They are variables of their own.
             seen.remove("object");
@@ -301,6 +302,8 @@ impl Dispatch<'_> {
             let shown = scale::get(kind, object);
             let wanted = patch::untyped(&shown, PatchType::Json, &answer.patch);
             let wanted = wanted.map_err(|status| broken(&status.message))?;
+            let wanted =
+                scale::kind(kind.emulated).read(wanted).map_err(|error| broken(&error.to_string()))?;
             let manager = palisade_apimachinery::apply::Manager { name: "", subresource: "scale", now: "" };
             let scaled = scale::set(kind, object, &wanted, &manager).map_err(Failure::Broken)?;
             let mut result = object.clone();

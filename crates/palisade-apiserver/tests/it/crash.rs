@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use palisade_apiserver::storage::{Draft, Expect, Range, Store, Write};
+use palisade_apiserver::storage::{Expect, Range, Store, Write};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Write as _};
+
+use crate::support;
 
 const CHILD: &str = "PALISADE_TEST_CRASH_DIRECTORY";
 const ROUNDS: usize = 50;
@@ -27,15 +29,8 @@ fn writer_process() {
                 for n in 0_u64.. {
                     let key = format!("default/{round}-{writer}-{n}");
                     let value = json!({"metadata": {"name": key, "uid": key}});
-                    let value = value.as_object().cloned().unwrap_or_default();
-                    let draft = Draft { value, fields: Vec::new() };
-                    let write = Write {
-                        bucket: store.bucket("things"),
-                        key: key.clone(),
-                        expect: Expect::Absent,
-                        draft,
-                        delete: false,
-                    };
+                    let (bucket, object) = (store.bucket("things"), support::typed(value));
+                    let write = Write::store(bucket, &key, Expect::Absent, &object, Vec::new());
                     let Ok(object) = store.commit(write).await else { return };
                     let mut out = std::io::stdout().lock();
                     let _ = writeln!(out, "\nACK {key} {}", object.revision);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use palisade_apiserver::storage::{
-    CommitError, Draft, EventKind, Expect, Object, OpenError, Range, RevisionError, Store, Write,
+    CommitError, EventKind, Expect, Object, OpenError, Range, RevisionError, Store, Write,
 };
 use serde_json::json;
+
+use crate::support;
 
 async fn put(store: &Store, key: &str, expect: Expect, text: &str) -> Result<Arc<Object>, CommitError> {
     commit(store, key, expect, text, false).await
@@ -18,11 +20,15 @@ async fn commit(
     text: &str,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
-    let value = json!({"metadata": {"name": key, "uid": key, "labels": {"l": text}}, "data": text});
-    let draft =
-        Draft { value: value.as_object().cloned().unwrap_or_default(), fields: vec![text.to_owned()] };
-    let bucket = store.bucket("things");
-    store.commit(Write { bucket, key: key.to_owned(), expect, draft, delete }).await
+    let value = json!({"metadata": {"name": key, "uid": key, "labels": {"l": text}}, "data": {"k": text}});
+    let (bucket, fields) = (store.bucket("things"), vec![text.to_owned()]);
+    let object = support::typed(value);
+    let write = if delete {
+        Write::remove(bucket, key, expect, &object, fields)
+    } else {
+        Write::store(bucket, key, expect, &object, fields)
+    };
+    store.commit(write).await
 }
 
 fn names(store: &Store, range: &Range) -> Vec<String> {

@@ -40,6 +40,12 @@ pub(crate) async fn get(client: &Client, path: &str) -> Answer {
     client.request("GET", path, &[], String::new()).await.expect("an answer")
 }
 
+/// A config map that can be stored.
+pub(crate) fn typed(object: Value) -> palisade_apimachinery::Typed {
+    let kind = palisade_apimachinery::scheme::LATEST.by_kind("", "v1", "ConfigMap").expect("a kind");
+    kind.read(object).expect("readable")
+}
+
 /// A config map.
 pub(crate) fn config_map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": value}})

@@ -1,6 +1,7 @@
 //! Black-box tests of the binary: what a person types, reads and finds on disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may fail as well")]
 
+mod attacks;
 mod bad_input;
 mod command_line;
 mod configuration;
