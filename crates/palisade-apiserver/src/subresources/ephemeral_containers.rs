@@ -34,8 +34,15 @@ fn read(writer: &mut Writer<'_>) -> Result<Typed, Box<Status>> {
     });
     let decoded = kind.decode_value(part, Vec::new(), writer.options.validation)?;
     writer.notes.warnings.extend(decoded.warnings);
-    rest::check_name(&decoded.object, &call.info.name, &call.info.namespace)?;
-    kind.read(decoded.object).map_err(|error| error.into_status(kind, &call.info.name))
+    let mut object = decoded.object;
+    // kubectl v1.20 leaves the name out.
+    if meta::meta_text(&object, "name").is_empty() {
+        meta::edit_metadata(&mut object, |metadata| {
+            metadata.insert("name".to_owned(), call.info.name.as_str().into());
+        });
+    }
+    rest::check_name(&object, &call.info.name, &call.info.namespace)?;
+    kind.read(object).map_err(|error| error.into_status(kind, &call.info.name))
 }
 
 /// Answers with the list in the old form.

@@ -470,7 +470,8 @@ impl<'c> Arena<'c> {
             step.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
         let user = step.user.as_deref().or(self.case.user.as_deref()).unwrap_or("admin");
         let answer = self.send(user, method, path, content_type, &headers, body).await;
-        step.expect.judge(&answer, part).map_err(|why| {
+        let expect = step.expect.filled(|text| self.fill(text));
+        expect.judge(&answer, part).map_err(|why| {
             format!("{request}: {why}; answered {} {}", answer.status, shortened(&answer.text))
         })
     }
@@ -514,6 +515,16 @@ impl Step {
 }
 
 impl Expected {
+    /// With what only a run has.
+    fn filled(&self, fill: impl Fn(&str) -> String) -> Self {
+        let fill = |texts: &Option<OneOrMore<String>>| {
+            texts
+                .as_ref()
+                .map(|texts| OneOrMore::More(texts.as_slice().iter().map(|text| fill(text)).collect()))
+        };
+        Self { message: fill(&self.message), absent: fill(&self.absent), ..self.clone() }
+    }
+
     fn judge(&self, answer: &Answer, part: Part) -> Result<(), String> {
         let code = answer.status;
         match (&self.status, part) {
