@@ -1,5 +1,5 @@
 #![no_main]
-//! Any requests through the router, in process, by somebody who may edit a restricted namespace: nothing panics, nothing
+//! Any requests through the router, in process, by an editor of a restricted namespace: nothing panics, nothing
 //! is stored that the decoder of its kind refuses, and every pod stored in the namespace is one that a reading of the
 //! standard allows which shares no code with the server (`oracle/restricted.rs`).
 //!

@@ -294,7 +294,7 @@ impl Bucket {
     }
 
     /// Some objects of a range from a key on, as they were at a revision: about `bytes` of them, and the key to go on
-    /// with. Who takes its time holds no more than these.
+    /// with. A slow reader holds no more than these.
     pub fn chunk_at(
         &self,
         range: &Range,

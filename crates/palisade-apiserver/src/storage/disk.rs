@@ -4,8 +4,8 @@
 //! transaction, and only then makes them visible. So nobody ever sees a revision that a crash could take back,
 //! and none is used twice.
 //!
-//! A record that cannot be read is moved to a table of its own when the database is opened: it stops nobody, and nothing
-//! that is written later under its key replaces it.
+//! A record that cannot be read is moved to a table of its own when the database is opened: the server starts without
+//! it, and a later write under its key does not replace it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -222,7 +222,7 @@ fn read_all(rows: &[(String, Vec<u8>)], readable: &Readable<'_>) -> Vec<ReadReco
     };
     thread::scope(|scope| {
         let parts: Vec<_> = rows.chunks(part).map(|rows| (rows, scope.spawn(move || read(rows)))).collect();
-        // A part whose thread died is read once more, here.
+        // A part whose thread panicked is read again on this one.
         parts.into_iter().flat_map(|(rows, part)| part.join().unwrap_or_else(|_| read(rows))).collect()
     })
 }

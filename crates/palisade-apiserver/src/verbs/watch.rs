@@ -164,8 +164,8 @@ impl Watcher {
                 }
             };
         }
-        // The state at this moment, in chunks: who reads slowly does not keep objects alive that everybody else has
-        // forgotten. If the log no longer reaches back to the moment, the client must start again.
+        // The state at this moment, in chunks: a slow client does not keep objects alive that have been replaced since.
+        // If the log no longer reaches back to the moment, the client must list again.
         let revision = self.api.store.revision();
         if let At::NotOlderThan(at) = options.at
             && revision < at
