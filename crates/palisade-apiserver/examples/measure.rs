@@ -26,6 +26,7 @@ const CONNECTIONS: usize = 16;
 const LOAD: Duration = Duration::from_secs(5);
 const PODS: usize = 100_000;
 const WATCHERS: usize = 1_000;
+const SILENT_FEW: usize = 20;
 const WRITES: usize = 500;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -312,6 +313,49 @@ async fn watchers(up: &Up) -> Result<usize, Failure> {
     Ok(events)
 }
 
+/// Watches that never read: how much the server grows, with so many of them, by what they could be sent.
+async fn silent_watches(palisade: &Path) -> Result<Vec<(usize, f64)>, Failure> {
+    let up = Up::start(palisade, &[]).await?;
+    let mut sender = up.connect().await?;
+    let path = "/api/v1/namespaces/kube-public/configmaps";
+    // Large and small objects, each written twice: as much history as is kept.
+    for (count, length) in [(300, 90 << 10), (3000, 1 << 10)] {
+        for index in 0..count {
+            let data = "x".repeat(length);
+            let name = format!("s{length}-{index}");
+            let body = format!(
+                r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"k":"{data}"}}}}"#
+            );
+            let (code, _, _) = send(&mut sender, request("POST", path, "application/json", body)?).await?;
+            let changed = format!(r#"{{"data":{{"k":"{}"}}}}"#, "y".repeat(length));
+            let named = format!("{path}/{name}");
+            let merge = "application/merge-patch+json";
+            let (patched, _, _) = send(&mut sender, request("PATCH", &named, merge, changed)?).await?;
+            if (code, patched) != (201, 200) {
+                return Err(format!("writes were answered with {code} and {patched}").into());
+            }
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = up.memory();
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut open = Vec::new();
+    let mut grown = Vec::new();
+    for target in [SILENT_FEW, WATCHERS] {
+        while open.len() < target {
+            let mut sender = up.connect().await?;
+            let query = if open.len() % 2 == 0 { "resourceVersion=1000" } else { initial };
+            let watch = format!("{path}?watch=true&{query}");
+            let watch = request("GET", &watch, "application/json", String::new())?;
+            let response = sender.send_request(watch).await?;
+            open.push((sender, response));
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        grown.push((target, up.memory() - before));
+    }
+    Ok(grown)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let palisade = std::env::args().nth(1).ok_or("usage: measure PALISADE")?;
@@ -340,6 +384,12 @@ async fn main() -> Result<(), Failure> {
     let shown = format!("{events} events, each once and in order");
     line("1,000 watches while 100 writes/s go through", shown, "all", events == WATCHERS * WRITES)?;
     drop(up);
+    for (watches, grown) in silent_watches(palisade).await? {
+        // A connection has buffers of its own on either side of TLS.
+        let target = if watches == SILENT_FEW { 50.0 } else { 1_000.0 };
+        let what = format!("{watches} watches that do not read, of 57 MB of objects: growth");
+        line(&what, format!("{grown:.0} MB"), &format!("{target:.0} MB"), grown < target)?;
+    }
     let (time, warnings) = label(palisade).await?;
     let shown = format!("{:.0} ms, {warnings} warnings", time.as_secs_f64() * 1e3);
     let met = time < Duration::from_secs(1) && warnings >= 2;

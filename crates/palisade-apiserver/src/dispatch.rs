@@ -12,32 +12,41 @@ use crate::registry::{Entry, Served};
 use crate::subresources;
 use crate::verbs::write::check_path_name;
 use crate::verbs::{create, delete, deletecollection, get, list, patch, update, watch};
-use crate::{discovery, openapi};
+use crate::{discovery, openapi, set_aside};
 
 /// Answers an authorised request.
 pub(crate) async fn dispatch(call: Call<'_>) -> Result<Reply, Box<Status>> {
-    if call.info.is_resource { resource(&call).await } else { path(&call) }
+    if call.info.is_resource { resource(&call).await } else { path(&call).await }
 }
 
 /// Paths that are no resources.
-fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
+async fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     let path = call.info.path.as_str();
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     if !is_installed(&call.api.registry.served(), &segments) {
         return Ok(nothing_here(call));
+    }
+    match segments.as_slice() {
+        ["palisade", "set-aside"] => return set_aside::answer(call, None).await,
+        ["palisade", "set-aside", id] => return set_aside::answer(call, Some(id)).await,
+        _ => {}
     }
     if !matches!(call.parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
     match segments.as_slice() {
         [] => Ok(discovery::paths(call, 200)),
-        ["healthz" | "livez" | "readyz", ..] => call.api.health.answer(path, call.query),
+        ["healthz" | "livez" | "readyz", ..] => {
+            let note = || set_aside::health_note(call.api);
+            call.api.health.answer(path, call.query, note)
+        }
         ["version"] => Ok(discovery::version(call)),
         ["metrics"] => {
             let mut text = String::new();
             call.api.metrics.render(&mut text);
             call.api.chain.metrics(&mut text);
             call.api.webhooks.metrics(&mut text);
+            set_aside::metrics(call.api, &mut text);
             Ok(Reply::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text.into_bytes()))
         }
         ["api"] => Ok(discovery::core_versions(call)),

@@ -41,8 +41,13 @@ impl Health {
         }
     }
 
-    /// Answers one of the three endpoints, or one of its checks.
-    pub fn answer(&self, path: &str, query: &Query) -> Result<Reply, Box<Status>> {
+    /// Answers one of the three endpoints, or one of its checks. `note` is what `/readyz?verbose` reports besides.
+    pub fn answer(
+        &self,
+        path: &str,
+        query: &Query,
+        note: impl FnOnce() -> Option<String>,
+    ) -> Result<Reply, Box<Status>> {
         let (endpoint, check) = match path.trim_start_matches('/').split_once('/') {
             Some((endpoint, check)) => (endpoint, check),
             None => (path.trim_start_matches('/'), ""),
@@ -73,6 +78,12 @@ impl Health {
         }
         for unknown in excluded.iter().filter(|e| !checks.contains(e)) {
             let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {unknown:?}");
+        }
+        if endpoint == "readyz"
+            && (failed || query.has("verbose"))
+            && let Some(note) = note()
+        {
+            text.push_str(&note);
         }
         if failed {
             let _ = writeln!(text, "{endpoint} check failed");

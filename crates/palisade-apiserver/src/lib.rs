@@ -47,6 +47,7 @@ pub mod render;
 mod router;
 pub mod selection;
 pub mod server;
+mod set_aside;
 pub mod storage;
 mod strategy;
 mod subresources;

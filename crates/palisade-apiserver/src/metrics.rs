@@ -45,6 +45,8 @@ struct Series {
 pub struct Metrics {
     requests: Mutex<BTreeMap<Labels, Series>>,
     watchers: Arc<AtomicI64>,
+    /// Watches that were ended because their client took nothing, by resource.
+    terminated: Mutex<BTreeMap<(String, String), u64>>,
 }
 
 /// Counts a watch as long as it lives.
@@ -66,6 +68,11 @@ impl Metrics {
     pub fn watch(&self) -> WatchGuard {
         self.watchers.fetch_add(1, Ordering::Relaxed);
         WatchGuard(self.watchers.clone())
+    }
+
+    /// Counts a watch that was ended because its client took nothing.
+    pub fn terminated_watch(&self, group: &str, resource: &str) {
+        *lock(&self.terminated).entry((group.to_owned(), resource.to_owned())).or_default() += 1;
     }
 
     /// Counts a request.
@@ -156,6 +163,16 @@ impl Metrics {
              # TYPE apiserver_longrunning_requests gauge\n\
              apiserver_longrunning_requests{{verb=\"WATCH\"}} {watchers}"
         );
+        out.push_str(
+            "# HELP apiserver_terminated_watchers_total [ALPHA] Counter of watchers closed due to unresponsiveness broken \
+             by resource type.\n# TYPE apiserver_terminated_watchers_total counter\n",
+        );
+        for ((group, resource), count) in lock(&self.terminated).iter() {
+            let _ = writeln!(
+                out,
+                "apiserver_terminated_watchers_total{{group=\"{group}\",resource=\"{resource}\"}} {count}"
+            );
+        }
     }
 }
 

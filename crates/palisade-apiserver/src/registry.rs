@@ -161,3 +161,26 @@ impl Registry {
         served
     }
 }
+
+/// Whether records can be read as objects of a release's kinds, for [`Store::open_checked`]. What no built-in kind is
+/// stored under is a custom resource, whose schema may have changed since: it must be an object, no more.
+pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), String> + Sync {
+    let mut kinds: HashMap<String, Vec<Arc<Kind>>> = HashMap::new();
+    for kind in Scheme::new(version).kinds() {
+        kinds.entry(kind.resource_name().to_string()).or_default().push(kind.clone());
+    }
+    move |resource, json| {
+        let Some(kinds) = kinds.get(resource) else {
+            let read = serde_json::from_slice::<Map<String, Value>>(json);
+            return read.map(|_| ()).map_err(|error| error.to_string());
+        };
+        let mut why = String::new();
+        for kind in kinds {
+            match palisade_apimachinery::decode::decode_type(kind.schema(), kind.emulated, json) {
+                Ok(_) => return Ok(()),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+}

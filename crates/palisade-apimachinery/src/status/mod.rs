@@ -82,6 +82,8 @@ pub struct Status {
     pub message: String,
     /// Details; `Some` of an empty value prints as `{}`.
     pub details: Option<Details>,
+    /// Where a list that has expired can go on, at the price of consistency; empty is left out.
+    pub continue_token: String,
 }
 
 /// The result of operations a client can get wrong.
@@ -91,7 +93,13 @@ impl Status {
     /// An error without details.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: None })
+        Box::new(Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message: message.into(),
+            details: None,
+            continue_token: String::new(),
+        })
     }
 
     fn about(
@@ -107,7 +115,13 @@ impl Status {
             kind: resource.name.to_owned(),
             ..Details::default()
         };
-        Box::new(Self { code, reason: Cow::Borrowed(reason), message, details: Some(details) })
+        Box::new(Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message,
+            details: Some(details),
+            continue_token: String::new(),
+        })
     }
 
     /// 404: no such object.
@@ -169,7 +183,13 @@ impl Status {
     #[must_use]
     pub fn apply_conflict(message: String, causes: Vec<Cause>) -> Box<Self> {
         let details = Details { causes, ..Details::default() };
-        Box::new(Self { code: 409, reason: Cow::Borrowed("Conflict"), message, details: Some(details) })
+        Box::new(Self {
+            code: 409,
+            reason: Cow::Borrowed("Conflict"),
+            message,
+            details: Some(details),
+            continue_token: String::new(),
+        })
     }
 
     /// 403 for a resource.
@@ -310,7 +330,13 @@ impl Status {
         let message = format!("Internal error occurred: {why}");
         let cause = Cause { reason: Cow::Borrowed(""), message: why, field: String::new() };
         let details = Details { causes: vec![cause], ..Details::default() };
-        Box::new(Self { code: 500, reason: Cow::Borrowed("InternalError"), message, details: Some(details) })
+        Box::new(Self {
+            code: 500,
+            reason: Cow::Borrowed("InternalError"),
+            message,
+            details: Some(details),
+            continue_token: String::new(),
+        })
     }
 
     /// 500 of a plain Go error that reached the response writer: neither reason nor details.
@@ -339,7 +365,13 @@ impl Status {
     #[must_use]
     pub fn generic(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
         let details = Some(Details::default());
-        Box::new(Self { code, reason: Cow::Borrowed(reason), message: message.into(), details })
+        Box::new(Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message: message.into(),
+            details,
+            continue_token: String::new(),
+        })
     }
 
     /// The answer to a successful delete: `Success` with the object's name and uid.
@@ -361,7 +393,11 @@ impl Status {
         let mut object = Map::new();
         object.insert("kind".into(), "Status".into());
         object.insert("apiVersion".into(), "v1".into());
-        object.insert("metadata".into(), Value::Object(Map::new()));
+        let mut metadata = Map::new();
+        if !self.continue_token.is_empty() {
+            metadata.insert("continue".into(), self.continue_token.as_str().into());
+        }
+        object.insert("metadata".into(), Value::Object(metadata));
         object.insert("status".into(), "Failure".into());
         if !self.message.is_empty() {
             object.insert("message".into(), self.message.as_str().into());

@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::meta;
 use crate::options::{DeleteOptions, Propagation};
 use crate::registry::{Entry, Served};
-use crate::storage::{Event, EventKind, Expect, Object, Range};
+use crate::storage::{Event, EventKind, Expect, Object, Range, nullable};
 use crate::verbs::delete::{FOREGROUND, ORPHAN, delete_object};
 use crate::verbs::write;
 
@@ -39,15 +39,15 @@ pub(super) struct Collector {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Owner {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     api_version: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     uid: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     block_owner_deletion: bool,
 }
 
@@ -55,7 +55,9 @@ struct Owner {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Facts {
+    #[serde(deserialize_with = "nullable")]
     owner_references: Vec<Owner>,
+    #[serde(deserialize_with = "nullable")]
     finalizers: Vec<String>,
     deletion_timestamp: Option<String>,
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// What is sent after the headers.
 pub enum Body {
@@ -17,6 +17,17 @@ pub enum Body {
     Lazy(Box<dyn Iterator<Item = Bytes> + Send>),
     /// Pieces as they come, until the sender ends.
     Stream(mpsc::Receiver<Bytes>),
+    /// The same, where what may wait is counted in bytes.
+    Watch(mpsc::UnboundedReceiver<Piece>),
+}
+
+/// A piece of a watch, with the room it takes as long as it waits.
+#[derive(Debug)]
+pub struct Piece {
+    /// What is sent.
+    pub bytes: Bytes,
+    /// Given back when the connection takes the piece.
+    pub room: OwnedSemaphorePermit,
 }
 
 impl std::fmt::Debug for Body {
@@ -25,6 +36,7 @@ impl std::fmt::Debug for Body {
             Self::Known(_) => "Known",
             Self::Lazy(_) => "Lazy",
             Self::Stream(_) => "Stream",
+            Self::Watch(_) => "Watch",
         })
     }
 }
@@ -61,6 +73,9 @@ impl http_body::Body for Body {
             Self::Known(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
             Self::Lazy(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Stream(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|p| Ok(Frame::data(p)))),
+            Self::Watch(pieces) => {
+                pieces.poll_recv(cx).map(|piece| piece.map(|Piece { bytes, .. }| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -73,7 +88,7 @@ impl http_body::Body for Body {
             Self::Known(pieces) => {
                 SizeHint::with_exact(pieces.iter().map(|p| u64::try_from(p.len()).unwrap_or(u64::MAX)).sum())
             }
-            Self::Lazy(_) | Self::Stream(_) => SizeHint::default(),
+            Self::Lazy(_) | Self::Stream(_) | Self::Watch(_) => SizeHint::default(),
         }
     }
 }

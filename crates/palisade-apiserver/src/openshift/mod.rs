@@ -39,12 +39,25 @@ pub fn plugins(compat: &Compat) -> Vec<Arc<dyn Plugin>> {
     ]
 }
 
+/// Makes both kinds, without objects: a snapshot may bring those.
+pub(crate) async fn install_definitions(api: &Arc<Api>) {
+    put_all(api, definitions()).await;
+}
+
 /// Makes what is missing: both kinds, the built-in constraints with their grants, the one configuration object.
 pub(crate) async fn install(api: &Arc<Api>) {
+    let objects = definitions().into_iter().chain(built_in::objects()).chain(built_in::grants());
+    put_all(api, objects.chain([resource::new_object()])).await;
+    fill_namespace_ranges(api).await;
+}
+
+fn definitions() -> Vec<Value> {
     let definitions = [built_in::CUSTOM_RESOURCE_DEFINITION, resource::CUSTOM_RESOURCE_DEFINITION];
-    let definitions = definitions.into_iter().filter_map(|text| serde_json::from_str(text).ok());
-    let objects = definitions.chain(built_in::objects()).chain(built_in::grants());
-    for object in objects.chain([resource::new_object()]) {
+    definitions.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
+}
+
+async fn put_all(api: &Arc<Api>, objects: impl IntoIterator<Item = Value>) {
+    for object in objects {
         // Each definition makes the next objects servable.
         let served = api.registry.served();
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -55,5 +68,4 @@ pub(crate) async fn install(api: &Arc<Api>) {
             }
         }
     }
-    fill_namespace_ranges(api).await;
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use palisade_apimachinery::Status;
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
 use serde_json::{Value, json};
 
@@ -40,23 +41,34 @@ pub(crate) async fn run(api: &Arc<Api>) {
 /// Stores an object of the server's own, unless it is there.
 pub(crate) async fn put(api: &Arc<Api>, entry: &Entry, namespace: &str, object: Value) {
     let name = meta::meta_text(&object, "name").to_owned();
+    if let Err(status) = create(api, entry, namespace, object).await {
+        tracing::error!(resource = %entry.kind.plural, name, message = %status.message, "cannot make an object");
+    }
+}
+
+/// Creates an object without asking admission, unless it is there.
+pub(crate) async fn create(
+    api: &Arc<Api>,
+    entry: &Entry,
+    namespace: &str,
+    object: Value,
+) -> Result<(), Box<Status>> {
+    let name = meta::meta_text(&object, "name").to_owned();
     let key = entry.key(namespace, &name);
     if entry.bucket.get(&key).is_some() {
-        return;
+        return Ok(());
     }
-    let Value::Object(object) = object else { return };
+    let Value::Object(object) = object else { return Ok(()) };
     let mut object = entry.typed(object);
     entry.kind.default(&mut object);
     let uid = meta::new_uid();
     let context = CreateContext { namespace, now: &meta::now(), uid: &uid, suffix: "" };
-    if let Err(status) = rest::before_create(&entry.kind, &mut object, &context, &Extra::default()) {
-        tracing::error!(resource = %entry.kind.plural, name, message = %status.message, "cannot make an object");
-        return;
-    }
+    rest::before_create(&entry.kind, &mut object, &context, &Extra::default())?;
     match write::commit(api, entry, &key, Expect::Absent, &object, false).await {
         // Existing by now is just as good.
-        Ok(_) | Err(CommitError::Exists | CommitError::Conflict) => {}
-        Err(error) => tracing::error!(resource = %entry.kind.plural, name, %error, "cannot store an object"),
+        Ok(_) | Err(CommitError::Exists) => {}
+        Err(error) => return Err(write::unavailable(&error)),
     }
     crd::after_bootstrap(api, entry, &key).await;
+    Ok(())
 }

@@ -27,11 +27,11 @@ use crate::http::tls::{Authority, write_private};
 use crate::log_source::LogSource;
 use crate::metrics::Metrics;
 use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin};
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::router::Router;
 use crate::storage::Store;
 use crate::webhooks::{self, Webhooks};
-use crate::{controllers, meta, openshift, plugins};
+use crate::{controllers, meta, openshift, plugins, set_aside};
 
 /// The administrator's certificate outlives a working day, and a working year.
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
@@ -304,7 +304,7 @@ impl Builder {
         let directory = self.data_dir.clone();
         let store = match (self.store.take(), &directory) {
             (Some(store), _) => store,
-            (None, Some(directory)) => Store::open(directory)?,
+            (None, Some(directory)) => Store::open_checked(directory, &registry::readable(self.version))?,
             (None, None) => Store::in_memory(),
         };
         let authority = Authority::open(directory.as_deref())?;
@@ -333,23 +333,36 @@ impl Builder {
         let (snapshots, controllers_on) = (self.snapshots.clone(), self.controllers);
         let designs = self.compat.is_designs();
         let api = Arc::new(self.api(parts)?);
-        bootstrap::run(&api).await;
+        // Kinds first, then what a snapshot brings, then what is still missing: an object of a snapshot is as it was
+        // even where the server would have made one of that name.
         if designs {
             for (name, manifest) in DESIGN_MANIFESTS {
                 snapshot::load_text(&api, manifest, Path::new(name)).await?;
             }
         }
+        if api.openshift && !snapshots.is_empty() {
+            openshift::install_definitions(&api).await;
+        }
+        let mut reports = Vec::with_capacity(snapshots.len());
         for path in &snapshots {
-            snapshot::load(&api, path).await?;
+            reports.push(snapshot::load(&api, path).await?);
         }
-        if api.openshift {
-            openshift::fill_namespace_ranges(&api).await;
-        }
+        bootstrap::run(&api).await;
+        set_aside::report_unserved(&api);
         let mut tasks = vec![tokio::spawn(connection::serve(listener, acceptor, api.clone(), stop.clone()))];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
         }
-        Ok(Server { api, address, ca: authority.certificate, kubeconfig, token, stop: stop_sender, tasks })
+        Ok(Server {
+            api,
+            address,
+            ca: authority.certificate,
+            kubeconfig,
+            token,
+            snapshots: reports,
+            stop: stop_sender,
+            tasks,
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::storage::OpenError;
 
 pub use builder::Builder;
 pub use kubeconfig::kubeconfig;
-pub use snapshot::SnapshotError;
+pub use snapshot::{SnapshotError, SnapshotReport};
 
 /// Why the server did not start.
 #[derive(Debug, Error)]
@@ -74,6 +74,8 @@ pub struct Server {
     pub kubeconfig: String,
     /// The administrator's bearer token.
     pub token: String,
+    /// What became of the snapshots it was started with.
+    pub snapshots: Vec<SnapshotReport>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }

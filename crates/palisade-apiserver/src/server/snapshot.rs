@@ -1,16 +1,70 @@
 //! Objects to start with, from dumps such as `kubectl get -o yaml` writes.
+//!
+//! An object that a server has stored before (it has a uid, a creation time, a resource version or a status) is restored
+//! as it was: uid, owner references, times, generation, status, finalizers. It is read by the decoder of its kind and
+//! gets the kind's defaults, as from a backup of etcd; it is not admitted anew. Anything else is a manifest, and created.
+//! Resource versions are given anew, all of them above those of the dump.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use palisade_apimachinery::{Decoded, FieldValidation};
 use palisade_yaml::Limits;
 use serde_json::Value;
 use thiserror::Error;
 
 use super::bootstrap;
 use crate::api::Api;
-use crate::meta;
-use crate::registry::Entry;
+use crate::http::request_info::invalid_path_segment;
+use crate::registry::{Entry, Served};
+use crate::storage::{CommitError, Expect};
+use crate::verbs::write;
+use crate::{crd, meta};
+
+/// Resource versions above this are made up; revisions must be able to go on above those of a dump.
+const HIGHEST_VERSION: u64 = 1 << 62;
+
+/// What became of the objects of a dump.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// The file.
+    pub path: PathBuf,
+    /// Objects that are stored now.
+    pub loaded: usize,
+    /// Objects that were there already, from an earlier start with the same data directory.
+    pub kept: usize,
+    /// Objects of kinds that are not served, by `apiVersion` and kind.
+    pub unserved: BTreeMap<(String, String), usize>,
+    /// Objects that cannot be read, each with the reason.
+    pub rejected: Vec<String>,
+}
+
+impl SnapshotReport {
+    /// Whether every object of the file is there.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.unserved.is_empty() && self.rejected.is_empty()
+    }
+
+    fn note(&mut self, outcome: Result<Restored, String>) {
+        match outcome {
+            Ok(Restored::Stored) => self.loaded += 1,
+            Ok(Restored::Kept) => self.kept += 1,
+            Err(why) => {
+                tracing::error!(path = %self.path.display(), why, "an object of the snapshot is not loaded");
+                self.rejected.push(why);
+            }
+        }
+    }
+}
+
+/// What became of one object.
+enum Restored {
+    Stored,
+    /// It was there.
+    Kept,
+}
 
 /// Why a dump could not be loaded.
 #[derive(Debug, Error)]
@@ -35,7 +89,7 @@ pub enum SnapshotError {
 }
 
 /// Loads the objects of a file: definitions and namespaces first, then everything else.
-pub(super) async fn load(api: &Arc<Api>, path: &Path) -> Result<usize, SnapshotError> {
+pub(super) async fn load(api: &Arc<Api>, path: &Path) -> Result<SnapshotReport, SnapshotError> {
     let bytes =
         std::fs::read(path).map_err(|source| SnapshotError::Read { path: path.to_owned(), source })?;
     let text = palisade_yaml::decode(&bytes)
@@ -44,25 +98,37 @@ pub(super) async fn load(api: &Arc<Api>, path: &Path) -> Result<usize, SnapshotE
 }
 
 /// Loads the objects of a text that came from a file, or that the server brings along.
-pub(super) async fn load_text(api: &Arc<Api>, text: &str, path: &Path) -> Result<usize, SnapshotError> {
+pub(super) async fn load_text(
+    api: &Arc<Api>,
+    text: &str,
+    path: &Path,
+) -> Result<SnapshotReport, SnapshotError> {
     let content = |why: String| SnapshotError::Content { path: path.to_owned(), why };
     let mut objects = Vec::new();
     for document in documents(text).map_err(content)? {
         flatten(document, &mut objects);
     }
-    let loaded = objects.len();
-    let (first, rest): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(|object| rank(object) < 2);
-    let mut first = first;
+    let mut report = SnapshotReport { path: path.to_owned(), ..SnapshotReport::default() };
+    let versions =
+        objects.iter().filter_map(|object| meta::meta_text(object, "resourceVersion").parse().ok());
+    if let Some(newest) = versions.filter(|version| *version <= HIGHEST_VERSION).max() {
+        api.store.advance(newest);
+    }
+    let (mut first, rest): (Vec<Value>, Vec<Value>) =
+        objects.into_iter().partition(|object| rank(object) < 2);
     first.sort_by_key(rank);
     // Definitions and namespaces are few, and what follows needs them.
     for object in first {
-        let (entry, namespace) = place(api, &object).map_err(content)?;
-        bootstrap::put(api, &entry, &namespace, object).await;
+        if let Some(entry) = place(&api.registry.served(), &object, &mut report) {
+            report.note(restore(api, &entry, object).await);
+        }
     }
+    let served = api.registry.served();
     let mut waiting = Vec::with_capacity(rest.len());
     for object in rest {
-        let (entry, namespace) = place(api, &object).map_err(content)?;
-        waiting.push((entry, namespace, object));
+        if let Some(entry) = place(&served, &object, &mut report) {
+            waiting.push((entry, object));
+        }
     }
     // Commits that come together share a visit to the disk, and a task for each part uses every core.
     let mut parts = Vec::new();
@@ -70,17 +136,83 @@ pub(super) async fn load_text(api: &Arc<Api>, text: &str, path: &Path) -> Result
         let part = waiting.split_off(waiting.len().saturating_sub(PART));
         let api = api.clone();
         parts.push(tokio::spawn(async move {
-            let puts = part.into_iter().map(|(entry, namespace, object)| {
+            let restored = part.into_iter().map(|(entry, object)| {
                 let api = &api;
-                async move { bootstrap::put(api, &entry, &namespace, object).await }
+                async move { restore(api, &entry, object).await }
             });
-            futures::future::join_all(puts).await;
+            futures::future::join_all(restored).await
         }));
     }
     for part in parts {
-        part.await.map_err(|error| content(error.to_string()))?;
+        for outcome in part.await.map_err(|error| content(error.to_string()))? {
+            report.note(outcome);
+        }
     }
-    Ok(loaded)
+    for ((api_version, kind), count) in &report.unserved {
+        tracing::warn!(path = %path.display(), api_version, kind, count, "objects of a kind that is not served");
+    }
+    Ok(report)
+}
+
+/// Stores an object of a dump, unless there is one of its name.
+async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restored, String> {
+    let kind = &entry.kind;
+    let described = {
+        let (namespace, name) = (meta::meta_text(&object, "namespace"), meta::meta_text(&object, "name"));
+        format!("{} {}", kind.kind, meta::key(!namespace.is_empty(), namespace, name))
+    };
+    let failed = |why: &str| format!("{described}: {why}");
+    let was_stored = ["uid", "creationTimestamp", "resourceVersion"]
+        .iter()
+        .any(|field| !meta::meta_text(&object, field).is_empty())
+        || object.get("status").and_then(Value::as_object).is_some_and(|status| !status.is_empty());
+    let decoded = kind.decode_value(object, Vec::new(), FieldValidation::Ignore);
+    let Decoded { mut object, .. } = decoded.map_err(|status| failed(&status.message))?;
+    let name = meta::meta_text(&object, "name").to_owned();
+    let namespace = match (kind.namespaced, meta::meta_text(&object, "namespace")) {
+        (false, _) => String::new(),
+        (true, "") => "default".to_owned(),
+        (true, namespace) => namespace.to_owned(),
+    };
+    for part in [Some(&name), kind.namespaced.then_some(&namespace)].into_iter().flatten() {
+        if part.is_empty() {
+            return Err(failed("metadata.name is missing"));
+        }
+        if let Some(problem) = invalid_path_segment(part) {
+            return Err(failed(&format!("{part:?} {problem}")));
+        }
+    }
+    let key = entry.key(&namespace, &name);
+    if entry.bucket.get(&key).is_some() {
+        return Ok(Restored::Kept);
+    }
+    if !was_stored {
+        return bootstrap::create(api, entry, &namespace, object)
+            .await
+            .map(|()| Restored::Stored)
+            .map_err(|status| failed(&status.message));
+    }
+    kind.default(&mut object);
+    meta::edit_metadata(&mut object, |metadata| {
+        for (field, made) in [("uid", meta::new_uid as fn() -> String), ("creationTimestamp", meta::now)] {
+            if metadata.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {
+                metadata.insert(field.to_owned(), made().into());
+            }
+        }
+        metadata.remove("selfLink");
+        if kind.namespaced {
+            metadata.insert("namespace".to_owned(), namespace.into());
+        } else {
+            metadata.remove("namespace");
+        }
+    });
+    match write::commit(api, entry, &key, Expect::Absent, &object, false).await {
+        Ok(_) => {}
+        Err(CommitError::Exists) => return Ok(Restored::Kept),
+        Err(error) => return Err(failed(&error.to_string())),
+    }
+    crd::after_bootstrap(api, entry, &key).await;
+    Ok(Restored::Stored)
 }
 
 /// Objects stored by one task.
@@ -172,24 +304,37 @@ fn read_items(items: &[String]) -> Option<Vec<Value>> {
     })
 }
 
-/// Where an object belongs.
-fn place(api: &Arc<Api>, object: &Value) -> Result<(Arc<Entry>, String), String> {
+/// Where an object belongs; a kind that is not served is noted.
+fn place(served: &Served, object: &Value, report: &mut SnapshotReport) -> Option<Arc<Entry>> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let served = api.registry.served();
-    let entry = served.by_kind(api_version, kind);
-    let entry = entry.ok_or_else(|| format!("{kind} of {api_version} is not served"))?;
-    Ok((entry.clone(), meta::meta_text(object, "namespace").to_owned()))
+    let entry = served.by_kind(api_version, kind).filter(|entry| entry.has_verb("list"));
+    if entry.is_none() {
+        *report.unserved.entry((api_version.to_owned(), kind.to_owned())).or_default() += 1;
+    }
+    entry.cloned()
 }
 
+/// The objects of a document. The items of a list that the API itself returned name no kind: it is the list's.
 fn flatten(document: Value, objects: &mut Vec<Value>) {
     match document {
         Value::Object(mut list)
             if list.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"))
                 && list.contains_key("items") =>
         {
+            let text = |key: &str| list.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let (api_version, kind) = (text("apiVersion"), text("kind"));
+            let kind = kind.strip_suffix("List").unwrap_or_default();
             if let Some(Value::Array(items)) = list.remove("items") {
-                for item in items {
+                for mut item in items {
+                    if let Value::Object(item) = &mut item
+                        && !kind.is_empty()
+                        && !item.contains_key("kind")
+                        && !item.contains_key("apiVersion")
+                    {
+                        item.insert("kind".to_owned(), kind.into());
+                        item.insert("apiVersion".to_owned(), api_version.as_str().into());
+                    }
                     flatten(item, objects);
                 }
             }

@@ -110,21 +110,37 @@ impl Range {
         }
     }
 
-    fn bounds(&self, after: Option<&str>) -> (Bound<Box<str>>, Bound<Box<str>>) {
-        let (low, high): (Bound<Box<str>>, Bound<Box<str>>) = match self {
-            Self::All => (Bound::Unbounded, Bound::Unbounded),
-            // '0' follows '/' in ASCII.
-            Self::Namespace(namespace) => (
-                Bound::Included(format!("{namespace}/").into()),
-                Bound::Excluded(format!("{namespace}0").into()),
-            ),
-            Self::One(one) => (Bound::Included(one.as_str().into()), Bound::Included(one.as_str().into())),
-        };
-        match (after, &low) {
-            (Some(after), Bound::Included(first)) if after < &**first => (low, high),
-            (Some(after), _) => (Bound::Excluded(after.into()), high),
-            (None, _) => (low, high),
+    /// What comes before the part of a key that tells the objects of this range apart. A continue token is relative to
+    /// it, so that no token leads out of the range it is used with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Namespace(namespace) => format!("{namespace}/"),
+            Self::One(one) => one.clone(),
         }
+    }
+
+    /// The objects of this range from a key on. Whatever the key is, the answer is a part of the range: a start behind
+    /// the end is nothing, where `BTreeMap::range` would panic.
+    fn select<'a>(
+        &self,
+        objects: &'a BTreeMap<Box<str>, Arc<Object>>,
+        from: Option<&str>,
+    ) -> impl Iterator<Item = (&'a Box<str>, &'a Arc<Object>)> + use<'a> {
+        // '0' follows '/' in ASCII.
+        let (first, end) = match self {
+            Self::All => (String::new(), None),
+            Self::Namespace(namespace) => (format!("{namespace}/"), Some(format!("{namespace}0"))),
+            Self::One(one) => (one.clone(), Some(format!("{one}\0"))),
+        };
+        let start = match from {
+            Some(from) if from > first.as_str() => from,
+            _ => first.as_str(),
+        };
+        objects
+            .range::<str, _>((Bound::Included(start), Bound::Unbounded))
+            .take_while(move |(key, _)| end.as_deref().is_none_or(|end| &***key < end))
     }
 }
 
@@ -153,6 +169,55 @@ struct State {
     log_bytes: usize,
     /// The newest revision the log no longer tells about.
     compacted: u64,
+}
+
+/// Part of what happened.
+#[derive(Debug)]
+pub struct Changes {
+    /// In order.
+    pub events: Vec<Arc<Event>>,
+    /// The revision up to which they are complete.
+    pub upto: u64,
+    /// Whether there are more already.
+    pub more: bool,
+}
+
+impl State {
+    /// The objects of a range from a key on, as they were at a revision that the log reaches back to, until they have
+    /// so many bytes; then also the key to go on with.
+    fn read_at(
+        &self,
+        range: &Range,
+        from: Option<&str>,
+        at: u64,
+        bytes: usize,
+    ) -> (Vec<Arc<Object>>, Option<String>) {
+        let newer = self.log.iter().rev().take_while(|event| event.revision > at);
+        let newer = newer.filter(|event| {
+            let key = event.object.key();
+            range.covers(key) && from.is_none_or(|from| key >= from)
+        });
+        // What a changed object was at the revision: the state before the first change after it.
+        let undo: BTreeMap<&str, Option<&Arc<Object>>> =
+            newer.map(|event| (event.object.key(), event.previous.as_ref())).collect();
+        let now = range.select(&self.objects, from).map(|(key, object)| (&**key, object));
+        let mut now = now.filter(|(key, _)| !undo.contains_key(key)).peekable();
+        let mut then = undo.iter().filter_map(|(key, object)| object.map(|object| (*key, object))).peekable();
+        let (mut objects, mut size) = (Vec::new(), 0_usize);
+        loop {
+            let next = match (now.peek(), then.peek()) {
+                (Some((key, _)), Some((older, _))) if older < key => then.next(),
+                (Some(_), _) => now.next(),
+                (None, _) => then.next(),
+            };
+            let Some((key, object)) = next else { return (objects, None) };
+            if size >= bytes {
+                return (objects, Some(key.to_owned()));
+            }
+            size = size.saturating_add(object.json.len());
+            objects.push(object.clone());
+        }
+    }
 }
 
 impl Bucket {
@@ -201,12 +266,20 @@ impl Bucket {
     #[must_use]
     pub fn list(&self, range: &Range) -> Listing {
         let state = read(&self.state);
-        let objects = state.objects.range(range.bounds(None)).map(|(_, o)| o.clone()).collect();
+        let objects = range.select(&state.objects, None).map(|(_, o)| o.clone()).collect();
         Listing { objects, revision: self.clock.revision.load(Ordering::Acquire) }
     }
 
-    /// The objects of a range after a key, as they were at a revision.
-    pub fn list_at(&self, range: &Range, after: Option<&str>, at: u64) -> Result<Listing, RevisionError> {
+    /// The objects of a range from a key on, as they are now.
+    #[must_use]
+    pub fn list_from(&self, range: &Range, from: &str) -> Listing {
+        let state = read(&self.state);
+        let objects = range.select(&state.objects, Some(from)).map(|(_, o)| o.clone()).collect();
+        Listing { objects, revision: self.clock.revision.load(Ordering::Acquire) }
+    }
+
+    /// The objects of a range from a key on, as they were at a revision.
+    pub fn list_at(&self, range: &Range, from: Option<&str>, at: u64) -> Result<Listing, RevisionError> {
         let state = read(&self.state);
         let current = self.clock.revision.load(Ordering::Acquire);
         if at > current {
@@ -215,23 +288,25 @@ impl Bucket {
         if at < state.compacted {
             return Err(RevisionError::TooOld(at, state.compacted));
         }
-        let bounds = range.bounds(after);
-        let now = state.objects.range(bounds);
-        let newer = state.log.iter().rev().take_while(|event| event.revision > at);
-        let mut undo = newer
-            .filter(|e| range.covers(e.object.key()) && after.is_none_or(|after| e.object.key() > after))
-            .peekable();
-        if undo.peek().is_none() {
-            return Ok(Listing { objects: now.map(|(_, o)| o.clone()).collect(), revision: at });
+        let (objects, next) = state.read_at(range, from, at, usize::MAX);
+        debug_assert!(next.is_none(), "a list is complete");
+        Ok(Listing { objects, revision: at })
+    }
+
+    /// Some objects of a range from a key on, as they were at a revision: about `bytes` of them, and the key to go on
+    /// with. A slow reader holds no more than these.
+    pub fn chunk_at(
+        &self,
+        range: &Range,
+        from: Option<&str>,
+        at: u64,
+        bytes: usize,
+    ) -> Result<(Vec<Arc<Object>>, Option<String>), RevisionError> {
+        let state = read(&self.state);
+        if at < state.compacted {
+            return Err(RevisionError::TooOld(at, state.compacted));
         }
-        let mut then: BTreeMap<&str, &Arc<Object>> = now.map(|(k, o)| (&**k, o)).collect();
-        for event in undo {
-            match &event.previous {
-                Some(previous) => then.insert(event.object.key(), previous),
-                None => then.remove(event.object.key()),
-            };
-        }
-        Ok(Listing { objects: then.into_values().cloned().collect(), revision: at })
+        Ok(state.read_at(range, from, at, bytes))
     }
 
     /// The changes of a range after a revision, at most `limit` of them, and the revision up to which they are complete.
@@ -241,23 +316,37 @@ impl Bucket {
         after: u64,
         limit: usize,
     ) -> Result<(Vec<Arc<Event>>, u64), RevisionError> {
+        self.changes_within(range, after, limit, usize::MAX).map(|changes| (changes.events, changes.upto))
+    }
+
+    /// The same, of no more than about `bytes`.
+    pub fn changes_within(
+        &self,
+        range: &Range,
+        after: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Changes, RevisionError> {
         let state = read(&self.state);
         if after < state.compacted {
             return Err(RevisionError::TooOld(after, state.compacted));
         }
         let start = state.log.partition_point(|event| event.revision <= after);
-        let mut upto = self.clock.revision.load(Ordering::Acquire).max(after);
-        let mut found = Vec::new();
+        let upto = self.clock.revision.load(Ordering::Acquire).max(after);
+        let mut changes = Changes { events: Vec::new(), upto, more: false };
+        let mut size = 0_usize;
         for event in state.log.range(start..) {
             if range.covers(event.object.key()) {
-                if found.len() == limit {
-                    upto = found.last().map_or(after, |e: &Arc<Event>| e.revision);
+                if changes.events.len() == limit || size >= bytes {
+                    changes.upto = changes.events.last().map_or(after, |e| e.revision);
+                    changes.more = true;
                     break;
                 }
-                found.push(event.clone());
+                size = size.saturating_add(event.object.json.len());
+                changes.events.push(event.clone());
             }
         }
-        Ok((found, upto))
+        Ok(changes)
     }
 
     /// Whether the log still tells everything after a revision.

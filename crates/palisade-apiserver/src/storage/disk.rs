@@ -3,6 +3,9 @@
 //! A single thread takes whatever writes are waiting, checks their preconditions, commits them in one
 //! transaction, and only then makes them visible. So nobody ever sees a revision that a crash could take back,
 //! and none is used twice.
+//!
+//! A record that cannot be read is moved to a table of its own when the database is opened: the server starts without
+//! it, and a later write under its key does not replace it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -16,13 +19,15 @@ use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
-use super::{Clock, CommitError, Object, OpenError, Write, check};
+use super::{Clock, CommitError, Object, OpenError, Readable, SetAside, Write, check};
 
 /// The format this version writes. A newer one is refused, an older one would be converted on opening.
 pub const FORMAT: u64 = 1;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+/// Records that cannot be read, by their id.
+const SET_ASIDE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("set_aside");
 /// Writes taken into one transaction at most.
 const BATCH: usize = 512;
 /// Neither a resource nor a name can contain it.
@@ -34,10 +39,11 @@ pub(super) struct Opened {
     pub(super) lock: File,
     pub(super) objects: BTreeMap<String, Vec<Object>>,
     pub(super) revision: u64,
+    pub(super) set_aside: Vec<SetAside>,
 }
 
 /// Opens or makes the database in a directory, and reads all of it.
-pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
+pub(super) fn open(directory: &Path, readable: &Readable<'_>) -> Result<Opened, OpenError> {
     let path = directory.display().to_string();
     let unreadable = |source: Box<dyn std::error::Error + Send + Sync>| OpenError::Unreadable {
         path: path.clone(),
@@ -64,8 +70,8 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
     if found > FORMAT {
         return Err(OpenError::NewerFormat { path, found });
     }
-    let (objects, revision) = load(&database).map_err(unreadable)?;
-    Ok(Opened { database, lock, objects, revision })
+    let Loaded { objects, revision, set_aside } = load(&database, readable).map_err(unreadable)?;
+    Ok(Opened { database, lock, objects, revision, set_aside })
 }
 
 /// Secrets are in there: nobody but the owner looks in.
@@ -87,6 +93,7 @@ fn make(directory: &Path, file: &Path) -> Result<(), Box<dyn std::error::Error +
         meta.insert("format", FORMAT)?;
         meta.insert("revision", 1)?;
         transaction.open_table(OBJECTS)?;
+        transaction.open_table(SET_ASIDE)?;
     }
     transaction.commit()?;
     drop(database);
@@ -100,21 +107,132 @@ fn stored_format(database: &Database) -> Result<u64, redb::Error> {
     Ok(meta.get("format")?.map_or(0, |found| found.value()))
 }
 
-type Loaded = (BTreeMap<String, Vec<Object>>, u64);
+struct Loaded {
+    objects: BTreeMap<String, Vec<Object>>,
+    revision: u64,
+    set_aside: Vec<SetAside>,
+}
 
-fn load(database: &Database) -> Result<Loaded, Box<dyn std::error::Error + Send + Sync>> {
+/// Reads everything. What cannot be read is set aside; what was set aside and can be read now comes back.
+fn load(
+    database: &Database,
+    readable: &Readable<'_>,
+) -> Result<Loaded, Box<dyn std::error::Error + Send + Sync>> {
     let transaction = database.begin_read()?;
-    let revision = transaction.open_table(META)?.get("revision")?.map_or(1, |found| found.value());
-    let mut objects: BTreeMap<String, Vec<Object>> = BTreeMap::new();
+    let mut revision = transaction.open_table(META)?.get("revision")?.map_or(1, |found| found.value());
+    let mut rows = Vec::new();
     for row in transaction.open_table(OBJECTS)?.iter()? {
-        let (key, record) = row?;
-        let Some((bucket, name)) = key.value().split_once(SEPARATOR) else {
-            return Err(format!("key {:?} has no resource", key.value()).into());
-        };
-        let object = decode(name, record.value())?;
-        objects.entry(bucket.to_owned()).or_default().push(object);
+        let (place, record) = row?;
+        rows.push((place.value().to_owned(), record.value().to_vec()));
     }
-    Ok((objects, revision))
+    // Data directories of earlier versions have no such table.
+    let mut kept = Vec::new();
+    if let Ok(table) = transaction.open_table(SET_ASIDE) {
+        for row in table.iter()? {
+            let (id, record) = row?;
+            kept.push(SetAside::decode(id.value(), record.value()));
+        }
+    }
+    drop(transaction);
+    let mut objects: BTreeMap<String, Vec<Object>> = BTreeMap::new();
+    let mut moves = Moves::default();
+    for ((place, record), read) in rows.iter().zip(read_all(&rows, readable)) {
+        match read {
+            Ok((bucket, object)) => {
+                revision = revision.max(object.revision);
+                objects.entry(bucket).or_default().push(object);
+            }
+            Err(reason) => {
+                let (resource, key) = place.split_once(SEPARATOR).unwrap_or(("", place));
+                tracing::error!(resource, key, reason, "a record cannot be read and is set aside");
+                moves.aside.push((place.clone(), SetAside::new(resource, key, reason, record.clone())));
+            }
+        }
+    }
+    let mut set_aside: Vec<SetAside> = moves.aside.iter().map(|(_, record)| record.clone()).collect();
+    for record in kept {
+        let place = format!("{}{SEPARATOR}{}", record.resource, record.key);
+        let taken = rows.binary_search_by(|(other, _)| other.cmp(&place)).is_ok();
+        match read_record(&place, &record.record, readable) {
+            Ok((bucket, object)) if !taken && !record.resource.is_empty() => {
+                tracing::warn!(
+                    resource = bucket,
+                    key = record.key,
+                    "a record that was set aside can be read again"
+                );
+                objects.entry(bucket).or_default().push(object);
+                moves.back.push((place, record));
+            }
+            _ => {
+                let (resource, key) = (&record.resource, &record.key);
+                tracing::error!(
+                    resource,
+                    key,
+                    reason = record.reason,
+                    id = record.id,
+                    "a record is set aside"
+                );
+                set_aside.push(record);
+            }
+        }
+    }
+    moves.make(database)?;
+    Ok(Loaded { objects, revision, set_aside })
+}
+
+/// Records that change their table.
+#[derive(Default)]
+struct Moves {
+    aside: Vec<(String, SetAside)>,
+    back: Vec<(String, SetAside)>,
+}
+
+impl Moves {
+    fn make(&self, database: &Database) -> Result<(), redb::Error> {
+        if self.aside.is_empty() && self.back.is_empty() {
+            return Ok(());
+        }
+        let transaction = database.begin_write()?;
+        {
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let mut set_aside = transaction.open_table(SET_ASIDE)?;
+            for (place, record) in &self.aside {
+                set_aside.insert(record.id.as_str(), record.encode().as_slice())?;
+                objects.remove(place.as_str())?;
+            }
+            for (place, record) in &self.back {
+                objects.insert(place.as_str(), record.record.as_slice())?;
+                set_aside.remove(record.id.as_str())?;
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+/// The resource of a record and its object, or why it cannot be read.
+type ReadRecord = Result<(String, Object), String>;
+
+/// Reads records on every core, in order.
+fn read_all(rows: &[(String, Vec<u8>)], readable: &Readable<'_>) -> Vec<ReadRecord> {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let part = rows.len().div_ceil(cores).max(1000);
+    let read = |part: &[(String, Vec<u8>)]| -> Vec<ReadRecord> {
+        part.iter().map(|(place, record)| read_record(place, record, readable)).collect()
+    };
+    thread::scope(|scope| {
+        let parts: Vec<_> = rows.chunks(part).map(|rows| (rows, scope.spawn(move || read(rows)))).collect();
+        // A part whose thread panicked is read again on this one.
+        parts.into_iter().flat_map(|(rows, part)| part.join().unwrap_or_else(|_| read(rows))).collect()
+    })
+}
+
+fn read_record(place: &str, record: &[u8], readable: &Readable<'_>) -> ReadRecord {
+    let (bucket, key) =
+        place.split_once(SEPARATOR).ok_or_else(|| format!("key {place:?} has no resource"))?;
+    let object = decode(key, record).map_err(|error| error.to_string())?;
+    readable(bucket, &object.json)?;
+    Ok((bucket.to_owned(), object))
 }
 
 /// A record is the length of the selectable fields, the fields as a JSON list, and the object.
@@ -139,10 +257,20 @@ struct Pending {
     answer: oneshot::Sender<Result<Arc<Object>, CommitError>>,
 }
 
+/// What the thread that commits is asked for.
+enum Job {
+    Commit(Pending),
+    /// Forget a record that was set aside.
+    Discard {
+        id: String,
+        answer: oneshot::Sender<Result<(), CommitError>>,
+    },
+}
+
 /// The thread that commits.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<mpsc::Sender<Pending>>,
+    queue: Option<mpsc::Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -161,12 +289,25 @@ impl Writer {
     }
 
     pub(super) async fn commit(&self, write: Write) -> Result<Arc<Object>, CommitError> {
-        let stopped = || CommitError::Unavailable("the store has stopped".to_owned());
         let (answer, answered) = oneshot::channel();
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(Pending { write, answer }).map_err(|_| stopped())?;
+        self.ask(Job::Commit(Pending { write, answer }))?;
         answered.await.map_err(|_| stopped())?
     }
+
+    pub(super) async fn discard(&self, id: String) -> Result<(), CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Job::Discard { id, answer })?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    fn ask(&self, job: Job) -> Result<(), CommitError> {
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(job).map_err(|_| stopped())
+    }
+}
+
+fn stopped() -> CommitError {
+    CommitError::Unavailable("the store has stopped".to_owned())
 }
 
 impl Drop for Writer {
@@ -179,15 +320,34 @@ impl Drop for Writer {
     }
 }
 
-fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Pending>) {
+fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Job>) {
     while let Ok(first) = waiting.recv() {
-        let mut batch = vec![first];
-        while batch.len() < BATCH {
-            let Ok(next) = waiting.try_recv() else { break };
-            batch.push(next);
+        let mut batch = Vec::new();
+        let mut discards = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next.take() {
+            match job {
+                Job::Commit(pending) => batch.push(pending),
+                Job::Discard { id, answer } => discards.push((id, answer)),
+            }
+            if batch.len() < BATCH {
+                next = waiting.try_recv().ok();
+            }
         }
         commit_batch(database, clock, batch);
+        for (id, answer) in discards {
+            let done = discard(database, &id).map_err(|error| CommitError::Unavailable(error.to_string()));
+            // A client that has gone does not need the answer.
+            let _ = answer.send(done);
+        }
     }
+}
+
+fn discard(database: &Database, id: &str) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(SET_ASIDE)?.remove(id)?;
+    transaction.commit()?;
+    Ok(())
 }
 
 struct Accepted {
@@ -214,8 +374,14 @@ fn commit_batch(database: &Database, clock: &Clock, batch: Vec<Pending>) {
             let _ = answer.send(Err(refusal));
             continue;
         }
+        let object = match Object::build(&write.key, next.saturating_add(1), write.draft, write.delete) {
+            Ok(object) => Arc::new(object),
+            Err(why) => {
+                let _ = answer.send(Err(CommitError::Unstorable(why)));
+                continue;
+            }
+        };
         next = next.saturating_add(1);
-        let object = Arc::new(Object::build(write.key, next, write.draft));
         overlay.insert(place, (!write.delete).then(|| object.clone()));
         accepted.push(Accepted { bucket: write.bucket, object, previous, delete: write.delete, answer });
     }

@@ -10,6 +10,7 @@
 mod bucket;
 mod disk;
 mod object;
+mod set_aside;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,9 +22,12 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use bucket::{Bucket, Event, EventKind, Listing, Range};
+pub use bucket::{Bucket, Changes, Event, EventKind, Listing, Range};
 pub use disk::FORMAT;
 pub use object::Object;
+pub(crate) use object::nullable;
+pub use set_aside::SetAside;
+pub(crate) use set_aside::id as set_aside_id;
 
 /// Why the store could not be opened.
 #[derive(Debug, Error)]
@@ -67,6 +71,9 @@ pub enum CommitError {
     /// The object cannot be read as its kind; nothing was changed.
     #[error("the object cannot be decoded: {0}")]
     Unreadable(#[from] TypeError),
+    /// The object could not be read again at the next start; nothing was changed.
+    #[error("the object cannot be stored: {0}")]
+    Unstorable(String),
     /// The disk refused; nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -176,7 +183,13 @@ struct Inner {
     /// The revision at which this process began to keep logs.
     began: u64,
     disk: Option<disk::Writer>,
+    /// Records that could not be read when the store was opened, by their id.
+    set_aside: RwLock<BTreeMap<String, Arc<SetAside>>>,
 }
+
+/// Whether a record can be read as an object of its resource: its place such as `pods` or `deployments.apps`, and its
+/// JSON. The store knows no kinds; who opens it may.
+pub type Readable<'a> = dyn Fn(&str, &[u8]) -> Result<(), String> + Sync + 'a;
 
 impl Default for Store {
     fn default() -> Self {
@@ -195,13 +208,19 @@ impl Store {
                 commit: Mutex::default(),
                 began: 0,
                 disk: None,
+                set_aside: RwLock::default(),
             }),
         }
     }
 
     /// A store in a directory: every commit is on disk before it is answered or seen.
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
-        let opened = disk::open(directory)?;
+        Self::open_checked(directory, &|_, _| Ok(()))
+    }
+
+    /// The same; records that are not `readable` are set aside as those are that cannot be read at all.
+    pub fn open_checked(directory: &Path, readable: &Readable<'_>) -> Result<Self, OpenError> {
+        let opened = disk::open(directory, readable)?;
         let clock = Clock::new(opened.revision);
         let mut buckets: BTreeMap<Arc<str>, Arc<Bucket>> = BTreeMap::new();
         for (name, objects) in opened.objects {
@@ -218,6 +237,13 @@ impl Store {
                 commit: Mutex::default(),
                 began: opened.revision,
                 disk: Some(disk),
+                set_aside: RwLock::new(
+                    opened
+                        .set_aside
+                        .into_iter()
+                        .map(|record| (record.id.clone(), Arc::new(record)))
+                        .collect(),
+                ),
             }),
         })
     }
@@ -258,6 +284,28 @@ impl Store {
         read(&self.inner.buckets).values().cloned().collect()
     }
 
+    /// Records of the data directory that cannot be read, sorted by id. They are kept until they are discarded.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<Arc<SetAside>> {
+        read(&self.inner.set_aside).values().cloned().collect()
+    }
+
+    /// Removes a record that was set aside. False if there is none of this id.
+    pub async fn discard(&self, id: &str) -> Result<bool, CommitError> {
+        let Some(disk) = &self.inner.disk else { return Ok(false) };
+        if !read(&self.inner.set_aside).contains_key(id) {
+            return Ok(false);
+        }
+        disk.discard(id.to_owned()).await?;
+        Ok(write(&self.inner.set_aside).remove(id).is_some())
+    }
+
+    /// Lets revisions go on above another store's: objects that come from there have none that is still to come here.
+    pub fn advance(&self, revision: u64) {
+        let _order = lock(&self.inner.commit);
+        self.inner.clock.revision.fetch_max(revision, Ordering::AcqRel);
+    }
+
     /// Makes one write, and tells the watchers. With a data directory it is durable when this returns.
     pub async fn commit(&self, write: Write) -> Result<Arc<Object>, CommitError> {
         match &self.inner.disk {
@@ -271,7 +319,9 @@ impl Store {
         let previous = write.bucket.get(&write.key);
         check(write.expect, previous.as_deref())?;
         let revision = self.revision().saturating_add(1);
-        let object = Arc::new(Object::build(write.key, revision, write.draft));
+        let object = Object::build(&write.key, revision, write.draft, write.delete)
+            .map_err(CommitError::Unstorable)?;
+        let object = Arc::new(object);
         write.bucket.publish(object.clone(), previous, write.delete, revision);
         Ok(object)
     }

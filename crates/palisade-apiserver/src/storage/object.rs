@@ -1,13 +1,17 @@
 //! A stored object: its JSON as sent to clients, and the facts that must be known without parsing it.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::Draft;
+
+/// Nesting up to which an object is known to be readable without trying.
+const SAFE_DEPTH: usize = 100;
 
 /// An object as stored at one revision. Never changes.
 #[derive(Debug)]
@@ -24,59 +28,157 @@ pub struct Object {
     view: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Reads null as Go does: as if nothing were there.
+pub(crate) fn nullable<'de, T, D>(input: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: Deserializer<'de>,
+{
+    Option::<T>::deserialize(input).map(Option::unwrap_or_default)
+}
+
+/// The metadata that must be readable in every stored object, whatever its kind. Null is nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    #[serde(deserialize_with = "nullable")]
+    labels: BTreeMap<String, Option<String>>,
+    #[serde(rename = "annotations", deserialize_with = "nullable")]
+    _annotations: BTreeMap<String, Option<String>>,
+    #[serde(rename = "name", deserialize_with = "nullable")]
+    _name: String,
+    #[serde(rename = "namespace", deserialize_with = "nullable")]
+    _namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    uid: String,
+    #[serde(deserialize_with = "nullable")]
+    resource_version: String,
+    #[serde(rename = "generation")]
+    _generation: Option<i64>,
+    #[serde(rename = "creationTimestamp")]
+    _creation_timestamp: Option<String>,
+    #[serde(rename = "deletionTimestamp")]
+    _deletion_timestamp: Option<String>,
+    #[serde(rename = "finalizers", deserialize_with = "nullable")]
+    _finalizers: Vec<Option<String>>,
+    #[serde(rename = "ownerReferences", deserialize_with = "nullable")]
+    _owner_references: Vec<Owner>,
+}
+
+/// An owner reference, read for its types only.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Owner {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<String>,
+    #[serde(rename = "kind")]
+    _kind: Option<String>,
+    #[serde(rename = "name")]
+    _name: Option<String>,
+    #[serde(rename = "uid")]
+    _uid: Option<String>,
+    #[serde(rename = "controller")]
+    _controller: Option<bool>,
+    #[serde(rename = "blockOwnerDeletion")]
+    _block_owner_deletion: Option<bool>,
+}
+
+/// An object's metadata, which must be there.
+#[derive(Debug, Deserialize)]
+struct Outer {
+    metadata: Meta,
+}
+
+/// Removes the nulls of an object's metadata. True if there were any.
+fn drop_nulls(object: &mut Map<String, Value>) -> bool {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return false };
+    let before = metadata.len();
+    metadata.retain(|_, value| !value.is_null());
+    let mut changed = metadata.len() != before;
+    for texts in ["labels", "annotations"] {
+        if let Some(Value::Object(texts)) = metadata.get_mut(texts) {
+            for (_, text) in texts.iter_mut().filter(|(_, text)| text.is_null()) {
+                *text = Value::String(String::new());
+                changed = true;
+            }
+        }
+    }
+    if let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") {
+        for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
+            let before = owner.len();
+            owner.retain(|_, value| !value.is_null());
+            changed |= owner.len() != before;
+        }
+    }
+    changed
+}
+
+/// How deep a value is nested.
+fn depth(value: &Map<String, Value>) -> usize {
+    let mut deepest = 0;
+    let mut open: Vec<(&Value, usize)> = value.values().map(|value| (value, 1)).collect();
+    while let Some((value, level)) = open.pop() {
+        deepest = deepest.max(level);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
+            Value::Object(fields) => open.extend(fields.values().map(|field| (field, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 impl Object {
-    /// Gives a draft its revision and freezes it.
-    pub(super) fn build(key: String, revision: u64, draft: Draft) -> Self {
+    /// Gives a draft its revision and freezes it. What could not be read again is refused: nothing gets into the store
+    /// that would be set aside at the next start. An object that goes may be anything.
+    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, String> {
         let Draft { mut value, fields } = draft;
+        drop_nulls(&mut value);
         if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
             metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
         }
-        let metadata = value.get("metadata").and_then(Value::as_object);
-        let labels = metadata.and_then(|m| m.get("labels")).and_then(Value::as_object);
-        let labels = labels.into_iter().flatten();
-        let labels = labels.filter_map(|(k, v)| Some((k.as_str().into(), v.as_str()?.into()))).collect();
-        let uid = metadata.and_then(|m| m.get("uid")).and_then(Value::as_str).unwrap_or_default().into();
-        // Writing a map of strings, numbers and maps to memory cannot fail.
-        let json = serde_json::to_vec(&value).unwrap_or_default().into();
+        let metadata = value.get("metadata").ok_or("metadata is missing")?;
+        let meta =
+            Meta::deserialize(metadata).map_err(|error| format!("metadata cannot be read: {error}"))?;
+        let json = serde_json::to_vec(&value).map_err(|error| error.to_string())?;
+        if !goes && depth(&value) > SAFE_DEPTH {
+            serde_json::from_slice::<Value>(&json).map_err(|error| error.to_string())?;
+        }
+        Ok(Self::new(key, revision, json.into(), fields, meta))
+    }
+
+    /// Restores an object from what [`Object::json`] and [`Object::fields`] gave.
+    pub(super) fn restore(key: &str, json: Bytes, fields: Vec<String>) -> Result<Self, String> {
+        let Outer { metadata } = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+        let revision = match metadata.resource_version.as_str() {
+            "" => 0,
+            version => version.parse().map_err(|_| format!("resourceVersion {version:?} is no number"))?,
+        };
+        let json = if memchr::memmem::find(&json, b"null").is_some() {
+            let mut value: Map<String, Value> =
+                serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+            if drop_nulls(&mut value) {
+                serde_json::to_vec(&value).map_err(|error| error.to_string())?.into()
+            } else {
+                json
+            }
+        } else {
+            json
+        };
+        Ok(Self::new(key, revision, json, fields, metadata))
+    }
+
+    fn new(key: &str, revision: u64, json: Bytes, fields: Vec<String>, meta: Meta) -> Self {
+        let labels = meta.labels.into_iter();
         Self {
             key: key.into(),
             revision,
             json,
-            labels,
+            labels: labels.map(|(key, value)| (key.into(), value.unwrap_or_default().into())).collect(),
             fields: fields.into_iter().map(String::into_boxed_str).collect(),
-            uid,
+            uid: meta.uid.into(),
             view: OnceLock::new(),
         }
-    }
-
-    /// Restores an object from what [`Object::json`] and [`Object::fields`] gave.
-    pub(super) fn restore(key: &str, json: Bytes, fields: Vec<String>) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct Outer {
-            metadata: Meta,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Meta {
-            #[serde(default)]
-            labels: Map<String, Value>,
-            #[serde(default)]
-            uid: String,
-            #[serde(default)]
-            resource_version: String,
-        }
-        let Outer { metadata } = serde_json::from_slice(&json)?;
-        let labels = metadata.labels.iter();
-        let labels = labels.filter_map(|(k, v)| Some((k.as_str().into(), v.as_str()?.into()))).collect();
-        Ok(Self {
-            key: key.into(),
-            revision: metadata.resource_version.parse().unwrap_or_default(),
-            json,
-            labels,
-            fields: fields.into_iter().map(String::into_boxed_str).collect(),
-            uid: metadata.uid.into(),
-            view: OnceLock::new(),
-        })
     }
 
     /// `namespace/name`, or `name` for cluster-scoped objects.

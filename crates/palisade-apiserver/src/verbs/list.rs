@@ -91,9 +91,14 @@ pub fn page(
 ) -> Result<Page, Box<Status>> {
     let Listing { objects, revision } = match (&options.continue_token, options.at) {
         (Some(token), _) => {
-            let token = decode_token(token)?;
-            let at = u64::try_from(token.rv).unwrap_or(0);
-            entry.bucket.list_at(range, Some(&token.start), at).map_err(|error| continue_error(&error))?
+            let Position { from, at } = decode_token(token, &range.prefix())?;
+            match at {
+                None => entry.bucket.list_from(range, &from),
+                Some(at) => {
+                    let listing = entry.bucket.list_at(range, Some(&from), at);
+                    listing.map_err(|error| continue_error(&error, range, &from))?
+                }
+            }
         }
         (None, At::Latest | At::Any) => entry.bucket.list(range),
         (None, At::Exact(at)) => entry.bucket.list_at(range, None, at).map_err(|e| revision_error(&e))?,
@@ -128,23 +133,34 @@ pub fn page(
     }
     let last = taken.last().map(|o: &Arc<Object>| o.key().to_owned());
     let continue_token = match (rest.peek(), last) {
-        (Some(_), Some(last)) => Some(encode_token(revision, &last)),
+        (Some(_), Some(last)) => Some(encode_token(range, &format!("{last}\0"), Some(revision))),
         _ => None,
     };
     let remaining = (selection.is_empty() && continue_token.is_some()).then_some(total.saturating_sub(seen));
     Ok(Page { objects: taken, revision, continue_token, remaining })
 }
 
-fn encode_token(revision: u64, last: &str) -> String {
+/// Where a list goes on.
+struct Position {
+    /// The first key that may be in it.
+    from: String,
+    /// The revision of the pages before; without one the list goes on with what is there now.
+    at: Option<u64>,
+}
+
+/// A token for a key of a range. The key is given relative to the range, as upstream does.
+fn encode_token(range: &Range, from: &str, at: Option<u64>) -> String {
+    let prefix = range.prefix();
     let token = Token {
         v: TOKEN_VERSION.to_owned(),
-        rv: i64::try_from(revision).unwrap_or(i64::MAX),
-        start: last.to_owned(),
+        rv: at.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX)),
+        start: from.strip_prefix(&prefix).unwrap_or(from).to_owned(),
     };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
-fn decode_token(token: &str) -> Result<Token, Box<Status>> {
+/// Reads a token, which a client may have made up: the key it names is below the prefix in any case.
+fn decode_token(token: &str, prefix: &str) -> Result<Position, Box<Status>> {
     let bad =
         |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = GO_BASE64.decode(token).map_err(|error| {
@@ -166,15 +182,33 @@ fn decode_token(token: &str) -> Result<Token, Box<Status>> {
     if read.start.is_empty() {
         return Err(bad(&format!("encoded start key empty (version {TOKEN_VERSION})")));
     }
-    Ok(read)
+    let key = read.start.strip_prefix('/').unwrap_or(&read.start);
+    if !is_clean(key) {
+        return Err(bad(&read.start));
+    }
+    // Minus one is upstream's word for "now"; etcd reads every other negative revision in the same way.
+    Ok(Position { from: format!("{prefix}{key}"), at: u64::try_from(read.rv).ok() })
 }
 
-fn continue_error(error: &RevisionError) -> Box<Status> {
+/// Whether Go's `path.Clean` would leave `/<key>` as it is: no empty segment, none of `.` and `..`.
+fn is_clean(key: &str) -> bool {
+    key.is_empty() || key.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
+}
+
+/// A list that has expired can go on with what is there now.
+fn continue_error(error: &RevisionError, range: &Range, from: &str) -> Box<Status> {
     match error {
-        RevisionError::TooOld(..) => Status::expired(
-            "The provided continue parameter is too old to display a consistent list result. You must start a new list \
-             without the continue parameter.",
-        ),
+        RevisionError::TooOld(..) => {
+            let mut status = Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+                 that were created, modified, or deleted between the time the first chunk was returned and now may show \
+                 up in the list.",
+            );
+            status.continue_token = encode_token(range, from, None);
+            status
+        }
         RevisionError::TooLarge(..) => revision_error(error),
     }
 }

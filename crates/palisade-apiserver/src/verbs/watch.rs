@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use palisade_apimachinery::Status;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::api::{Api, Call};
-use crate::http::body::Body;
+use crate::http::body::{Body, Piece};
 use crate::http::negotiate::Form;
 use crate::http::{Query, Reply, reply};
 use crate::meta;
@@ -29,8 +29,16 @@ use crate::verbs::list;
 const TIMEOUT: u64 = 1800;
 /// How often a quiet watcher hears that nothing was missed.
 const BOOKMARKS: Duration = Duration::from_mins(1);
-/// Pieces a client may be behind before it holds up its own watch (and nothing else).
-const PIECES: usize = 16;
+/// Bytes that may wait for a client before it holds up its own watch (and nothing else). A larger piece waits alone.
+const ROOM: u32 = 128 << 10;
+/// Lines are sent together up to this size.
+const PIECE: usize = 32 << 10;
+/// What a piece takes at least, so that their number is bounded as well.
+const SMALLEST: u32 = 1 << 10;
+/// Bytes of objects or changes that are taken from the store at a time.
+const CHUNK: usize = 256 << 10;
+/// A client that takes nothing for so long while there is something to send has its watch ended, as upstream does.
+const STALLED: Duration = Duration::from_secs(30);
 /// Events taken from the log at a time.
 const BATCH: usize = 256;
 
@@ -45,7 +53,7 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
         // Spread, so that clients which came together do not all come back together.
         _ => Duration::from_secs(TIMEOUT + meta::unix_now().unsigned_abs() % TIMEOUT),
     };
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::unbounded_channel();
     let watcher = Watcher {
         api: call.api.clone(),
         entry: entry.clone(),
@@ -55,17 +63,22 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
         query: call.query.clone(),
         columns: true,
         bookmarks: options.bookmarks,
+        deadline: Instant::now() + timeout,
+        stop: call.api.stop.clone(),
+        room: Arc::new(Semaphore::new(ROOM as usize)),
         sender,
         _guard: call.api.metrics.watch(),
     };
-    tokio::spawn(watcher.run(options, Instant::now() + timeout));
-    Ok(Reply::bytes(200, reply::JSON, Body::Stream(receiver)))
+    tokio::spawn(watcher.run(options));
+    Ok(Reply::bytes(200, reply::JSON, Body::Watch(receiver)))
 }
 
 /// Why a watch ended.
 enum Ended {
-    /// The client has gone.
+    /// The client has gone, the server stops, or the time is over.
     Gone,
+    /// The client takes nothing.
+    Stalled,
     /// The client must start again.
     Refused(Box<Status>),
 }
@@ -80,24 +93,34 @@ struct Watcher {
     /// Whether the next table still has to name its columns.
     columns: bool,
     bookmarks: bool,
-    sender: mpsc::Sender<Bytes>,
+    deadline: Instant,
+    stop: watch::Receiver<bool>,
+    /// What may still wait for the client.
+    room: Arc<Semaphore>,
+    sender: mpsc::UnboundedSender<Piece>,
     _guard: WatchGuard,
 }
 
 impl Watcher {
-    async fn run(mut self, options: ListOptions, deadline: Instant) {
-        if let Err(Ended::Refused(status)) = self.follow(&options, deadline).await {
-            let line = json!({"type": "ERROR", "object": status.to_value()});
-            let mut line = serde_json::to_vec(&line).unwrap_or_default();
-            line.push(b'\n');
-            // If the client has gone as well, nobody needs to know.
-            let _ = self.sender.send(line.into()).await;
+    async fn run(mut self, options: ListOptions) {
+        match self.follow(&options).await {
+            Err(Ended::Refused(status)) => {
+                // If the client has gone as well, nobody needs to know.
+                let _ = self.send(event_line("ERROR", &status.to_value())).await;
+            }
+            Err(Ended::Stalled) => {
+                let kind = &self.entry.kind;
+                tracing::warn!(resource = %kind.resource_name(), "watch ended: the client takes nothing");
+                self.api.metrics.terminated_watch(&kind.group, &kind.plural);
+            }
+            Ok(()) | Err(Ended::Gone) => {}
         }
     }
 
-    async fn follow(&mut self, options: &ListOptions, deadline: Instant) -> Result<(), Ended> {
+    async fn follow(&mut self, options: &ListOptions) -> Result<(), Ended> {
+        let deadline = self.deadline;
         let mut changed = self.entry.bucket.subscribe();
-        let mut stop = self.api.stop.clone();
+        let mut stop = self.stop.clone();
         let mut seen = self.begin(options).await?;
         let mut next_bookmark = Instant::now() + BOOKMARKS;
         loop {
@@ -141,44 +164,52 @@ impl Watcher {
                 }
             };
         }
-        let listing = self.entry.bucket.list(&self.range);
+        // The state at this moment, in chunks: a slow client does not keep objects alive that have been replaced since.
+        // If the log no longer reaches back to the moment, the client must list again.
+        let revision = self.api.store.revision();
         if let At::NotOlderThan(at) = options.at
-            && listing.revision < at
+            && revision < at
         {
-            return Err(too_large(at, listing.revision));
+            return Err(too_large(at, revision));
         }
-        let mut batch = Batch::default();
-        for object in listing.objects {
-            if self.selection.matches(&object) {
-                let line = self.line(&Event::new(EventKind::Added, object));
-                batch.push(line);
-                if batch.is_full() {
-                    self.send(batch.take()).await?;
+        let mut from: Option<String> = None;
+        loop {
+            let chunk = self.entry.bucket.chunk_at(&self.range, from.as_deref(), revision, CHUNK);
+            let (objects, next) = chunk.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
+            let mut batch = Batch::default();
+            for object in objects {
+                if self.selection.matches(&object) {
+                    batch.push(self.line(&Event::new(EventKind::Added, object)));
+                    self.send_full(&mut batch).await?;
                 }
             }
+            self.send(batch.take()).await?;
+            if next.is_none() {
+                break;
+            }
+            from = next;
         }
-        self.send(batch.take()).await?;
         if options.send_initial_events == Some(true) && options.bookmarks {
-            self.send(self.bookmark(listing.revision, true)).await?;
+            self.send(self.bookmark(revision, true)).await?;
         }
-        Ok(listing.revision)
+        Ok(revision)
     }
 
     /// Sends the changes after a revision; returns the revision up to which all were sent.
     async fn send_changes(&mut self, mut seen: u64) -> Result<u64, Ended> {
         loop {
-            let changes = self.entry.bucket.changes(&self.range, seen, BATCH);
-            let (events, upto) = changes.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
-            let full = events.len() == BATCH;
+            let changes = self.entry.bucket.changes_within(&self.range, seen, BATCH, CHUNK);
+            let changes = changes.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
             let mut batch = Batch::default();
-            for event in &events {
+            for event in &changes.events {
                 if let Some(line) = self.selected(event) {
                     batch.push(line);
+                    self.send_full(&mut batch).await?;
                 }
             }
             self.send(batch.take()).await?;
-            seen = upto;
-            if !full {
+            seen = changes.upto;
+            if !changes.more {
                 return Ok(seen);
             }
         }
@@ -253,11 +284,34 @@ impl Watcher {
         event_line("BOOKMARK", &document)
     }
 
-    async fn send(&self, piece: Bytes) -> Result<(), Ended> {
-        if piece.is_empty() {
+    async fn send_full(&mut self, batch: &mut Batch) -> Result<(), Ended> {
+        if batch.is_full() { self.send(batch.take()).await } else { Ok(()) }
+    }
+
+    /// Sends a piece when there is room for it. Whatever the client does, no more than [`ROOM`] waits for it.
+    async fn send(&mut self, bytes: Bytes) -> Result<(), Ended> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        self.sender.send(piece).await.map_err(|_| Ended::Gone)
+        let wanted = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(SMALLEST, ROOM);
+        let room = match self.room.clone().try_acquire_many_owned(wanted) {
+            Ok(room) => room,
+            Err(_) => self.wait_for_room(wanted).await?,
+        };
+        self.sender.send(Piece { bytes, room }).map_err(|_| Ended::Gone)
+    }
+
+    async fn wait_for_room(&mut self, wanted: u32) -> Result<tokio::sync::OwnedSemaphorePermit, Ended> {
+        let stalled = Instant::now() + STALLED;
+        tokio::select! {
+            biased;
+            room = self.room.clone().acquire_many_owned(wanted) => room.map_err(|_| Ended::Gone),
+            () = self.sender.closed() => Err(Ended::Gone),
+            () = stopped(&mut self.stop) => Err(Ended::Gone),
+            () = sleep_until(self.deadline.min(stalled)) => {
+                Err(if stalled <= self.deadline { Ended::Stalled } else { Ended::Gone })
+            }
+        }
     }
 }
 
@@ -295,7 +349,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.many.len() > 64 << 10
+        self.many.len() > PIECE || self.single.as_ref().is_some_and(|line| line.len() > PIECE)
     }
 
     fn take(&mut self) -> Bytes {

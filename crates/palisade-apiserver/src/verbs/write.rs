@@ -504,10 +504,13 @@ async fn remove(
     Ok(last)
 }
 
-/// 500: the disk.
+/// 500: the disk. An object that could not be read again is the client's mistake.
 #[must_use]
 pub fn unavailable(error: &CommitError) -> Box<Status> {
-    Status::internal(error.to_string())
+    match error {
+        CommitError::Unreadable(_) | CommitError::Unstorable(_) => Status::bad_request(error.to_string()),
+        _ => Status::internal(error.to_string()),
+    }
 }
 
 /// An object on its way out whose last finalizer has gone is gone.

@@ -215,7 +215,13 @@ impl Refusal {
                 .collect(),
             retry_after_seconds: details.retry_after_seconds,
         });
-        Box::new(Status { code, reason: Cow::Owned(self.reason), message, details })
+        Box::new(Status {
+            code,
+            reason: Cow::Owned(self.reason),
+            message,
+            details,
+            continue_token: String::new(),
+        })
     }
 }
 

@@ -281,3 +281,90 @@ async fn queries_that_make_no_sense() {
     let answer = send(&client, "POST", &format!("{PATH}?dryRun=Some"), &config_map("a", "1")).await;
     assert_eq!(answer.code, 422);
 }
+
+/// A token of our own making, as anybody can make one.
+fn token(rv: i64, start: &str) -> String {
+    use base64::Engine as _;
+    let token = json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string();
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
+}
+
+#[tokio::test]
+async fn made_up_continue_tokens_stay_inside_their_list() {
+    let server = start(Server::builder().controllers(false)).await;
+    let client = admin(&server);
+    for namespace in ["a", "b", "c"] {
+        let body = json!({"metadata": {"name": namespace}});
+        assert_eq!(send(&client, "POST", "/api/v1/namespaces", &body).await.code, 201);
+        for name in ["x", "y"] {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            assert_eq!(send(&client, "POST", &path, &config_map(name, "1")).await.code, 201);
+        }
+    }
+    let b = "/api/v1/namespaces/b/configmaps";
+    let all = "/api/v1/configmaps";
+    for (case, path, rv, start, code, expected) in [
+        ("behind the end of the range", b, -1, "zzz", 200, Some(&[][..])),
+        ("behind every key", all, -1, "\u{10ffff}", 200, Some(&[][..])),
+        ("the key of another namespace", b, -1, "a/x", 200, Some(&["b/x", "b/y"][..])),
+        ("after a key", b, -1, "x\0", 200, Some(&["b/y"][..])),
+        ("with a slash in front", b, -1, "/y", 200, Some(&["b/y"][..])),
+        ("cluster-wide", all, -1, "b/y", 200, Some(&["b/y", "c/x", "c/y"][..])),
+        ("any negative version is now", b, i64::MIN, "y", 200, Some(&["b/y"][..])),
+        ("up", b, 1, "../c/x", 400, None),
+        ("up from inside", b, 1, "x/../../c", 400, None),
+        ("here", b, 1, "./x", 400, None),
+        ("an empty segment", b, 1, "x//y", 400, None),
+        ("a slash at the end", b, 1, "x/", 400, None),
+        ("no start", b, 1, "", 400, None),
+        ("no version", b, 0, "x", 400, None),
+        ("the future", b, i64::MAX, "x", 504, None),
+    ] {
+        for limit in ["", "&limit=-1", "&limit=9223372036854775807"] {
+            let answer = get(&client, &format!("{path}?continue={}{limit}", token(rv, start))).await;
+            assert_eq!(answer.code, code, "{case}: {}", answer.body);
+            let Some(expected) = expected else { continue };
+            let items = answer.body["items"].as_array().expect("items");
+            let text = |item: &Value, key: &str| item["metadata"][key].as_str().expect("text").to_owned();
+            let found: Vec<String> =
+                items.iter().map(|i| format!("{}/{}", text(i, "namespace"), text(i, "name"))).collect();
+            // Every namespace has `kube-root-ca.crt` besides.
+            assert_eq!(found.iter().filter(|f| !f.contains("kube-")).collect::<Vec<_>>(), expected, "{case}");
+        }
+    }
+    let named = format!("{b}?fieldSelector=metadata.name%3Dx&continue={}", token(-1, "zz"));
+    assert_eq!(get(&client, &named).await.body["items"], json!([]));
+    let pages = get(&client, &format!("{b}?limit=2")).await;
+    let next = pages.body["metadata"]["continue"].as_str().expect("a token").to_owned();
+    let rest = get(&client, &format!("{b}?limit=1&continue={next}")).await;
+    assert_eq!(rest.body["items"][0]["metadata"]["name"], "y");
+}
+
+#[tokio::test]
+async fn an_expired_list_can_go_on_inconsistently() {
+    let directory = tempfile::tempdir().expect("directory");
+    let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
+    let client = admin(&server);
+    for name in ["x", "y"] {
+        assert_eq!(send(&client, "POST", PATH, &config_map(name, "1")).await.code, 201);
+    }
+    let page = get(&client, &format!("{PATH}?limit=2")).await;
+    let token = page.body["metadata"]["continue"].as_str().expect("a token").to_owned();
+    assert_eq!(send(&client, "POST", PATH, &config_map("z", "1")).await.code, 201);
+    server.shutdown().await;
+    drop(client);
+    // A new process knows nothing of the past.
+    let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
+    let client = admin(&server);
+    let expired = get(&client, &format!("{PATH}?limit=1&continue={token}")).await;
+    assert_eq!((expired.code, expired.body["reason"].as_str()), (410, Some("Expired")));
+    let token = expired.body["metadata"]["continue"].as_str().expect("another token").to_owned();
+    let rest = get(&client, &format!("{PATH}?continue={token}")).await;
+    let names: Vec<&str> = rest.body["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .filter_map(|i| i["metadata"]["name"].as_str())
+        .collect();
+    assert_eq!(names, ["y", "z"]);
+}

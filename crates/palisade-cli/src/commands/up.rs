@@ -9,7 +9,7 @@ use std::{
 };
 
 use palisade_admission::configuration::PodSecurityConfiguration;
-use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
+use palisade_apiserver::{Server, pod_security::PodSecurityPlugin, server::SnapshotReport};
 use palisade_controllers::{
     config_observer,
     runner::{Options, ROLLOUT},
@@ -95,6 +95,10 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         Ok(server) => server,
         Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
     };
+    for report in &server.snapshots {
+        report_snapshot(report, terminal);
+    }
+    report_set_aside(&server, terminal);
     let rollout = Options { compat: Some(compat), ..rollout };
     let rollout = if args.openshift {
         // Without an observer in this process there may be one elsewhere, unless a file decides.
@@ -138,6 +142,32 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     }
     server.shutdown().await;
     Exit::Clean
+}
+
+/// Prints what of a snapshot is not there; nothing is left out silently.
+fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
+    if report.is_complete() {
+        return;
+    }
+    let path = report.path.display();
+    for ((api_version, kind), count) in &report.unserved {
+        terminal.say(format!("{path}: not loaded: {count} of {kind} ({api_version}), which is not served"));
+    }
+    for why in &report.rejected {
+        terminal.say(format!("{path}: not loaded: {why}"));
+    }
+}
+
+/// Prints how many records of the data directory cannot be read.
+fn report_set_aside(server: &Server, terminal: &Terminal) {
+    let records = server.api.store.set_aside();
+    if !records.is_empty() {
+        terminal.say(format!(
+            "{} records of the data directory cannot be read and are set aside; list them with: kubectl get --raw \
+             /palisade/set-aside",
+            records.len()
+        ));
+    }
 }
 
 /// The settings of the node, if one is wanted, or why there can be none.
