@@ -46,7 +46,12 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
             return;
         }
         let now = meta::now();
-        let object = match taken_names(entry, &live).as_slice() {
+        let mut taken = taken_names(entry, &live);
+        if api.registry.is_builtin_resource(&live) {
+            let name = live.pointer("/spec/names/plural").and_then(Value::as_str).unwrap_or_default().to_owned();
+            taken.push(Taken { field: "plural", reason: "PluralConflict", name });
+        }
+        let object = match taken.as_slice() {
             [] if establish::is_established(&live) => return,
             [] => establish::establish(&entry.kind, &live, &now),
             taken => refused(&entry.kind, &live, taken, &now),

@@ -138,6 +138,15 @@ impl Registry {
         if served.at == self.definitions.changed_at() { served } else { self.rebuild() }
     }
 
+    /// Whether a definition names a built-in resource. It is never served: its objects would lie among those that the
+    /// server itself acts on, without their validation and escalation checks.
+    #[must_use]
+    pub fn is_builtin_resource(&self, definition: &Value) -> bool {
+        let text = |at: &str| definition.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        self.scheme.kinds().iter().any(|kind| kind.group == group && kind.plural == plural)
+    }
+
     fn rebuild(&self) -> Arc<Served> {
         let at = self.definitions.changed_at();
         let builtin = self.scheme.kinds().iter().map(|kind| Entry::new(kind.clone(), &self.store, false));
@@ -148,6 +157,9 @@ impl Registry {
                 continue;
             }
             let terminating = crate::meta::is_deleting(&definition);
+            if self.is_builtin_resource(&definition) {
+                continue;
+            }
             for kind in palisade_apimachinery::crd::kinds(&definition, self.scheme.version()) {
                 entries.push(Arc::new(Entry::new(kind, &self.store, terminating)));
             }

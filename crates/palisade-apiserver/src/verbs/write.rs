@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::api::Call;
 use crate::auth::escalation;
+use crate::auth::rbac::Attributes;
 use crate::events;
 use crate::http::{Reply, negotiate, protobuf};
 use crate::meta;
@@ -222,12 +223,31 @@ impl<'a> Writer<'a> {
     }
 
     fn check_escalation(&self, object: &Value, old: Option<&Value>) -> Result<(), Box<Status>> {
-        if self.kind().group != "rbac.authorization.k8s.io" {
+        if self.kind().group != "rbac.authorization.k8s.io" || self.kind().is_custom() {
             return Ok(());
         }
         let namespace = if self.kind().namespaced { self.call.info.namespace.as_str() } else { "" };
         let authorizer = &self.call.api.authorizer;
-        escalation::check(authorizer, self.call.user, &self.kind().plural, namespace, object, old)
+        let resource = self.kind().plural.as_str();
+        let path_name = self.call.info.name.as_str();
+        let write = escalation::RbacWrite { resource, namespace, path_name, object, old };
+        escalation::check(authorizer, self.call.user, &write)
+    }
+
+    /// Rejects a PUT or PATCH that creates an object for a user who may not `create`.
+    fn authorize_create(&self) -> Result<(), Box<Status>> {
+        let info = self.call.info;
+        let create = Attributes {
+            verb: "create",
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+            path: "",
+        };
+        self.call.api.authorize(self.call.user, &create).map(|_| ())
     }
 
     /// Puts a new object through everything up to the store. The object is decoded, not yet defaulted.
@@ -248,6 +268,7 @@ impl<'a> Writer<'a> {
     pub async fn finish_create(&mut self, mut object: Value) -> Result<Written, Box<Status>> {
         let kind = self.kind();
         self.admit(Operation::Create, &mut object, None).await?;
+        self.check_escalation(&object, None)?;
         let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
         let generated = meta::meta_text(&object, "name").is_empty();
         let unnamed = generated.then(|| object.clone());
@@ -262,7 +283,9 @@ impl<'a> Writer<'a> {
                 self.notes.warnings.append(&mut told);
             }
             let warnings = prepared?;
-            self.check_escalation(&object, None)?;
+            if self.call.info.verb != "create" {
+                self.authorize_create()?;
+            }
             if attempt == 0 {
                 // Upstream warns before the judging plugins have their say, and so also where they refuse.
                 self.notes.warnings.extend(warnings);
@@ -312,6 +335,7 @@ impl<'a> Writer<'a> {
             rest::check_name(&object, name, &self.call.info.namespace)?;
             self.check_preconditions(&mut object, &stored)?;
             self.admit(Operation::Update, &mut object, Some(&live)).await?;
+            self.check_escalation(&object, Some(&live))?;
             let warnings = strategy::before_update(
                 self.call,
                 kind,
@@ -320,7 +344,6 @@ impl<'a> Writer<'a> {
                 &live,
                 &mut self.notes.warnings,
             )?;
-            self.check_escalation(&object, Some(&live))?;
             self.notes.warnings.extend(warnings);
             self.judge(Operation::Update, Some(&object), Some(&live)).await?;
             if rest::is_noop(&object, &live) {
