@@ -34,7 +34,7 @@ pub fn impersonated(
         if wanted.groups.is_empty() && wanted.uid.is_empty() && wanted.extra.is_empty() {
             return Ok(None);
         }
-        return Err(Status::internal("requested impersonating without impersonating a user".to_owned()));
+        return Err(Status::bad_request("requested impersonation without impersonating a user"));
     }
     check(&wanted, user, authorizer)?;
     if let Some((namespace, account)) = service_account_name(&wanted.name)

@@ -12,6 +12,7 @@ mod kubectl;
 mod logs;
 mod openshift;
 mod python;
+mod rights;
 mod storage;
 mod support;
 mod watchers;
