@@ -9,7 +9,7 @@ mod jsonpath;
 mod openapi_schema;
 mod prune;
 mod rule_checks;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod structural;
 mod typed;
 mod validate;
