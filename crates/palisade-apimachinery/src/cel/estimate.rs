@@ -226,8 +226,8 @@ fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>
             let result = result.min(REQUEST.saturating_mul(2));
             (tenth(result), Shape::Sized(result, None))
         }
-        "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity" | "isQuantity" | "duration" | "timestamp"
-        | "validate" | "int" | "uint" | "double" | "quote" => (tenth(size(0).max(size(1))), Shape::Scalar),
+        "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity" | "isQuantity" | "validate"
+        | "quote" => (tenth(size(0).max(size(1))), Shape::Scalar),
         "isSorted" | "sum" | "min" | "max" | "indexOf" | "lastIndexOf" => (size(0), shape(0).item()),
         "sort" | "distinct" | "flatten" | "slice" => (size(0), shape(0)),
         "equivalent" | "intersects" => (size(1).saturating_mul(size(2)), Shape::Scalar),

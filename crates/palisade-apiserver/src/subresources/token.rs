@@ -154,14 +154,6 @@ fn bound_objects(
         );
         return Err(Status::conflict(GroupName::new("", resource), name, &why));
     }
-    let account = call.info.name.as_str();
-    let runs_as = found.parse().get("spec").and_then(|spec| spec.get("serviceAccountName")).cloned();
-    if resource == "pods" && runs_as.as_ref().and_then(Value::as_str) != Some(account) {
-        return Err(Status::bad_request(format!(
-            "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
-            palisade_apimachinery::go::quote(account)
-        )));
-    }
     let bound = Some(BoundObject { name: name.to_owned(), uid: found.uid().to_owned() });
     Ok(if resource == "pods" { (bound, None) } else { (None, bound) })
 }

@@ -421,23 +421,6 @@ async fn tokens_need_the_right_on_the_subresource() {
 }
 
 #[tokio::test]
-async fn a_token_is_bound_only_to_a_pod_of_its_account() {
-    let world = World::new(&json!([rule(&["create"], "", &["serviceaccounts/token"])]), &json!([])).await;
-    let base = "/api/v1/namespaces/default";
-    for name in ["robot", "human"] {
-        world.admin("POST", &format!("{base}/serviceaccounts"), &json!({"metadata": {"name": name}})).await;
-    }
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "robot",
-        "containers": [{"name": "c", "image": "i"}]}});
-    world.admin("POST", &format!("{base}/pods"), &pod).await;
-    let request = json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
-    for (account, code) in [("robot", 201), ("human", 400)] {
-        let answer = world.mallory("POST", &format!("{base}/serviceaccounts/{account}/token"), &request).await;
-        assert_eq!(answer.code, code, "{account}: {}", answer.text);
-    }
-}
-
-#[tokio::test]
 async fn certificate_signing_requests_are_not_served() {
     let world = World::new(&json!([rule(&["*"], "*", &["*"])]), &json!([])).await;
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
