@@ -5,13 +5,15 @@
 //! `x-kubernetes-validations`. Types are not inferred beyond fields, and costs are not estimated.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cel::Program;
 use cel::common::ast::{Expr, IdedExpr};
 use serde_json::{Value, json};
 
-use super::rules::{VARIABLES, escaped};
-use crate::cel::{compile, find_word, pointed};
+use super::programs::compiled;
+use super::rules::escaped;
+use crate::cel::{find_word, pointed};
 use crate::rest::path::{Errors, Get, Path};
 use crate::status::BadValue;
 
@@ -132,8 +134,8 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
 }
 
 /// Compiles an expression against the schema of the level it stands at.
-fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Program, String> {
-    let program = compile(expression, VARIABLES)?;
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Arc<Program>, String> {
+    let program = compiled(expression)?;
     let mut fields = Fields { expression, is_root, root: schema, problem: None };
     let mut names = BTreeMap::new();
     names.insert("self".to_owned(), schema);

@@ -13,8 +13,9 @@ use cel::{Program, Value as CelValue};
 use serde_json::Value;
 
 use super::JsonSchema;
+use super::programs::compiled;
 use super::validate::join;
-use crate::cel::{compile, context, evaluate, nesting};
+use crate::cel::{context, evaluate, nesting};
 use crate::rest::path::{Errors, Get};
 use crate::status::{BadValue, FieldError, FieldErrorKind};
 use crate::version::KubeVersion;
@@ -40,8 +41,8 @@ struct Rule {
     /// Its message, or else itself: what errors call it by.
     called: String,
     message: String,
-    program: Result<Program, String>,
-    message_expression: Option<Program>,
+    program: Result<Arc<Program>, String>,
+    message_expression: Option<Arc<Program>>,
     reason: String,
     /// Where the error is reported, below the level of the rule.
     field_path: String,
@@ -52,7 +53,7 @@ struct Rule {
 impl Rule {
     fn read(rule: &Value, schema: &Value) -> Self {
         let (text, message) = (rule.text("rule").trim(), rule.text("message").trim());
-        let program = compile(text, VARIABLES);
+        let program = compiled(text);
         let uses_old_self =
             program.as_ref().is_ok_and(|program| program.references().variables().contains(&"oldSelf"));
         let expression = rule.text("messageExpression");
@@ -60,9 +61,7 @@ impl Rule {
             called: if message.is_empty() { text } else { message }.to_owned(),
             message: if message.is_empty() { format!("failed rule: {text}") } else { message.to_owned() },
             program,
-            message_expression: (!expression.is_empty())
-                .then(|| compile(expression, VARIABLES).ok())
-                .flatten(),
+            message_expression: (!expression.is_empty()).then(|| compiled(expression).ok()).flatten(),
             reason: rule.text("reason").to_owned(),
             field_path: super::rule_checks::field_path(rule.text("fieldPath"), schema).unwrap_or_default(),
             optional_old_self: rule.flag("optionalOldSelf") == Some(true),
