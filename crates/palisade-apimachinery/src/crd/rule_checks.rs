@@ -5,12 +5,14 @@
 //! `x-kubernetes-validations`. Types are not inferred beyond fields.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cel::common::ast::{Expr, IdedExpr};
 use serde_json::{Value, json};
 
-use super::rules::{VARIABLES, escaped};
-use crate::cel::{Expression, compile, estimate, find_word, pointed};
+use super::programs::compiled;
+use super::rules::escaped;
+use crate::cel::{Expression, estimate, find_word, pointed};
 use crate::rest::path::{Errors, Get, Path};
 use crate::status::BadValue;
 
@@ -85,7 +87,7 @@ fn level_costs(
             if expression.is_empty() {
                 continue;
             }
-            let Ok(program) = compile(expression, VARIABLES) else { continue };
+            let Ok(program) = compiled(expression) else { continue };
             let once = estimate::cost(program.tree(), schema);
             // A message is made once, a rule is run for every value.
             let cost = if field == "rule" { once.saturating_mul(estimate::cardinality(schema, count)) } else { once };
@@ -184,8 +186,8 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
 }
 
 /// Compiles an expression against the schema of the level it stands at.
-fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Expression, String> {
-    let program = compile(expression, VARIABLES)?;
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Arc<Expression>, String> {
+    let program = compiled(expression)?;
     let mut fields = Fields { expression, is_root, root: schema, problem: None };
     let mut names = BTreeMap::new();
     names.insert("self".to_owned(), schema);

@@ -6,13 +6,15 @@
 //! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::JsonSchema;
+use super::programs::compiled;
 use super::validate::join;
 use crate::cel::budget::PER_OBJECT;
-use crate::cel::{Expression, Key, Val, compile, evaluate, is_exhausted};
+use crate::cel::{Expression, Key, Val, evaluate, is_exhausted};
 use crate::rest::path::{Errors, Get};
 use crate::status::{BadValue, FieldError, FieldErrorKind};
 use crate::version::KubeVersion;
@@ -36,8 +38,8 @@ struct Rule {
     /// Its message, or else itself: what errors call it by.
     called: String,
     message: String,
-    program: Result<Expression, String>,
-    message_expression: Option<Expression>,
+    program: Result<Arc<Expression>, String>,
+    message_expression: Option<Arc<Expression>>,
     reason: String,
     /// Where the error is reported, below the level of the rule.
     field_path: String,
@@ -48,16 +50,14 @@ struct Rule {
 impl Rule {
     fn read(rule: &Value, schema: &Value) -> Self {
         let (text, message) = (rule.text("rule").trim(), rule.text("message").trim());
-        let program = compile(text, VARIABLES);
+        let program = compiled(text);
         let uses_old_self = program.as_ref().is_ok_and(|program| program.names("oldSelf"));
         let expression = rule.text("messageExpression");
         Self {
             called: if message.is_empty() { text } else { message }.to_owned(),
             message: if message.is_empty() { format!("failed rule: {text}") } else { message.to_owned() },
             program,
-            message_expression: (!expression.is_empty())
-                .then(|| compile(expression, VARIABLES).ok())
-                .flatten(),
+            message_expression: (!expression.is_empty()).then(|| compiled(expression).ok()).flatten(),
             reason: rule.text("reason").to_owned(),
             field_path: super::rule_checks::field_path(rule.text("fieldPath"), schema).unwrap_or_default(),
             optional_old_self: rule.flag("optionalOldSelf") == Some(true),

@@ -101,7 +101,7 @@ fn level(
         );
     }
     if let Some(pattern) = schema.child("pattern").and_then(Value::as_str)
-        && regex::Regex::new(pattern).is_err()
+        && !super::pattern::is_usable(pattern)
     {
         errors.invalid(
             &at.field("pattern"),
