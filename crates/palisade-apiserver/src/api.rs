@@ -201,7 +201,11 @@ impl Api {
     }
 
     /// Why the user may do this, or the rejection.
-    pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> Result<String, Box<Status>> {
+    pub(crate) fn authorize(
+        &self,
+        user: &UserInfo,
+        attributes: &Attributes<'_>,
+    ) -> Result<String, Box<Status>> {
         let decision = self.authorizer.authorize(user, attributes);
         if decision.allowed {
             return Ok(decision.reason);

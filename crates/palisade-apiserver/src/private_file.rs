@@ -180,10 +180,13 @@ mod tests {
         symlink(&victim, &link).unwrap();
         assert!(open(&link).is_err());
         assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
-        assert_eq!(mode(&{
-            let path = folder.path().join("new");
-            open(&path).unwrap();
-            path
-        }), 0o600);
+        assert_eq!(
+            mode(&{
+                let path = folder.path().join("new");
+                open(&path).unwrap();
+                path
+            }),
+            0o600
+        );
     }
 }

@@ -80,7 +80,8 @@ fn size_of(schema: &Value) -> u64 {
     match schema.text("type") {
         "string" => limit("maxLength").map_or_else(
             || {
-                let options = schema.list("enum").iter().filter_map(Value::as_str).map(|text| text.len() as u64);
+                let options =
+                    schema.list("enum").iter().filter_map(Value::as_str).map(|text| text.len() as u64);
                 match (options.max(), schema.text("format")) {
                     (Some(longest), _) => longest,
                     (None, "date") => 12,
@@ -205,7 +206,10 @@ fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>
             }
         }
         "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (tenth(size(0).min(size(1))), Shape::Scalar),
-        operators::IN => (if matches!(shape(1), Shape::Schema(s) if s.text("type") == "object") { 1 } else { size(1) }, Shape::Scalar),
+        operators::IN => (
+            if matches!(shape(1), Shape::Schema(s) if s.text("type") == "object") { 1 } else { size(1) },
+            Shape::Scalar,
+        ),
         operators::INDEX => (1, shape(0).element()),
         "contains" => (tenth(size(0)).saturating_mul(tenth(size(1)).max(1)), Shape::Scalar),
         "startsWith" | "endsWith" => (tenth(size(1)), Shape::Scalar),

@@ -112,7 +112,9 @@ impl Machine<'_> {
         self.budget.allocate_values(entries.len().saturating_mul(2))?;
         let mut map = BTreeMap::new();
         for entry in entries {
-            let EntryExpr::MapEntry(entry) = &entry.expr else { return Fault::error("unsupported expression") };
+            let EntryExpr::MapEntry(entry) = &entry.expr else {
+                return Fault::error("unsupported expression");
+            };
             let key = self.eval(&entry.key, scope)?;
             let Some(key) = Key::of(&key) else { return Fault::error("unsupported key type") };
             match self.eval(&entry.value, scope)? {
@@ -192,7 +194,13 @@ impl Machine<'_> {
     }
 
     /// `&&` and `||`: the side that decides wins over an error on the other one.
-    fn logical(&mut self, left: &IdedExpr, right: &IdedExpr, decides: bool, scope: Option<&Scope<'_>>) -> Outcome {
+    fn logical(
+        &mut self,
+        left: &IdedExpr,
+        right: &IdedExpr,
+        decides: bool,
+        scope: Option<&Scope<'_>>,
+    ) -> Outcome {
         let left = match self.eval(left, scope) {
             Ok(Val::Bool(is)) if is == decides => return Ok(Val::Bool(decides)),
             Ok(Val::Bool(_)) => None,
@@ -213,7 +221,9 @@ impl Machine<'_> {
         let mut accumulated = self.accumulator(&it.accu_init, scope)?;
         // `map` and `filter` append to a list: in place, or every step would copy it.
         let mut appended = match &accumulated {
-            Ok(Val::List(items)) if items.is_empty() && appends(&it.loop_step, &it.accu_var) => Some(Vec::new()),
+            Ok(Val::List(items)) if items.is_empty() && appends(&it.loop_step, &it.accu_var) => {
+                Some(Vec::new())
+            }
             _ => None,
         };
         let pairs: Vec<(Val, Val)> = match &range {
@@ -232,7 +242,9 @@ impl Machine<'_> {
         for (first, second) in pairs {
             self.budget.charge(1)?;
             let (var, var2) = match &it.iter_var2 {
-                Some(second_name) => ((it.iter_var.as_str(), Ok(first)), Some((second_name.as_str(), Ok(second)))),
+                Some(second_name) => {
+                    ((it.iter_var.as_str(), Ok(first)), Some((second_name.as_str(), Ok(second))))
+                }
                 None => ((it.iter_var.as_str(), Ok(if over_map { first } else { second })), None),
             };
             let accu = Scope { name: &it.accu_var, value: &accumulated, outer: scope };
@@ -297,7 +309,9 @@ fn appends(step: &IdedExpr, accumulator: &str) -> bool {
             let plain = matches!(&right.expr, Expr::List(list) if list.optional_indices.is_empty());
             accumulator.starts_with('@') && is_accumulator(left) && plain
         }
-        (operators::CONDITIONAL, [_, then, otherwise]) => appends(then, accumulator) && is_accumulator(otherwise),
+        (operators::CONDITIONAL, [_, then, otherwise]) => {
+            appends(then, accumulator) && is_accumulator(otherwise)
+        }
         _ => false,
     }
 }

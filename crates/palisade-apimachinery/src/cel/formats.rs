@@ -29,7 +29,8 @@ pub(super) fn named(name: &str) -> Option<&'static str> {
 /// What is wrong with a text, as an optional list.
 pub(super) fn validate(format: &str, text: &str) -> Val {
     let latest = KubeVersion::LATEST;
-    let valid = |is_valid: bool, what: &str| if is_valid { Vec::new() } else { vec![format!("invalid {what}")] };
+    let valid =
+        |is_valid: bool, what: &str| if is_valid { Vec::new() } else { vec![format!("invalid {what}")] };
     let problems = match format {
         "dns1123Label" => names::dns1123_label(text),
         "dns1123Subdomain" => names::dns1123_subdomain(text),

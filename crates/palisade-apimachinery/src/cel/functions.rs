@@ -19,23 +19,124 @@ type Outcome = Result<Val, Fault>;
 
 /// Functions of no library, by how many values they take; members count their target.
 const FUNCTIONS: &[&str] = &[
-    "!_", "-_", "@in", "_!=_", "_%_", "_&&_", "_*_", "_+_", "_-_", "_/_", "_<=_", "_<_", "_==_", "_>=_", "_>_", "_?._",
-    "_?_:_", "_[?_]", "_[_]", "_||_", "@not_strictly_false", "add", "asApproximateFloat", "asInteger", "bool", "bytes",
-    "charAt", "cidr", "compareTo", "contains", "containsCIDR", "containsIP", "distinct", "double", "duration", "dyn",
-    "endsWith", "family", "find", "findAll", "flatten", "format", "getDate", "getDayOfMonth", "getDayOfWeek",
-    "getDayOfYear", "getEscapedPath", "getFullYear", "getHost", "getHostname", "getHours", "getMilliseconds",
-    "getMinutes", "getMonth", "getPort", "getQuery", "getScheme", "getSeconds", "hasValue", "indexOf", "int", "ip",
-    "isCIDR", "isGlobalUnicast", "isGreaterThan", "isIP", "isInteger", "isLessThan", "isLinkLocalMulticast",
-    "isLinkLocalUnicast", "isLoopback", "isQuantity", "isSorted", "isURL", "isUnspecified", "join", "lastIndexOf",
-    "lowerAscii", "masked", "matches", "max", "min", "or", "orValue", "prefixLength", "quantity", "replace", "reverse",
-    "sign", "size", "slice", "sort", "split", "startsWith", "string", "sub", "substring", "sum", "timestamp", "trim",
-    "type", "uint", "upperAscii", "url", "validate", "value",
+    "!_",
+    "-_",
+    "@in",
+    "_!=_",
+    "_%_",
+    "_&&_",
+    "_*_",
+    "_+_",
+    "_-_",
+    "_/_",
+    "_<=_",
+    "_<_",
+    "_==_",
+    "_>=_",
+    "_>_",
+    "_?._",
+    "_?_:_",
+    "_[?_]",
+    "_[_]",
+    "_||_",
+    "@not_strictly_false",
+    "add",
+    "asApproximateFloat",
+    "asInteger",
+    "bool",
+    "bytes",
+    "charAt",
+    "cidr",
+    "compareTo",
+    "contains",
+    "containsCIDR",
+    "containsIP",
+    "distinct",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "family",
+    "find",
+    "findAll",
+    "flatten",
+    "format",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getEscapedPath",
+    "getFullYear",
+    "getHost",
+    "getHostname",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getPort",
+    "getQuery",
+    "getScheme",
+    "getSeconds",
+    "hasValue",
+    "indexOf",
+    "int",
+    "ip",
+    "isCIDR",
+    "isGlobalUnicast",
+    "isGreaterThan",
+    "isIP",
+    "isInteger",
+    "isLessThan",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isQuantity",
+    "isSorted",
+    "isURL",
+    "isUnspecified",
+    "join",
+    "lastIndexOf",
+    "lowerAscii",
+    "masked",
+    "matches",
+    "max",
+    "min",
+    "or",
+    "orValue",
+    "prefixLength",
+    "quantity",
+    "replace",
+    "reverse",
+    "sign",
+    "size",
+    "slice",
+    "sort",
+    "split",
+    "startsWith",
+    "string",
+    "sub",
+    "substring",
+    "sum",
+    "timestamp",
+    "trim",
+    "type",
+    "uint",
+    "upperAscii",
+    "url",
+    "validate",
+    "value",
 ];
 
 /// Functions with a qualified name.
 const QUALIFIED: &[&str] = &[
-    "ip.isCanonical", "optional.none", "optional.of", "optional.ofNonZeroValue", "sets.contains", "sets.equivalent",
-    "sets.intersects", "strings.quote",
+    "ip.isCanonical",
+    "optional.none",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "sets.contains",
+    "sets.equivalent",
+    "sets.intersects",
+    "strings.quote",
 ];
 
 pub(super) fn is_known(name: &str) -> bool {
@@ -48,12 +149,24 @@ pub(super) fn is_namespace(name: &str) -> bool {
 
 pub(super) fn is_known_in(space: &str, name: &str) -> bool {
     let qualified = format!("{space}.{name}");
-    QUALIFIED.contains(&qualified.as_str()) || space == "format" && (name == "named" || formats::named(name).is_some())
+    QUALIFIED.contains(&qualified.as_str())
+        || space == "format" && (name == "named" || formats::named(name).is_some())
 }
 
 pub(super) fn type_named(name: &str) -> Option<&'static str> {
-    const TYPES: &[&str] =
-        &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"];
+    const TYPES: &[&str] = &[
+        "bool",
+        "bytes",
+        "double",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "type",
+        "uint",
+        "optional_type",
+    ];
     TYPES.iter().find(|known| **known == name).copied()
 }
 
@@ -105,8 +218,12 @@ fn operator(name: &str, values: &[Val], budget: &mut Budget) -> Option<Outcome> 
         ("_>_", [a, b]) => ordered(a, b, budget, Ordering::is_gt),
         ("_>=_", [a, b]) => ordered(a, b, budget, Ordering::is_ge),
         ("_[_]", [operand, at]) => element(operand, at),
-        ("@in", [item, Val::List(items)]) => position(items.iter(), item, budget).map(|at| Val::Bool(at.is_some())),
-        ("@in", [item, Val::Map(map)]) => Ok(Val::Bool(Key::of(item).is_some_and(|key| map.contains_key(&key)))),
+        ("@in", [item, Val::List(items)]) => {
+            position(items.iter(), item, budget).map(|at| Val::Bool(at.is_some()))
+        }
+        ("@in", [item, Val::Map(map)]) => {
+            Ok(Val::Bool(Key::of(item).is_some_and(|key| map.contains_key(&key))))
+        }
         ("_+_", [a, b]) => add(a, b, budget),
         ("_-_" | "_*_" | "_/_" | "_%_", [a, b]) => arithmetic(name, a, b),
         ("!_" | "-_" | "@in", _) => Fault::overload(),
@@ -219,7 +336,9 @@ fn global(name: &str, values: &[Val], budget: &mut Budget) -> Outcome {
         ("size", [Val::Map(map)]) => Ok(count(map.len())),
         ("size", [Val::Bytes(bytes)]) => Ok(count(bytes.len())),
         ("bool" | "int" | "uint" | "double" | "string" | "bytes", [value]) => convert(name, value, budget),
-        ("matches", [Val::String(text), pattern]) => on_text("matches", text, std::slice::from_ref(pattern), budget),
+        ("matches", [Val::String(text), pattern]) => {
+            on_text("matches", text, std::slice::from_ref(pattern), budget)
+        }
         ("duration", [Val::Duration(_)]) | ("timestamp", [Val::Timestamp(_)]) => Ok(values[0].clone()),
         ("timestamp", [Val::Int(seconds)]) => times::timestamp(i128::from(*seconds) * times::SECOND),
         (_, [Val::String(text)]) => {
@@ -295,9 +414,10 @@ fn convert(to: &str, value: &Val, budget: &mut Budget) -> Outcome {
                 Err(_) => Fault::error("invalid UTF-8 in bytes, cannot convert to string"),
             }
         }
-        ("string", Val::List(_) | Val::Map(_) | Val::Optional(_) | Val::Type(_) | Val::Null | Val::Format(_)) => {
-            Fault::overload()
-        }
+        (
+            "string",
+            Val::List(_) | Val::Map(_) | Val::Optional(_) | Val::Type(_) | Val::Null | Val::Format(_),
+        ) => Fault::overload(),
         ("string", value) => Ok(Val::text(&shown(value))),
         (_, Val::String(text)) => {
             budget.traverse(text.len())?;
@@ -414,12 +534,10 @@ fn qualified(name: &str, values: &[Val], budget: &mut Budget) -> Outcome {
             }
             Ok(Val::Bool(false))
         }
-        ("sets.equivalent", [a, b]) => {
-            match qualified("sets.contains", &[a.clone(), b.clone()], budget)? {
-                Val::Bool(true) => qualified("sets.contains", &[b.clone(), a.clone()], budget),
-                other => Ok(other),
-            }
-        }
+        ("sets.equivalent", [a, b]) => match qualified("sets.contains", &[a.clone(), b.clone()], budget)? {
+            Val::Bool(true) => qualified("sets.contains", &[b.clone(), a.clone()], budget),
+            other => Ok(other),
+        },
         ("format.named", [Val::String(name)]) => Ok(Val::optional(formats::named(name).map(Val::Format))),
         (_, []) => match name.strip_prefix("format.").and_then(formats::named) {
             Some(format) => Ok(Val::Format(format)),
@@ -444,7 +562,9 @@ fn on_text(name: &str, text: &Arc<str>, rest: &[Val], budget: &mut Budget) -> Ou
         }
         ("startsWith", [Val::String(part)]) => Ok(Val::Bool(text.starts_with(&**part))),
         ("endsWith", [Val::String(part)]) => Ok(Val::Bool(text.ends_with(&**part))),
-        ("matches", [Val::String(pattern)]) => Ok(Val::Bool(budget.regex(pattern, text.len())?.is_match(text))),
+        ("matches", [Val::String(pattern)]) => {
+            Ok(Val::Bool(budget.regex(pattern, text.len())?.is_match(text)))
+        }
         ("find", [Val::String(pattern)]) => {
             let found = budget.regex(pattern, text.len())?;
             Ok(Val::text(found.find(text).map_or("", |found| found.as_str())))
@@ -505,7 +625,8 @@ fn on_text(name: &str, text: &Arc<str>, rest: &[Val], budget: &mut Budget) -> Ou
                 let start = from.map_or(0, byte_at);
                 text.get(start..).and_then(|rest| rest.find(&**part)).map(|at| at + start)
             } else {
-                let end = from.map_or(text.len(), |from| byte_at(from).saturating_add(part.len()).min(text.len()));
+                let end =
+                    from.map_or(text.len(), |from| byte_at(from).saturating_add(part.len()).min(text.len()));
                 text.get(..end).and_then(|rest| rest.rfind(&**part))
             };
             Ok(found.map_or(Val::Int(-1), |at| count(characters(at))))
@@ -611,7 +732,9 @@ fn formatted(text: &str, values: &[Val], budget: &mut Budget) -> Outcome {
             ('X', Val::Int(number)) => format!("{number:X}"),
             ('x', Val::Uint(number)) => format!("{number:x}"),
             ('X', Val::Uint(number)) => format!("{number:X}"),
-            _ => return Fault::error(format!("could not format value: clause %{verb} does not fit the value")),
+            _ => {
+                return Fault::error(format!("could not format value: clause %{verb} does not fit the value"));
+            }
         };
         budget.allocate(piece.len())?;
         out.push_str(&piece);
@@ -656,7 +779,9 @@ fn on_list(name: &str, items: &Arc<Vec<Val>>, rest: &[Val], budget: &mut Budget)
         ("min" | "max", []) => {
             let wanted = if name == "min" { Ordering::Less } else { Ordering::Greater };
             let mut values = items.iter();
-            let Some(mut best) = values.next() else { return Fault::error(format!("{name} called on empty list")) };
+            let Some(mut best) = values.next() else {
+                return Fault::error(format!("{name} called on empty list"));
+            };
             for value in values {
                 match value.order(best, budget)? {
                     Some(order) if order == wanted => best = value,
@@ -763,7 +888,8 @@ fn on_url(name: &str, url: &Url, budget: &mut Budget) -> Outcome {
             budget.allocate(url.query.len())?;
             let query = url.query();
             budget.allocate_values(query.values().map(|values| values.len() + 1).sum())?;
-            let texts = |values: Vec<String>| Val::list(values.iter().map(|value| Val::text(value)).collect());
+            let texts =
+                |values: Vec<String>| Val::list(values.iter().map(|value| Val::text(value)).collect());
             Val::map(query.into_iter().map(|(key, values)| (Key::text(&key), texts(values))).collect())
         }
         _ => return Fault::overload(),
@@ -805,9 +931,11 @@ fn on_address(name: &str, address: IpAddr) -> Outcome {
         "isLoopback" => is(address.is_loopback()),
         "isLinkLocalMulticast" => is(link_local_multicast),
         "isLinkLocalUnicast" => is(link_local),
-        "isGlobalUnicast" => {
-            is(!(address.is_unspecified() || address.is_loopback() || address.is_multicast() || link_local || broadcast))
-        }
+        "isGlobalUnicast" => is(!(address.is_unspecified()
+            || address.is_loopback()
+            || address.is_multicast()
+            || link_local
+            || broadcast)),
         _ => Fault::overload(),
     }
 }
@@ -827,9 +955,8 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
 }
 
 fn on_cidr(name: &str, network: IpAddr, bits: u8, rest: &[Val]) -> Outcome {
-    let contains = |other: IpAddr| {
-        other.is_ipv4() == network.is_ipv4() && masked(other, bits) == masked(network, bits)
-    };
+    let contains =
+        |other: IpAddr| other.is_ipv4() == network.is_ipv4() && masked(other, bits) == masked(network, bits);
     match (name, rest) {
         ("ip", []) => Ok(Val::Ip(network)),
         ("masked", []) => Ok(Val::Cidr(masked(network, bits), bits)),
@@ -842,7 +969,9 @@ fn on_cidr(name: &str, network: IpAddr, bits: u8, rest: &[Val]) -> Outcome {
         ("containsCIDR", [Val::Cidr(other, more)]) => Ok(Val::Bool(*more >= bits && contains(*other))),
         ("containsCIDR", [Val::String(other)]) => match cidr(other) {
             Some((other, more)) => Ok(Val::Bool(more >= bits && contains(other))),
-            None => Fault::error(format!("network address parse error during conversion from string: {other:?}")),
+            None => {
+                Fault::error(format!("network address parse error during conversion from string: {other:?}"))
+            }
         },
         _ => Fault::overload(),
     }
@@ -862,7 +991,13 @@ fn on_quantity(name: &str, quantity: Quantity, rest: &[Val]) -> Outcome {
         ("asInteger", []) if quantity.is_multiple_of(0) => Ok(Val::Int(quantity.whole())),
         ("asInteger", []) => Fault::error("cannot convert value to integer"),
         ("asApproximateFloat", []) => Ok(Val::Double(quantity.nanos() as f64 / 1e9)),
-        ("sign", []) => Ok(Val::Int(if quantity.is_zero() { 0 } else if quantity.is_negative() { -1 } else { 1 })),
+        ("sign", []) => Ok(Val::Int(if quantity.is_zero() {
+            0
+        } else if quantity.is_negative() {
+            -1
+        } else {
+            1
+        })),
         ("add", [value]) => Ok(Val::Quantity(quantity.plus(other(value)?))),
         ("sub", [value]) => Ok(Val::Quantity(quantity.minus(other(value)?))),
         ("isGreaterThan", [Val::Quantity(than)]) => Ok(Val::Bool(quantity > *than)),

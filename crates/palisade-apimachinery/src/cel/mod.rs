@@ -36,8 +36,7 @@ const EXHAUSTED: &str = "operation cancelled: actual cost limit exceeded";
 const RECURSION: &str = "ERROR: <input>:1:1: expression recursion limit exceeded";
 
 /// The grammar, with the macros Kubernetes has.
-static LANGUAGE: LazyLock<Arc<Env>> =
-    LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(true)));
+static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(true)));
 
 /// An expression that was read.
 #[derive(Debug)]
@@ -80,7 +79,11 @@ pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, Strin
 }
 
 /// Runs an expression within a cost, and returns what it spent.
-pub fn evaluate(expression: &Expression, variables: &[(&str, Val)], limit: u64) -> (Result<Val, String>, u64) {
+pub fn evaluate(
+    expression: &Expression,
+    variables: &[(&str, Val)],
+    limit: u64,
+) -> (Result<Val, String>, u64) {
     let mut budget = Budget::new(limit);
     let outcome = eval::run(expression.tree(), variables, &mut budget).map_err(|fault| match fault {
         Fault::Error(problem) => problem,
@@ -354,9 +357,14 @@ mod tests {
             let outcome = run(expression, &serde_json::json!({"a": 1}));
             assert_eq!(outcome.unwrap_err(), expected, "{expression}");
         }
-        for (expression, name) in [("nope(1)", "nope"), ("self.nope()", "nope"), ("other == 1", "other"), ("sets.nope([])", "nope")] {
+        for (expression, name) in
+            [("nope(1)", "nope"), ("self.nope()", "nope"), ("other == 1", "other"), ("sets.nope([])", "nope")]
+        {
             let problem = compile(expression, &["self"]).unwrap_err();
-            assert!(problem.contains(&format!("undeclared reference to '{name}' (in container '')")), "{problem}");
+            assert!(
+                problem.contains(&format!("undeclared reference to '{name}' (in container '')")),
+                "{problem}"
+            );
         }
     }
 
@@ -371,14 +379,42 @@ mod tests {
             ("lists", format!("[[1]]{}.size() > 0", ".map(v, v + v)".repeat(40)), &word),
             ("bytes", format!("[b'0123456789']{}.size() > 0", ".map(v, v + v)".repeat(40)), &word),
             ("lists in lists, compared", format!("[1]{0} == [1]{0}", ".map(v, [v, v])".repeat(40)), &word),
-            ("lists in lists, written", format!("'%s'.format([1]{}) != ''", ".map(v, [v, v])".repeat(40)), &word),
-            ("maps in maps, compared", format!("[1]{0} == [1]{0}", ".map(v, {'a': v, 'b': v})".repeat(40)), &word),
+            (
+                "lists in lists, written",
+                format!("'%s'.format([1]{}) != ''", ".map(v, [v, v])".repeat(40)),
+                &word,
+            ),
+            (
+                "maps in maps, compared",
+                format!("[1]{0} == [1]{0}", ".map(v, {'a': v, 'b': v})".repeat(40)),
+                &word,
+            ),
             ("exponential loops", chained(".map(x, self.l).flatten()", 30), &long),
-            ("cross products", "self.l.all(a, self.l.all(b, self.l.all(c, a + b + c > 0)))".to_owned(), &long),
-            ("replace", format!("'aaaaaaaaaaaaaaaa'{}.size() > 0", ".replace('a', 'aaaaaaaaaaaaaaaa')".repeat(30)), &word),
-            ("empty replace", format!("'a'{}.size() > 0", ".replace('', 'aaaaaaaaaaaaaaaa')".repeat(30)), &word),
-            ("join", format!("[['a','a']]{}.size() > 0", ".map(v, [v.join(',') , v.join(',')])".repeat(40)), &word),
-            ("format", format!("['a']{}.size() > 0", ".map(v, '%s%s%s%s'.format([v, v, v, v]))".repeat(30)), &word),
+            (
+                "cross products",
+                "self.l.all(a, self.l.all(b, self.l.all(c, a + b + c > 0)))".to_owned(),
+                &long,
+            ),
+            (
+                "replace",
+                format!("'aaaaaaaaaaaaaaaa'{}.size() > 0", ".replace('a', 'aaaaaaaaaaaaaaaa')".repeat(30)),
+                &word,
+            ),
+            (
+                "empty replace",
+                format!("'a'{}.size() > 0", ".replace('', 'aaaaaaaaaaaaaaaa')".repeat(30)),
+                &word,
+            ),
+            (
+                "join",
+                format!("[['a','a']]{}.size() > 0", ".map(v, [v.join(',') , v.join(',')])".repeat(40)),
+                &word,
+            ),
+            (
+                "format",
+                format!("['a']{}.size() > 0", ".map(v, '%s%s%s%s'.format([v, v, v, v]))".repeat(30)),
+                &word,
+            ),
             ("regular expressions", long_s, &long),
             ("split", "self.l.all(x, self.s.split('').size() > 0)".to_owned(), &long),
             ("sort", "self.l.all(x, self.l.sort().size() > 0)".to_owned(), &long),
@@ -402,7 +438,8 @@ mod tests {
 
     #[test]
     fn harmless_loops_stay_within_the_budget() {
-        let items: Vec<_> = (0..100).map(|i| serde_json::json!({"name": format!("item-{i}"), "port": i})).collect();
+        let items: Vec<_> =
+            (0..100).map(|i| serde_json::json!({"name": format!("item-{i}"), "port": i})).collect();
         let input = serde_json::json!({"l": items});
         for expression in [
             "self.l.all(a, self.l.exists_one(b, a.name == b.name))",

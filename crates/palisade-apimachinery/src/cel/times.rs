@@ -6,7 +6,8 @@ use crate::go::time;
 
 pub(super) const SECOND: i128 = 1_000_000_000;
 /// 0001-01-01 and the end of 9999.
-const RANGE: std::ops::RangeInclusive<i128> = -62_135_596_800 * SECOND..=253_402_300_799 * SECOND + (SECOND - 1);
+const RANGE: std::ops::RangeInclusive<i128> =
+    -62_135_596_800 * SECOND..=253_402_300_799 * SECOND + (SECOND - 1);
 
 /// A timestamp within the years 1 to 9999.
 pub(super) fn timestamp(nanos: i128) -> Result<Val, Fault> {

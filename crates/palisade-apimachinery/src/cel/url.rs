@@ -69,7 +69,8 @@ impl Url {
     }
 
     pub(super) fn text(&self) -> String {
-        let start = if self.scheme.is_empty() { String::new() } else { format!("{}://{}", self.scheme, self.host) };
+        let start =
+            if self.scheme.is_empty() { String::new() } else { format!("{}://{}", self.scheme, self.host) };
         let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
         format!("{start}{}{query}", self.path)
     }

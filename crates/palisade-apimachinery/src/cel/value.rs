@@ -85,10 +85,8 @@ impl Key {
     pub(super) fn value(&self) -> Val {
         match self {
             Self::Bool(is) => Val::Bool(*is),
-            Self::Int(number) => i64::try_from(*number).map_or_else(
-                |_| Val::Uint(u64::try_from(*number).unwrap_or(u64::MAX)),
-                Val::Int,
-            ),
+            Self::Int(number) => i64::try_from(*number)
+                .map_or_else(|_| Val::Uint(u64::try_from(*number).unwrap_or(u64::MAX)), Val::Int),
             Self::String(text) => Val::String(text.clone()),
         }
     }
@@ -107,9 +105,9 @@ impl Val {
         match value {
             serde_json::Value::Null => Self::Null,
             serde_json::Value::Bool(is) => Self::Bool(*is),
-            serde_json::Value::Number(number) => number
-                .as_i64()
-                .map_or_else(|| Self::Double(number.as_f64().unwrap_or_default()), Self::Int),
+            serde_json::Value::Number(number) => {
+                number.as_i64().map_or_else(|| Self::Double(number.as_f64().unwrap_or_default()), Self::Int)
+            }
             serde_json::Value::String(text) => Self::text(text),
             serde_json::Value::Array(items) => Self::list(items.iter().map(Self::from_json).collect()),
             serde_json::Value::Object(map) => {

@@ -44,9 +44,7 @@ pub(super) fn check(
                     let shown = BadValue::Plain(internal(rule));
                     errors.invalid(&at.field(field), shown, format!("compilation failed: {why}"));
                 }
-                (Ok(program), Some(list))
-                    if field == "rule" && program.names("oldSelf") =>
-                {
+                (Ok(program), Some(list)) if field == "rule" && program.names("oldSelf") => {
                     let why = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
                     errors.invalid(&at.field(field), expression, format!("{why} {list}"));
                 }
@@ -82,7 +80,9 @@ fn level_costs(
     let all = at.field("x-kubernetes-validations");
     for (i, rule) in schema.list("x-kubernetes-validations").iter().enumerate() {
         let at = all.index(i);
-        for (field, what) in [("rule", "estimated rule cost"), ("messageExpression", "estimated messageExpression cost")] {
+        for (field, what) in
+            [("rule", "estimated rule cost"), ("messageExpression", "estimated messageExpression cost")]
+        {
             let expression = rule.text(field).trim();
             if expression.is_empty() {
                 continue;
@@ -90,7 +90,11 @@ fn level_costs(
             let Ok(program) = compiled(expression) else { continue };
             let once = estimate::cost(program.tree(), schema);
             // A message is made once, a rule is run for every value.
-            let cost = if field == "rule" { once.saturating_mul(estimate::cardinality(schema, count)) } else { once };
+            let cost = if field == "rule" {
+                once.saturating_mul(estimate::cardinality(schema, count))
+            } else {
+                once
+            };
             if cost > estimate::PER_EXPRESSION {
                 errors.forbidden(&at.field(field), estimate::exceeds(what, cost, estimate::PER_EXPRESSION));
             }
@@ -351,7 +355,8 @@ mod tests {
     fn costs(schema: &Value) -> Vec<String> {
         let mut errors = Errors::new(KubeVersion::LATEST);
         crate::crd::structural::validate(schema, &Path::Root("s"), &mut errors);
-        let shown = |error: &crate::FieldError| format!("{}: {}", error.field, error.body(KubeVersion::LATEST));
+        let shown =
+            |error: &crate::FieldError| format!("{}: {}", error.field, error.body(KubeVersion::LATEST));
         errors.list.iter().map(shown).collect()
     }
 
@@ -374,7 +379,12 @@ mod tests {
             ("a loop in a loop, bounded", nested, bounded(), false),
             ("a loop in a loop, unbounded", nested, (json!({}), json!({"maxLength": 64})), true),
             ("an unbounded loop", "self.l.all(a, a == 'x')", (json!({}), json!({})), false),
-            ("a regular expression on unbounded texts", "self.l.all(a, a.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))", (json!({}), json!({})), true),
+            (
+                "a regular expression on unbounded texts",
+                "self.l.all(a, a.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))",
+                (json!({}), json!({})),
+                true,
+            ),
             ("texts that grow", &bomb, bounded(), true),
             ("six loops in each other", deep, bounded(), true),
         ] {
@@ -410,21 +420,21 @@ mod tests {
         // As in cert-manager and Gateway API.
         let name = json!({"type": "string", "minLength": 1, "maxLength": 253});
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
-            "x-kubernetes-validations": [
-                {"rule": "self.listeners.all(l1, self.listeners.exists_one(l2, l1.name == l2.name))", "message": "unique"},
-                {"rule": "self.listeners.all(l, l.protocol in ['HTTP', 'TLS'] ? !has(l.tls) || size(l.tls) > 0 : true)"},
-                {"rule": "!has(self.duration) || duration(self.duration) > duration('1s')"},
-                {"rule": "self.addresses.all(a1, a1.type == 'IPAddress' ? isIP(a1.value) : true)"},
-            ],
-            "properties": {
-                "duration": {"type": "string", "maxLength": 20},
-                "addresses": {"type": "array", "maxItems": 16, "items": {"type": "object", "required": ["type", "value"],
-                    "properties": {"type": name, "value": name}}},
-                "listeners": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
-                    "properties": {"name": name, "protocol": name, "tls": {"type": "object", "additionalProperties": name}}}},
-                "class": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
-            }}}});
+        "x-kubernetes-validations": [
+            {"rule": "self.listeners.all(l1, self.listeners.exists_one(l2, l1.name == l2.name))", "message": "unique"},
+            {"rule": "self.listeners.all(l, l.protocol in ['HTTP', 'TLS'] ? !has(l.tls) || size(l.tls) > 0 : true)"},
+            {"rule": "!has(self.duration) || duration(self.duration) > duration('1s')"},
+            {"rule": "self.addresses.all(a1, a1.type == 'IPAddress' ? isIP(a1.value) : true)"},
+        ],
+        "properties": {
+            "duration": {"type": "string", "maxLength": 20},
+            "addresses": {"type": "array", "maxItems": 16, "items": {"type": "object", "required": ["type", "value"],
+                "properties": {"type": name, "value": name}}},
+            "listeners": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
+                "properties": {"name": name, "protocol": name, "tls": {"type": "object", "additionalProperties": name}}}},
+            "class": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
+        }}}});
         assert_eq!(costs(&schema), [""; 0]);
     }
 

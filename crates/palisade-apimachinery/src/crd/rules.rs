@@ -106,7 +106,8 @@ impl Validator {
             ));
             return;
         }
-        let mut run = Run { errors: Vec::new(), version: errors.version, budget: PER_OBJECT, exhausted: false };
+        let mut run =
+            Run { errors: Vec::new(), version: errors.version, budget: PER_OBJECT, exhausted: false };
         run.level(self, &Place { schema, value: object, old, path: "", is_root: true });
         errors.list.append(&mut run.errors);
     }
@@ -191,11 +192,8 @@ impl Run {
             if rule.uses_old_self && before.is_none() && !rule.optional_old_self {
                 continue;
             }
-            let before = if rule.optional_old_self {
-                Some(Val::optional(before.clone()))
-            } else {
-                before.clone()
-            };
+            let before =
+                if rule.optional_old_self { Some(Val::optional(before.clone())) } else { before.clone() };
             let mut variables = vec![("self", this.clone())];
             variables.extend(before.map(|before| ("oldSelf", before)));
             let (outcome, cost) = evaluate(program, &variables, PER_OBJECT);

@@ -240,9 +240,10 @@ fn covers(held: &PolicyRule, single: &PolicyRule) -> bool {
     let names = held.resource_names.is_empty()
         || (!single.resource_names.is_empty()
             && single.resource_names.iter().all(|n| held.resource_names.contains(n)));
-    let urls = single.non_resource_urls.iter().all(|wanted| {
-        held.non_resource_urls.iter().any(|held| path_matches(held, wanted))
-    });
+    let urls = single
+        .non_resource_urls
+        .iter()
+        .all(|wanted| held.non_resource_urls.iter().any(|held| path_matches(held, wanted)));
     all(&held.verbs, &single.verbs) && all(&held.api_groups, &single.api_groups) && resources && names && urls
 }
 

@@ -208,7 +208,8 @@ impl Binding {
                 let namespace =
                     if subject.namespace.is_empty() { &self.namespace } else { &subject.namespace };
                 let name = format!("system:serviceaccount:{namespace}:{}", subject.name);
-                (!namespace.is_empty() && name == user.name).then(|| format!("ServiceAccount \"{}/{namespace}\"", subject.name))
+                (!namespace.is_empty() && name == user.name)
+                    .then(|| format!("ServiceAccount \"{}/{namespace}\"", subject.name))
             }
             _ => None,
         })

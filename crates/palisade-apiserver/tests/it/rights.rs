@@ -79,7 +79,7 @@ impl World {
             "APPLY" => "application/apply-patch+yaml",
             _ => "application/json",
         };
-        let applied = format!("{path}{}fieldManager=x", if path.contains('?') { "&" } else { "?" });
+        let applied = format!("{path}{}fieldManager=x&force=true", if path.contains('?') { "&" } else { "?" });
         let (method, path) = if method == "APPLY" { ("PATCH", applied.as_str()) } else { (method, path) };
         self.send(mallory(), method, path, kind, body).await
     }
@@ -126,7 +126,8 @@ type Case = (&'static str, Value, (&'static str, &'static str, Value), u16, &'st
 fn cluster_cases() -> Vec<Case> {
     let everything = || json!([rule(&["*"], "*", &["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]);
     let pods = || json!([rule(&["get"], "", &["pods"])]);
-    let named = || json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]);
+    let named =
+        || json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]);
     let url = |path: &str| json!([{"verbs": ["get"], "nonResourceURLs": [path]}]);
     let escalate = || json!([rule(&["escalate"], "rbac.authorization.k8s.io", &["clusterroles"])]);
     let escalate_named = || {
@@ -159,52 +160,240 @@ fn cluster_cases() -> Vec<Case> {
         ("everything", json!([]), ("POST", ROLES, role(everything())), 403, NOT_HELD),
         ("a name out of all", pods(), ("POST", ROLES, role(named())), 201, ""),
         ("all out of a name", named(), ("POST", ROLES, role(pods())), 403, NOT_HELD),
-        ("a wildcard out of one verb", pods(), ("POST", ROLES, role(json!([rule(&["*"], "", &["pods"])]))), 403, NOT_HELD),
-        ("a subresource out of the resource", pods(), ("POST", ROLES, role(json!([rule(&["get"], "", &["pods/log"])]))), 403, NOT_HELD),
-        ("a subresource out of */subresource", json!([rule(&["get"], "", &["*/log"])]), ("POST", ROLES, role(json!([rule(&["get"], "", &["pods/log"])]))), 201, ""),
+        (
+            "a wildcard out of one verb",
+            pods(),
+            ("POST", ROLES, role(json!([rule(&["*"], "", &["pods"])]))),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a subresource out of the resource",
+            pods(),
+            ("POST", ROLES, role(json!([rule(&["get"], "", &["pods/log"])]))),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a subresource out of */subresource",
+            json!([rule(&["get"], "", &["*/log"])]),
+            ("POST", ROLES, role(json!([rule(&["get"], "", &["pods/log"])]))),
+            201,
+            "",
+        ),
         ("a path", json!([]), ("POST", ROLES, role(url("/secret"))), 403, NOT_HELD),
         ("a path under a prefix", url("/secret/*"), ("POST", ROLES, role(url("/secret/a"))), 201, ""),
         ("a prefix out of a path", url("/secret/a"), ("POST", ROLES, role(url("/secret/*"))), 403, NOT_HELD),
-        ("all resources are not paths", json!([rule(&["get"], "*", &["*"])]), ("POST", ROLES, role(url("/secret"))), 403, NOT_HELD),
-        ("another user's group is listed in full", json!([]), ("POST", ROLES, role(pods())), 403,
-            "user \\\"mallory\\\" (groups=[\\\"devs\\\" \\\"system:authenticated\\\"])"),
+        (
+            "all resources are not paths",
+            json!([rule(&["get"], "*", &["*"])]),
+            ("POST", ROLES, role(url("/secret"))),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "another user's group is listed in full",
+            json!([]),
+            ("POST", ROLES, role(pods())),
+            403,
+            "user \\\"mallory\\\" (groups=[\\\"devs\\\" \\\"system:authenticated\\\"])",
+        ),
         ("escalate", escalate(), ("POST", ROLES, role(everything())), 201, ""),
         ("escalate on a name, on POST", escalate_named(), ("POST", ROLES, role(everything())), 403, NOT_HELD),
         ("escalate on a name, on PUT", escalate_named(), ("PUT", ROLE_X, role(everything())), 201, ""),
         ("escalate lets aggregate", escalate(), ("POST", ROLES, aggregating(role(json!(null)))), 201, ""),
         ("aggregation", json!([]), ("POST", ROLES, aggregating(role(json!(null)))), 403, AGGREGATION),
-        ("aggregation by apply", json!([]), ("APPLY", ROLE_X, aggregating(cluster_role("x", &json!([])))), 403, AGGREGATION),
-        ("aggregation with an empty selector", json!([]),
-            ("POST", ROLES, with(role(json!(null)), "aggregationRule", json!({"clusterRoleSelectors": [{}]}))), 403, AGGREGATION),
-        ("every verb on everything includes escalate", json!([rule(&["*"], "*", &["*"])]), ("POST", ROLES, aggregating(role(json!(null)))), 201, ""),
-        ("aggregation by who holds everything", everything(), ("POST", ROLES, aggregating(role(json!(null)))), 201, ""),
-        ("aggregation added by a patch", pods(), ("PATCH", STORED,
-            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}})), 403, NOT_HELD),
-        ("a label that lets a role be aggregated", json!([]), ("PATCH", STORED,
-            json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}})), 403, NOT_HELD),
-        ("an annotation of a role that is not held", json!([]), ("PATCH", STORED, json!({"metadata": {"annotations": {"a": "b"}}})), 403, NOT_HELD),
-        ("only what the garbage collector changes", json!([]), ("PATCH", STORED, json!({"metadata": {"finalizers": ["example.com/a"]}})), 200, ""),
+        (
+            "aggregation by apply",
+            json!([]),
+            ("APPLY", ROLE_X, aggregating(cluster_role("x", &json!([])))),
+            403,
+            AGGREGATION,
+        ),
+        (
+            "aggregation with an empty selector",
+            json!([]),
+            (
+                "POST",
+                ROLES,
+                with(role(json!(null)), "aggregationRule", json!({"clusterRoleSelectors": [{}]})),
+            ),
+            403,
+            AGGREGATION,
+        ),
+        (
+            "every verb on everything includes escalate",
+            json!([rule(&["*"], "*", &["*"])]),
+            ("POST", ROLES, aggregating(role(json!(null)))),
+            201,
+            "",
+        ),
+        (
+            "aggregation by who holds everything",
+            everything(),
+            ("POST", ROLES, aggregating(role(json!(null)))),
+            201,
+            "",
+        ),
+        (
+            "aggregation added by a patch",
+            pods(),
+            (
+                "PATCH",
+                STORED,
+                json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}),
+            ),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a label that lets a role be aggregated",
+            json!([]),
+            (
+                "PATCH",
+                STORED,
+                json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}),
+            ),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "an annotation of a role that is not held",
+            json!([]),
+            ("PATCH", STORED, json!({"metadata": {"annotations": {"a": "b"}}})),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "only what the garbage collector changes",
+            json!([]),
+            ("PATCH", STORED, json!({"metadata": {"finalizers": ["example.com/a"]}})),
+            200,
+            "",
+        ),
         ("fewer rules", json!([]), ("PATCH", STORED, json!({"rules": []})), 200, ""),
-        ("an aggregated role", json!([]), ("PATCH", VIEW, json!({"rules": [], "metadata": {"labels": {"a": "b"}}})), 403, AGGREGATION),
-        ("an aggregation rule that is removed", json!([]), ("PATCH", VIEW, json!({"rules": [], "aggregationRule": null})), 403, AGGREGATION),
-        ("a role that is not held", json!([]), ("POST", BINDINGS, cluster_binding("x", "cluster-admin")), 403, NOT_HELD),
-        ("a role that is not there", json!([]), ("POST", BINDINGS, cluster_binding("x", "missing")), 404, "not found"),
+        (
+            "an aggregated role",
+            json!([]),
+            ("PATCH", VIEW, json!({"rules": [], "metadata": {"labels": {"a": "b"}}})),
+            403,
+            AGGREGATION,
+        ),
+        (
+            "an aggregation rule that is removed",
+            json!([]),
+            ("PATCH", VIEW, json!({"rules": [], "aggregationRule": null})),
+            403,
+            AGGREGATION,
+        ),
+        (
+            "a role that is not held",
+            json!([]),
+            ("POST", BINDINGS, cluster_binding("x", "cluster-admin")),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a role that is not there",
+            json!([]),
+            ("POST", BINDINGS, cluster_binding("x", "missing")),
+            404,
+            "not found",
+        ),
         ("bind", bind(), ("POST", BINDINGS, cluster_binding("x", "cluster-admin")), 201, ""),
-        ("bind on that role", bind_named("cluster-admin"), ("POST", BINDINGS, cluster_binding("x", "cluster-admin")), 201, ""),
-        ("bind on another role", bind_named("view"), ("POST", BINDINGS, cluster_binding("x", "cluster-admin")), 403, NOT_HELD),
-        ("a role that is held", json!([rule(&["list"], "", &["nodes"])]), ("POST", BINDINGS, cluster_binding("x", "stored")), 201, ""),
-        ("a namespaced role in the whole cluster", json!([]), ("POST", BINDINGS,
-            with(cluster_binding("x", "hers"), "roleRef", json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hers"}))),
-            400, "Namespace parameter required"),
-        ("another kind of role", json!([]), ("POST", BINDINGS,
-            with(cluster_binding("x", "hers"), "roleRef", json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Rule", "name": "hers"}))),
-            500, "unsupported role reference kind"),
-        ("a subject more", json!([]), ("PATCH", BOUND, json!({"subjects": [{"kind": "User", "name": "mallory"}]})), 403, NOT_HELD),
-        ("a subject more by apply", json!([]), ("APPLY", BOUND, cluster_binding("stored", "stored")), 403, NOT_HELD),
-        ("a subject more, held", json!([rule(&["list"], "", &["nodes"])]), ("PATCH", BOUND, json!({"subjects": [{"kind": "User", "name": "mallory"}]})), 200, ""),
-        ("a label of a binding that is not held", json!([]), ("PATCH", BOUND, json!({"metadata": {"labels": {"a": "b"}}})), 403, NOT_HELD),
-        ("another role", everything(), ("PATCH", BOUND, json!({"roleRef": {"name": "cluster-admin"}})), 422, "roleRef"),
-        ("another role, with bind", bind(), ("PATCH", BOUND, json!({"roleRef": {"name": "cluster-admin"}})), 422, "roleRef"),
+        (
+            "bind on that role",
+            bind_named("cluster-admin"),
+            ("POST", BINDINGS, cluster_binding("x", "cluster-admin")),
+            201,
+            "",
+        ),
+        (
+            "bind on another role",
+            bind_named("view"),
+            ("POST", BINDINGS, cluster_binding("x", "cluster-admin")),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a role that is held",
+            json!([rule(&["list"], "", &["nodes"])]),
+            ("POST", BINDINGS, cluster_binding("x", "stored")),
+            201,
+            "",
+        ),
+        (
+            "a namespaced role in the whole cluster",
+            json!([]),
+            (
+                "POST",
+                BINDINGS,
+                with(
+                    cluster_binding("x", "hers"),
+                    "roleRef",
+                    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hers"}),
+                ),
+            ),
+            400,
+            "Namespace parameter required",
+        ),
+        (
+            "another kind of role",
+            json!([]),
+            (
+                "POST",
+                BINDINGS,
+                with(
+                    cluster_binding("x", "hers"),
+                    "roleRef",
+                    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Rule", "name": "hers"}),
+                ),
+            ),
+            500,
+            "unsupported role reference kind",
+        ),
+        (
+            "a subject more",
+            json!([]),
+            ("PATCH", BOUND, json!({"subjects": [{"kind": "User", "name": "mallory"}]})),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a subject more by apply",
+            json!([]),
+            ("APPLY", BOUND, cluster_binding("stored", "stored")),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "a subject more, held",
+            json!([rule(&["list"], "", &["nodes"])]),
+            ("PATCH", BOUND, json!({"subjects": [{"kind": "User", "name": "mallory"}]})),
+            200,
+            "",
+        ),
+        (
+            "a label of a binding that is not held",
+            json!([]),
+            ("PATCH", BOUND, json!({"metadata": {"labels": {"a": "b"}}})),
+            403,
+            NOT_HELD,
+        ),
+        (
+            "another role",
+            everything(),
+            ("PATCH", BOUND, json!({"roleRef": {"name": "cluster-admin"}})),
+            422,
+            "roleRef",
+        ),
+        (
+            "another role, with bind",
+            bind(),
+            ("PATCH", BOUND, json!({"roleRef": {"name": "cluster-admin"}})),
+            422,
+            "roleRef",
+        ),
     ]
 }
 
@@ -216,7 +405,8 @@ async fn nobody_grants_more_than_they_hold() {
         let world = World::new(&Value::Array(all), &json!([])).await;
         let stored = cluster_role("stored", &json!([rule(&["list"], "", &["nodes"])]));
         world.admin("POST", &format!("{RBAC}/clusterroles"), &stored).await;
-        let bound = with(cluster_binding("stored", "stored"), "subjects", json!([{"kind": "User", "name": "alice"}]));
+        let bound =
+            with(cluster_binding("stored", "stored"), "subjects", json!([{"kind": "User", "name": "alice"}]));
         world.admin("POST", &format!("{RBAC}/clusterrolebindings"), &bound).await;
         let answer = world.mallory(method, path, &body).await;
         assert_eq!(answer.code, code, "{case}: {}", answer.text);
@@ -241,12 +431,41 @@ async fn roles_of_a_namespace_count_in_that_namespace_only() {
     for (case, local, path, body, code) in [
         ("held here", pods.clone(), format!("{here}/roles"), role.clone(), 201),
         ("held elsewhere", pods.clone(), format!("{there}/roles"), role.clone(), 403),
-        ("held here, for the cluster", pods.clone(), format!("{RBAC}/clusterroles"), cluster_role("x", &pods), 403),
-        ("cluster-admin here", json!([]), format!("{here}/rolebindings"), binding("ClusterRole", "cluster-admin"), 403),
-        ("bind here", json!([bind]), format!("{here}/rolebindings"), binding("ClusterRole", "cluster-admin"), 201),
-        ("bind elsewhere", json!([bind]), format!("{there}/rolebindings"), binding("ClusterRole", "cluster-admin"), 403),
-        ("bind here is not bind in the cluster", json!([bind]), format!("{RBAC}/clusterrolebindings"),
-            binding("ClusterRole", "cluster-admin"), 403),
+        (
+            "held here, for the cluster",
+            pods.clone(),
+            format!("{RBAC}/clusterroles"),
+            cluster_role("x", &pods),
+            403,
+        ),
+        (
+            "cluster-admin here",
+            json!([]),
+            format!("{here}/rolebindings"),
+            binding("ClusterRole", "cluster-admin"),
+            403,
+        ),
+        (
+            "bind here",
+            json!([bind]),
+            format!("{here}/rolebindings"),
+            binding("ClusterRole", "cluster-admin"),
+            201,
+        ),
+        (
+            "bind elsewhere",
+            json!([bind]),
+            format!("{there}/rolebindings"),
+            binding("ClusterRole", "cluster-admin"),
+            403,
+        ),
+        (
+            "bind here is not bind in the cluster",
+            json!([bind]),
+            format!("{RBAC}/clusterrolebindings"),
+            binding("ClusterRole", "cluster-admin"),
+            403,
+        ),
         ("a role of the namespace", json!([]), format!("{here}/rolebindings"), binding("Role", "hers"), 201),
         ("the same name elsewhere", json!([]), format!("{there}/rolebindings"), binding("Role", "hers"), 404),
     ] {
@@ -275,17 +494,50 @@ async fn what_creates_needs_the_verb_create() {
     };
     let ports = json!({"spec": {"ports": [{"port": 80}]}});
     let rows = [
-        ("APPLY", "", "configmaps", "/api/v1/namespaces/default/configmaps/x", object("ConfigMap", "v1", json!({}))),
+        (
+            "APPLY",
+            "",
+            "configmaps",
+            "/api/v1/namespaces/default/configmaps/x",
+            object("ConfigMap", "v1", json!({})),
+        ),
         ("APPLY", "", "namespaces", "/api/v1/namespaces/x", object("Namespace", "v1", json!({}))),
-        ("APPLY", "", "services", "/api/v1/namespaces/default/services/x", object("Service", "v1", ports.clone())),
+        (
+            "APPLY",
+            "",
+            "services",
+            "/api/v1/namespaces/default/services/x",
+            object("Service", "v1", ports.clone()),
+        ),
         ("PUT", "", "services", "/api/v1/namespaces/default/services/x", object("Service", "v1", ports)),
-        ("PUT", "", "endpoints", "/api/v1/namespaces/default/endpoints/x", object("Endpoints", "v1", json!({}))),
-        ("PUT", "coordination.k8s.io", "leases", "/apis/coordination.k8s.io/v1/namespaces/default/leases/x",
-            object("Lease", "coordination.k8s.io/v1", json!({}))),
-        ("PUT", "rbac.authorization.k8s.io", "clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterroles/x",
-            cluster_role("x", &json!([]))),
-        ("APPLY", "rbac.authorization.k8s.io", "clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterroles/x",
-            cluster_role("x", &json!([]))),
+        (
+            "PUT",
+            "",
+            "endpoints",
+            "/api/v1/namespaces/default/endpoints/x",
+            object("Endpoints", "v1", json!({})),
+        ),
+        (
+            "PUT",
+            "coordination.k8s.io",
+            "leases",
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases/x",
+            object("Lease", "coordination.k8s.io/v1", json!({})),
+        ),
+        (
+            "PUT",
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/x",
+            cluster_role("x", &json!([])),
+        ),
+        (
+            "APPLY",
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/x",
+            cluster_role("x", &json!([])),
+        ),
     ];
     for (method, group, resource, path, body) in rows {
         for (verbs, code) in [(&["update", "patch"][..], 403), (&["update", "patch", "create"][..], 201)] {
@@ -304,10 +556,7 @@ async fn what_creates_needs_the_verb_create() {
 
 #[tokio::test]
 async fn a_definition_never_takes_the_place_of_a_built_in_resource() {
-    let rules = json!([
-        rule(&["*"], "apiextensions.k8s.io", &["customresourcedefinitions"]),
-        writes_rbac(),
-    ]);
+    let rules = json!([rule(&["*"], "apiextensions.k8s.io", &["customresourcedefinitions"]), writes_rbac(),]);
     for (version, scope) in [("v1", "Cluster"), ("v2", "Cluster"), ("v2", "Namespaced")] {
         let world = World::new(&rules, &json!([])).await;
         let definition = json!({
@@ -358,9 +607,7 @@ async fn a_list_is_authorized_by_the_name_it_selects() {
 
 #[tokio::test]
 async fn every_part_of_an_impersonated_user_needs_its_own_right() {
-    let core = |resource: &str, name: &str| {
-        json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": [resource], "resourceNames": [name]})
-    };
+    let core = |resource: &str, name: &str| json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": [resource], "resourceNames": [name]});
     let other = |resource: &str, name: &str| {
         json!({"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": [resource],
             "resourceNames": [name]})
@@ -380,15 +627,34 @@ async fn every_part_of_an_impersonated_user_needs_its_own_right() {
         ("a group", json!([core("users", "alice"), core("groups", "ops")]), vec![alice, group], 201),
         ("masters", json!([core("users", "alice"), core("groups", "ops")]), vec![alice, group, masters], 403),
         ("a uid without the right", json!([core("users", "alice")]), vec![alice, uid], 403),
-        ("a uid of the core group", json!([core("users", "alice"), core("uids", "42")]), vec![alice, uid], 403),
+        (
+            "a uid of the core group",
+            json!([core("users", "alice"), core("uids", "42")]),
+            vec![alice, uid],
+            403,
+        ),
         ("a uid", json!([core("users", "alice"), other("uids", "42")]), vec![alice, uid], 201),
         ("an extra without the right", json!([core("users", "alice")]), vec![alice, extra], 403),
-        ("an extra", json!([core("users", "alice"), other("userextras/scopes", "view")]), vec![alice, extra], 201),
-        ("another extra", json!([core("users", "alice"), other("userextras/roles", "view")]), vec![alice, extra], 403),
+        (
+            "an extra",
+            json!([core("users", "alice"), other("userextras/scopes", "view")]),
+            vec![alice, extra],
+            201,
+        ),
+        (
+            "another extra",
+            json!([core("users", "alice"), other("userextras/roles", "view")]),
+            vec![alice, extra],
+            403,
+        ),
         ("a service account by the right on users", json!([core("users", account.1)]), vec![account], 403),
         ("a service account", json!([core("serviceaccounts", "robot")]), vec![account], 201),
-        ("what only looks like a service account", json!([core("serviceaccounts", "robot")]),
-            vec![("impersonate-user", "system:serviceaccount:Default:robot")], 403),
+        (
+            "what only looks like a service account",
+            json!([core("serviceaccounts", "robot")]),
+            vec![("impersonate-user", "system:serviceaccount:Default:robot")],
+            403,
+        ),
         ("a group alone", json!([core("groups", "ops")]), vec![group], 400),
     ] {
         let world = World::new(&rules, &json!([])).await;
