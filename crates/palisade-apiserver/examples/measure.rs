@@ -190,6 +190,7 @@ async fn send(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<(u16, http::HeaderMap, Bytes), Failure> {
+    sender.ready().await?;
     let response = sender.send_request(request).await?;
     let (code, headers) = (response.status().as_u16(), response.headers().clone());
     Ok((code, headers, response.into_body().collect().await?.to_bytes()))

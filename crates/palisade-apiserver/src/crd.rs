@@ -15,8 +15,7 @@ use crate::api::Api;
 use crate::meta;
 use crate::options::DeleteOptions;
 use crate::registry::{CRDS, Entry};
-use crate::selection;
-use crate::storage::{CommitError, Draft, Expect, Object, Range, Write};
+use crate::storage::{Expect, Range};
 use crate::verbs::delete::delete_object;
 use crate::verbs::write::{self, Written};
 
@@ -54,7 +53,10 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
             _ if has_conditions(&live) => return,
             taken => establish::without_versions(live, |live| refused(&entry.kind, live, taken, &now)),
         };
-        if commit_owned(api, entry, name, Expect::Revision(stored.revision), object).await.is_ok() {
+        if write::commit_owned(api, entry, name, Expect::Revision(stored.revision), object, false)
+            .await
+            .is_ok()
+        {
             return;
         }
     }
@@ -62,23 +64,6 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
 
 fn has_conditions(definition: &Value) -> bool {
     definition.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty())
-}
-
-/// Commits a definition without copying it first: it may be large.
-async fn commit_owned(
-    api: &Api,
-    entry: &Entry,
-    key: &str,
-    expect: Expect,
-    object: Value,
-) -> Result<Arc<Object>, CommitError> {
-    let fields = selection::selectable_values(&entry.kind, &object);
-    let Value::Object(mut value) = object else { return Err(CommitError::Conflict) };
-    value.remove("apiVersion");
-    value.remove("kind");
-    let draft = Draft { value, fields };
-    let bucket = entry.bucket.clone();
-    api.store.commit(Write { bucket, key: key.to_owned(), expect, draft, delete: false }).await
 }
 
 /// A wanted name that another definition of the group has.

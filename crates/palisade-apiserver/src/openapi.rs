@@ -153,3 +153,35 @@ pub(crate) fn v3(call: &Call<'_>, path: &[&str]) -> Result<Reply, Box<Status>> {
     let version = call.api.version;
     Ok(with_etag(call, Reply::bytes(200, reply::JSON, document.body(version)), document.etag(version)))
 }
+
+#[cfg(test)]
+mod tests {
+    use palisade_apimachinery::crd::Definition;
+
+    use super::*;
+
+    fn group_version(description: &str, plural: &str) -> GroupVersion {
+        let schema =
+            json!({"type": "object", "properties": {"spec": {"type": "string", "description": description}}});
+        let definition = json!({"spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": plural, "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "schema": {"openAPIV3Schema": schema}}]}});
+        let text = definition.to_string().into();
+        GroupVersion::new(Definition::read(&text, KubeVersion::LATEST, None).unwrap().kinds)
+    }
+
+    #[test]
+    fn hashes_change_exactly_with_the_document() {
+        let version = KubeVersion::LATEST;
+        let one = group_version("one", "widgets");
+        for (other, same) in [
+            (group_version("one", "widgets"), true),
+            (group_version("two", "widgets"), false),
+            (group_version("one", "gadgets"), false),
+        ] {
+            assert_eq!(one.body(version) == other.body(version), same);
+            assert_eq!(one.etag(version) == other.etag(version), same);
+        }
+        assert_eq!(one.etag(version).len(), 64);
+    }
+}

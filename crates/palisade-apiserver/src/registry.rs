@@ -217,3 +217,79 @@ impl Registry {
         Some(Arc::new(Defined { object: object.clone(), definition, entries }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::{Draft, Expect, Write};
+
+    fn definition(plural: &str, description: &str, established: bool) -> Value {
+        let schema = json!({"type": "object", "description": description});
+        let status = if established { "True" } else { "False" };
+        json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural},
+                     "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+            "status": {"conditions": [{"type": "Established", "status": status}]},
+        })
+    }
+
+    async fn put(store: &Store, definition: &Value) {
+        let (bucket, key) = (store.bucket(CRDS), crate::meta::meta_text(definition, "name").to_owned());
+        let expect = bucket.get(&key).map_or(Expect::Absent, |known| Expect::Revision(known.revision));
+        let draft = Draft { value: definition.as_object().cloned().unwrap(), fields: Vec::new() };
+        store.commit(Write { bucket, key, expect, draft, delete: false }).await.unwrap();
+    }
+
+    fn kind(served: &Served, plural: &str) -> Arc<Kind> {
+        served.find("example.com", "v1", plural).unwrap().kind.clone()
+    }
+
+    #[tokio::test]
+    async fn a_change_of_one_definition_reads_no_other() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        put(&store, &definition("as", "one", true)).await;
+        put(&store, &definition("bs", "one", true)).await;
+        let before = registry.served();
+        put(&store, &definition("bs", "two", true)).await;
+        let after = registry.served();
+        assert!(Arc::ptr_eq(&kind(&before, "as"), &kind(&after, "as")));
+        assert!(!Arc::ptr_eq(&kind(&before, "bs"), &kind(&after, "bs")));
+        assert!(Arc::ptr_eq(&after, &registry.served()), "nothing changed");
+    }
+
+    #[tokio::test]
+    async fn schemas_are_hashed_again_only_if_they_changed() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        let hashed = |kind: &Kind| {
+            let mut hashed = false;
+            kind.schema_fingerprint(|_| {
+                hashed = true;
+                [0; 32]
+            });
+            hashed
+        };
+        let mut first = definition("as", "one", true);
+        put(&store, &first).await;
+        assert!(hashed(&kind(&registry.served(), "as")));
+        first["metadata"]["labels"] = json!({"a": "b"});
+        put(&store, &first).await;
+        assert!(!hashed(&kind(&registry.served(), "as")), "another revision, the same schema");
+        put(&store, &definition("as", "two", true)).await;
+        assert!(hashed(&kind(&registry.served(), "as")));
+    }
+
+    #[tokio::test]
+    async fn definitions_are_served_from_the_moment_they_are_established() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        put(&store, &definition("as", "one", false)).await;
+        assert!(registry.served().find("example.com", "v1", "as").is_none());
+        put(&store, &definition("as", "one", true)).await;
+        assert!(registry.served().find("example.com", "v1", "as").is_some());
+    }
+}

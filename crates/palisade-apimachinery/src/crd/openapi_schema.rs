@@ -154,9 +154,9 @@ impl Reader {
             let _ = write!(identity, "{:p};", inner.as_ref().map_or(std::ptr::null(), Arc::as_ptr));
         }
         for list in [&all_of, &any_of, &one_of] {
-            list.iter().for_each(|inner| {
+            for inner in list {
                 let _ = write!(identity, "{:p},", Arc::as_ptr(inner));
-            });
+            }
             identity.push(';');
         }
         if let Some(known) = self.known.get(&identity) {

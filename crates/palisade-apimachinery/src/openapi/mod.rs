@@ -114,11 +114,11 @@ pub fn v3(kinds: &[Arc<Kind>], version: KubeVersion) -> Document<'_> {
 /// The same with something small in the place of each custom schema. Two documents differ exactly if their outlines do,
 /// given that `schema` tells schemas apart.
 #[must_use]
-pub fn v3_outline<'k>(
-    kinds: &'k [Arc<Kind>],
+pub fn v3_outline(
+    kinds: &[Arc<Kind>],
     version: KubeVersion,
     schema: impl Fn(&Kind) -> Value,
-) -> Document<'k> {
+) -> Document<'_> {
     Writer::new(Dialect::V3, version).document(kinds, |_, kind| Fragment::Value(schema(kind)))
 }
 

@@ -200,7 +200,8 @@ async fn documents(up: &Up, client: &mut Client, before: f64, print: Print<'_>) 
     figures.push(format!("aggregated discovery {:.1} ms", ms(began.elapsed())));
     let more = settled(up).await - before;
     let shown = format!("{}; then {more:.0} MB more than without definitions", figures.join(", "));
-    print("everything that clients read about these definitions", shown, "", true)
+    print("everything that clients read about these definitions", shown, "", true)?;
+    Ok(())
 }
 
 /// Objects of the kind with the largest schema.
@@ -228,7 +229,13 @@ async fn objects(up: &Up, values: &[Value], print: Print<'_>) -> Result<(), Fail
         ));
     }
     let size = definition.body.len() / 1000;
-    print(&format!("objects of a kind with {size} KB of schema, one connection"), rates.join(", "), "", true)
+    print(
+        &format!("objects of a kind with {size} KB of schema, one connection"),
+        rates.join(", "),
+        "",
+        true,
+    )?;
+    Ok(())
 }
 
 async fn removal(
@@ -259,7 +266,8 @@ async fn removal(
     }
     let time = began.elapsed().as_secs_f64();
     let left = settled(up).await - before;
-    print("all of them deleted", format!("{time:.1} s, {left:.0} MB more than before they came"), "", true)
+    print("all of them deleted", format!("{time:.1} s, {left:.0} MB more than before they came"), "", true)?;
+    Ok(())
 }
 
 async fn restart(palisade: &Path, definitions: &[Definition], print: Print<'_>) -> Result<(), Failure> {
@@ -280,5 +288,6 @@ async fn restart(palisade: &Path, definitions: &[Definition], print: Print<'_>) 
         ms(up.ready),
         settled(&up).await
     );
-    print("the same definitions in a data directory, and a restart with them", shown, "", true)
+    print("the same definitions in a data directory, and a restart with them", shown, "", true)?;
+    Ok(())
 }

@@ -107,13 +107,13 @@ pub(super) fn definition(index: usize) -> Value {
     let (plural, group) = (format!("widgets{index}"), format!("g{}.measure.example", index % 20));
     let versions: Vec<Value> = (0..shape.versions)
         .map(|version| {
-            let mut garden = Garden {
+            let mut generator = Generator {
                 state: u64::try_from(index).unwrap_or_default() + 1,
                 rules: shape.rules,
                 patterns: shape.patterns,
                 text: shape.text,
             };
-            let spec = garden.object(shape.nodes, shape.depth.saturating_sub(1), 0);
+            let spec = generator.object(shape.nodes, shape.depth.saturating_sub(1), 0);
             let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             json!({
                 "name": if version == 0 { "v1".to_owned() } else { format!("v1beta{version}") },
@@ -121,9 +121,9 @@ pub(super) fn definition(index: usize) -> Value {
                 "storage": version == 0,
                 "subresources": {"status": {}},
                 "additionalPrinterColumns": [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}],
-                "schema": {"openAPIV3Schema": {"type": "object", "description": garden.description(), "properties": {
-                    "apiVersion": {"type": "string", "description": garden.description()},
-                    "kind": {"type": "string", "description": garden.description()},
+                "schema": {"openAPIV3Schema": {"type": "object", "description": generator.description(), "properties": {
+                    "apiVersion": {"type": "string", "description": generator.description()},
+                    "kind": {"type": "string", "description": generator.description()},
                     "metadata": {"type": "object"},
                     "spec": spec,
                     "status": status,
@@ -173,15 +173,15 @@ fn filled(schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// Grows schemas: a linear congruential generator, and what is still to be placed.
-struct Garden {
+/// Generates schemas from a linear congruential sequence; the counts are what is still to be placed.
+struct Generator {
     state: u64,
     rules: usize,
     patterns: usize,
     text: usize,
 }
 
-impl Garden {
+impl Generator {
     fn below(&mut self, bound: usize) -> usize {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

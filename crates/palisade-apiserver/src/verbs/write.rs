@@ -304,7 +304,9 @@ impl<'a> Writer<'a> {
                     "resourceVersion should not be set on objects to be created",
                 ));
             }
-            match self.commit(&key, Expect::Absent, &object, false).await {
+            // Only a generated name is tried again.
+            let made = if generated { object.clone() } else { std::mem::take(&mut object) };
+            match commit_owned(self.call.api, self.entry, &key, Expect::Absent, made, false).await {
                 Ok(stored) => return Ok(Written::Stored(stored)),
                 Err(CommitError::Exists) if generated => {}
                 Err(CommitError::Exists) => {
@@ -353,7 +355,8 @@ impl<'a> Writer<'a> {
             if self.options.dry_run {
                 return Ok(if goes { Written::Deleted(object) } else { Written::Dry(object) });
             }
-            match self.commit(&key, Expect::Revision(stored.revision), &object, goes).await {
+            let expect = Expect::Revision(stored.revision);
+            match commit_owned(self.call.api, self.entry, &key, expect, object, goes).await {
                 Ok(stored) if goes => return Ok(Written::Deleted(self.entry.typed(stored.parse()))),
                 Ok(stored) => return Ok(Written::Stored(stored)),
                 // Somebody was faster. Who named a version is told so in the next round.
@@ -394,17 +397,6 @@ impl<'a> Writer<'a> {
         Err(Status::modified(kind.resource_name(), stored.name()))
     }
 
-    /// Commits an object.
-    pub async fn commit(
-        &self,
-        key: &str,
-        expect: Expect,
-        object: &Value,
-        delete: bool,
-    ) -> Result<Arc<Object>, CommitError> {
-        commit(self.call.api, self.entry, key, expect, object, delete).await
-    }
-
     /// The answer: the object, with what admission said.
     #[must_use]
     pub fn reply(self, code: u16, written: &Written, output: negotiate::Output) -> Reply {
@@ -443,12 +435,25 @@ pub async fn commit(
     object: &Value,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
+    commit_owned(api, entry, key, expect, object.clone(), delete).await
+}
+
+/// The same for an object that is not needed any more: large ones are not copied.
+pub async fn commit_owned(
+    api: &crate::api::Api,
+    entry: &Entry,
+    key: &str,
+    expect: Expect,
+    object: Value,
+    delete: bool,
+) -> Result<Arc<Object>, CommitError> {
+    let twin = events::twin(api, entry, &object);
     let stored = commit_one(api, entry, key, expect, object, delete).await?;
-    if let Some((other, twin)) = events::twin(api, entry, object) {
+    if let Some((other, twin)) = twin {
         let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
         if !delete || expect.is_some() {
             // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
-            let _ = commit_one(api, &other, key, expect.unwrap_or(Expect::Absent), &twin, delete).await;
+            let _ = commit_one(api, &other, key, expect.unwrap_or(Expect::Absent), twin, delete).await;
         }
     }
     Ok(stored)
@@ -459,11 +464,14 @@ async fn commit_one(
     entry: &Entry,
     key: &str,
     expect: Expect,
-    object: &Value,
+    object: Value,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
-    let fields = selection::selectable_values(&entry.kind, object);
-    let mut value: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
+    let fields = selection::selectable_values(&entry.kind, &object);
+    let mut value = match object {
+        Value::Object(value) => value,
+        _ => Map::new(),
+    };
     value.remove("apiVersion");
     value.remove("kind");
     let write = Write {
