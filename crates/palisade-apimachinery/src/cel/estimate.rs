@@ -29,7 +29,7 @@ enum Shape<'s> {
     Scalar,
 }
 
-impl<'s> Shape<'s> {
+impl Shape<'_> {
     fn size(&self) -> u64 {
         match self {
             Self::Schema(schema) => size_of(schema),
@@ -159,7 +159,7 @@ fn of<'e, 's>(expression: &'e IdedExpr, names: &Names<'e, 's>) -> (u64, Shape<'s
             for element in &list.elements {
                 let (more, shape) = of(element, names);
                 cost = cost.saturating_add(more);
-                item = larger(item, shape);
+                item = Some(larger(item, shape));
             }
             (cost, Shape::Sized(list.elements.len() as u64, item.map(Box::new)))
         }
@@ -169,7 +169,7 @@ fn of<'e, 's>(expression: &'e IdedExpr, names: &Names<'e, 's>) -> (u64, Shape<'s
                 let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
                 let (value_cost, shape) = of(&entry.value, names);
                 cost = cost.saturating_add(of(&entry.key, names).0).saturating_add(value_cost);
-                item = larger(item, shape);
+                item = Some(larger(item, shape));
             }
             (cost, Shape::Sized(map.entries.len() as u64, item.map(Box::new)))
         }
@@ -179,8 +179,8 @@ fn of<'e, 's>(expression: &'e IdedExpr, names: &Names<'e, 's>) -> (u64, Shape<'s
     }
 }
 
-fn larger<'s>(a: Option<Shape<'s>>, b: Shape<'s>) -> Option<Shape<'s>> {
-    Some(a.filter(|a| a.size() >= b.size()).unwrap_or(b))
+fn larger<'s>(a: Option<Shape<'s>>, b: Shape<'s>) -> Shape<'s> {
+    a.filter(|a| a.size() >= b.size()).unwrap_or(b)
 }
 
 fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>) {
@@ -190,7 +190,7 @@ fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>
     if name == operators::CONDITIONAL
         && let [(condition, _), (yes, yes_shape), (no, no_shape)] = parts.as_slice()
     {
-        let shape = larger(Some(yes_shape.clone()), no_shape.clone()).unwrap_or(Shape::Scalar);
+        let shape = larger(Some(yes_shape.clone()), no_shape.clone());
         return (condition.saturating_add(*yes.max(no)), shape);
     }
     let below = parts.iter().fold(0_u64, |sum, (cost, _)| sum.saturating_add(*cost));
@@ -199,7 +199,7 @@ fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>
     let (own, result) = match name {
         operators::ADD => {
             let sum = size(0).saturating_add(size(1));
-            let item = larger(Some(shape(0).item()), shape(1).item()).map(Box::new);
+            let item = Some(Box::new(larger(Some(shape(0).item()), shape(1).item())));
             match (shape(0), shape(1)) {
                 (Shape::Scalar, Shape::Scalar) => (1, Shape::Scalar),
                 _ => (tenth(sum), Shape::Sized(sum, item)),
@@ -235,7 +235,7 @@ fn of_call<'e, 's>(call: &'e CallExpr, names: &Names<'e, 's>) -> (u64, Shape<'s>
         "isSorted" | "sum" | "min" | "max" | "indexOf" | "lastIndexOf" => (size(0), shape(0).item()),
         "sort" | "distinct" | "flatten" | "slice" => (size(0), shape(0)),
         "equivalent" | "intersects" => (size(1).saturating_mul(size(2)), Shape::Scalar),
-        "orValue" => (1, larger(Some(shape(0)), shape(1)).unwrap_or(Shape::Scalar)),
+        "orValue" => (1, larger(Some(shape(0)), shape(1))),
         operators::OPT_INDEX => (1, shape(0).element()),
         operators::OPT_SELECT => {
             let field = call.args.get(1).map(|field| &field.expr);

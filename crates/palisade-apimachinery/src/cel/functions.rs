@@ -733,7 +733,9 @@ fn formatted(text: &str, values: &[Val], budget: &mut Budget) -> Outcome {
             ('x', Val::Uint(number)) => format!("{number:x}"),
             ('X', Val::Uint(number)) => format!("{number:X}"),
             _ => {
-                return Fault::error(format!("could not format value: clause %{verb} does not fit the value"));
+                return Fault::error(format!(
+                    "could not format value: clause %{verb} does not fit the value"
+                ));
             }
         };
         budget.allocate(piece.len())?;

@@ -182,7 +182,7 @@ impl Val {
     pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Fault> {
         budget.charge(1)?;
         Ok(match (self, other) {
-            (Self::Null, Self::Null) => true,
+            (Self::Null, Self::Null) | (Self::Optional(None), Self::Optional(None)) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
             (Self::String(a), Self::String(b)) => {
                 budget.traverse(a.len().min(b.len()))?;
@@ -214,7 +214,6 @@ impl Val {
                 }
                 true
             }
-            (Self::Optional(None), Self::Optional(None)) => true,
             (Self::Optional(Some(a)), Self::Optional(Some(b))) => a.equals(b, budget)?,
             (Self::Type(a), Self::Type(b)) | (Self::Format(a), Self::Format(b)) => a == b,
             (Self::Url(a), Self::Url(b)) => a == b,

@@ -79,7 +79,8 @@ impl World {
             "APPLY" => "application/apply-patch+yaml",
             _ => "application/json",
         };
-        let applied = format!("{path}{}fieldManager=x&force=true", if path.contains('?') { "&" } else { "?" });
+        let applied =
+            format!("{path}{}fieldManager=x&force=true", if path.contains('?') { "&" } else { "?" });
         let (method, path) = if method == "APPLY" { ("PATCH", applied.as_str()) } else { (method, path) };
         self.send(mallory(), method, path, kind, body).await
     }
