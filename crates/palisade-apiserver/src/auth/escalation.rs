@@ -46,7 +46,7 @@ pub fn check(authorizer: &Authorizer, user: &UserInfo, write: &RbacWrite<'_>) ->
                 "ClusterRole" => "clusterroles",
                 kind => {
                     let quoted = palisade_apimachinery::go::quote(kind);
-                    return Err(Status::unknown_error(&format!("unsupported role reference kind: {quoted}")));
+                    return Err(Status::unknown_error(format!("unsupported role reference kind: {quoted}")));
                 }
             };
             let bind = Attributes {
@@ -118,7 +118,7 @@ fn read<T: Default + DeserializeOwned>(object: &Value, field: &str) -> Result<T,
 fn has_aggregation_rule(role: &Value) -> bool {
     match role.get("aggregationRule") {
         None | Some(Value::Null) => false,
-        Some(Value::Object(rule)) => match rule.get("clusterRoleSelectors") {
+        Some(Value::Object(fields)) => match fields.get("clusterRoleSelectors") {
             None | Some(Value::Null) => false,
             Some(selectors) => selectors.as_array().is_none_or(|selectors| !selectors.is_empty()),
         },

@@ -121,6 +121,13 @@ fn with(mut object: Value, field: &str, value: Value) -> Value {
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 const AGGREGATION: &str = "must have cluster-admin privileges to use the aggregationRule";
 
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const ROLE_X: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/x";
+const STORED: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/stored";
+const VIEW: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const BOUND: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/stored";
+
 /// A case: its name, mallory's rules beside writing RBAC objects, the request, the code and part of the text.
 type Case = (&'static str, Value, (&'static str, &'static str, Value), u16, &'static str);
 
@@ -139,12 +146,6 @@ fn cluster_cases() -> Vec<Case> {
         with(object, "aggregationRule", json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}))
     };
     let role = |rules: Value| cluster_role("x", &rules);
-    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-    const ROLE_X: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/x";
-    const STORED: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/stored";
-    const VIEW: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view";
-    const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    const BOUND: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/stored";
     let bind = || json!([rule(&["bind"], "rbac.authorization.k8s.io", &["clusterroles"])]);
     let bind_named = |name: &str| {
         json!([{"verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
