@@ -22,8 +22,8 @@
 //!
 //! ```text
 //! Scheme::new(KubeVersion) -> Scheme;  .kinds() .by_resource(group, version, plural) .by_kind(group, version, kind)
-//! crd::kinds(&definition, KubeVersion) -> Vec<Arc<Kind>>               one Kind for each served version
-//! crd::establish::establish(&Kind, &definition, now) -> Value          what the CRD controllers do
+//! crd::Definition::read(&Bytes, KubeVersion, before) -> Definition     one Kind for each served version
+//! crd::establish::establish(&Kind, definition, now) -> Value           what the CRD controllers do
 //! Kind::decode(&[u8], FieldValidation) -> Result<Decoded { object, warnings }>
 //! Kind::decode_value(Value, duplicates, FieldValidation)               the same from YAML
 //! Kind::default(&mut Value);  Kind::zero() -> &Value
@@ -38,7 +38,7 @@
 //! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
 //! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>;  scale::apply(.., force)
 //! cel::compile(&str, variables) -> Result<Program, String>;  cel::evaluate(&Program, &Context)   rules and conditions
-//! openapi::v2(kinds, version) -> Value;  openapi::v3_paths(kinds);  openapi::v3(kinds, path, version) -> Option<Value>
+//! openapi::v2(kinds, version) -> Document;  openapi::v3(kinds of a group version, version) -> Document
 //! ```
 //!
 //! # Rooms

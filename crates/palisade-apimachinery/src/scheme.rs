@@ -15,7 +15,7 @@ use crate::version::KubeVersion;
 
 /// A kind of object: its names, its scope, what can be done with it, its type.
 ///
-/// Built-in kinds come from [`Scheme`], custom ones from [`crate::crd::kinds`].
+/// Built-in kinds come from [`Scheme`], custom ones from [`crate::crd::Definition`].
 #[derive(Debug)]
 pub struct Kind {
     /// API group, empty for the core group.

@@ -1,5 +1,8 @@
 //! Measures a `palisade` binary as a user would see it: `measure PALISADE`. One line a figure, fields separated by tabs:
-//! what, figure, target, whether it is met.
+//! what, figure, target, whether it is met. `measure PALISADE definitions [FOLDER]` measures custom resource definitions
+//! alone, those of a folder of JSON files if one is given.
+
+mod definitions;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -188,6 +191,7 @@ async fn send(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<(u16, http::HeaderMap, Bytes), Failure> {
+    sender.ready().await?;
     let response = sender.send_request(request).await?;
     let (code, headers) = (response.status().as_u16(), response.headers().clone());
     Ok((code, headers, response.into_body().collect().await?.to_bytes()))
@@ -358,12 +362,22 @@ async fn silent_watches(palisade: &Path) -> Result<Vec<(usize, f64)>, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let palisade = std::env::args().nth(1).ok_or("usage: measure PALISADE")?;
+    let usage = "usage: measure PALISADE [definitions [FOLDER]]";
+    let palisade = std::env::args().nth(1).ok_or(usage)?;
     let palisade = Path::new(&palisade);
     let mut out = std::io::stdout();
     let mut line = |what: &str, figure: String, target: &str, met: bool| {
         writeln!(out, "{what}\t{figure}\t{target}\t{met}")
     };
+    if let Some(part) = std::env::args().nth(2) {
+        let folder = std::env::args().nth(3);
+        return match part.as_str() {
+            "definitions" => {
+                definitions::measure(palisade, folder.as_deref().map(Path::new), &mut line).await
+            }
+            _ => Err(usage.into()),
+        };
+    }
     let mut ready = Vec::new();
     for _ in 0..7 {
         ready.push(Up::start(palisade, &[]).await?.ready);
@@ -394,5 +408,5 @@ async fn main() -> Result<(), Failure> {
     let shown = format!("{:.0} ms, {warnings} warnings", time.as_secs_f64() * 1e3);
     let met = time < Duration::from_secs(1) && warnings >= 2;
     line("label dry run on a namespace with 100,000 pods", shown, "1 s", met)?;
-    Ok(())
+    definitions::measure(palisade, None, &mut line).await
 }

@@ -197,12 +197,21 @@ impl Api {
         } else {
             Attributes { verb: info.verb, path: &info.path, ..Attributes::default() }
         };
-        let decision = self.authorizer.authorize(user, &attributes);
+        self.authorize(user, &attributes)
+    }
+
+    /// Why the user may do this, or the rejection.
+    pub(crate) fn authorize(
+        &self,
+        user: &UserInfo,
+        attributes: &Attributes<'_>,
+    ) -> Result<String, Box<Status>> {
+        let decision = self.authorizer.authorize(user, attributes);
         if decision.allowed {
             return Ok(decision.reason);
         }
-        let resource = GroupName::new(&info.group, &info.resource);
-        Err(Status::forbidden(resource, &info.name, &attributes.refusal(user)))
+        let resource = GroupName::new(attributes.group, attributes.resource);
+        Err(Status::forbidden(resource, attributes.name, &attributes.refusal(user)))
     }
 }
 

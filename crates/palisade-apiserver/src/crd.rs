@@ -46,18 +46,22 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
             return;
         }
         let now = meta::now();
-        let object = match taken_names(entry, &live).as_slice() {
-            [] if establish::is_established(&live) => return,
-            [] => establish::establish(&entry.kind, &live, &now),
-            taken => refused(&entry.kind, &live, taken, &now),
+        let object = match taken_names(api, &live).as_slice() {
+            [] if live.get("status").is_some_and(establish::is_established) => return,
+            [] => establish::establish(&entry.kind, live, &now),
+            // Conditions are set once.
+            _ if has_conditions(&live) => return,
+            taken => establish::without_versions(live, |live| refused(&entry.kind, live, taken, &now)),
         };
-        if object == live {
-            return;
-        }
-        if write::commit(api, entry, name, Expect::Revision(stored.revision), &object, false).await.is_ok() {
+        let expect = Expect::Revision(stored.revision);
+        if write::commit(api, entry, name, expect, &object, false).await.is_ok() {
             return;
         }
     }
+}
+
+fn has_conditions(definition: &Value) -> bool {
+    definition.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty())
 }
 
 /// A wanted name that another definition of the group has.
@@ -68,8 +72,8 @@ struct Taken {
 }
 
 /// The wanted names that other definitions of the group have. Resources and kinds are told apart.
-fn taken_names(entry: &Entry, definition: &Value) -> Vec<Taken> {
-    let group = definition.pointer("/spec/group");
+fn taken_names(api: &Api, definition: &Value) -> Vec<Taken> {
+    let group = definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
     let own = meta::meta_text(definition, "name");
     let texts = |names: &Value, field: &str| -> Vec<String> {
         match names.get(field) {
@@ -79,17 +83,18 @@ fn taken_names(entry: &Entry, definition: &Value) -> Vec<Taken> {
         }
     };
     let (mut resources, mut kinds) = (Vec::new(), Vec::new());
-    for other in entry.bucket.list(&Range::All).objects {
-        let other = Value::Object(other.parse());
-        if meta::meta_text(&other, "name") == own || other.pointer("/spec/group") != group {
-            continue;
-        }
-        if let Some(names) = other.pointer("/status/acceptedNames") {
+    for (name, other) in &api.registry.served().definitions {
+        if **name != *own && other.definition.group == group {
+            let names = &other.definition.accepted_names;
             resources.extend(["plural", "singular", "shortNames"].iter().flat_map(|f| texts(names, f)));
             kinds.extend(["kind", "listKind"].iter().flat_map(|f| texts(names, f)));
         }
     }
     let wanted = definition.pointer("/spec/names").cloned().unwrap_or_default();
+    let plural = wanted.get("plural").and_then(Value::as_str).unwrap_or_default();
+    if api.registry.is_builtin_resource(group, plural) {
+        resources.push(plural.to_owned());
+    }
     let fields = [
         ("plural", "PluralConflict", &resources),
         ("singular", "SingularConflict", &resources),
@@ -108,8 +113,7 @@ fn taken_names(entry: &Entry, definition: &Value) -> Vec<Taken> {
 fn refused(kind: &Kind, live: &Value, taken: &[Taken], now: &str) -> Value {
     let mut object = live.clone();
     let condition = |name: &str, reason: &str, message: &str| json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
-    let known = object.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
-    let Some(told) = taken.last().filter(|_| !known) else { return object };
+    let Some(told) = taken.last() else { return object };
     let conditions = json!([
         condition("NamesAccepted", told.reason, &format!("{:?} is already in use", told.name)),
         condition("Established", "NotAccepted", "not all names are accepted"),
@@ -150,10 +154,8 @@ pub(crate) fn begin_deletion(definition: &mut Value) {
 pub(crate) async fn finish_deletions(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(entry) = served.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return };
-    for stored in entry.bucket.list(&Range::All).objects {
-        if !stored.mentions("deletionTimestamp") {
-            continue;
-        }
+    for (name, _) in served.definitions.iter().filter(|(_, defined)| defined.definition.deleting) {
+        let Some(stored) = entry.bucket.get(name) else { continue };
         let mut definition = entry.typed(stored.parse());
         let mut finalizers = meta::finalizers(&definition);
         if !meta::is_deleting(&definition) || !finalizers.iter().any(|f| f == FINALIZER) {

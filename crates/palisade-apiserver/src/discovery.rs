@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
+use bytes::Bytes;
 use palisade_apimachinery::scheme::Subresource;
 use palisade_apimachinery::{Kind, Status};
 use ring::digest::{SHA256, digest};
@@ -255,20 +256,28 @@ fn subresource(kind: &Kind, subresource: &Subresource) -> Value {
 
 fn aggregated_list(call: &Call<'_>, version: &'static str, core: bool) -> Reply {
     let served = call.api.registry.served();
-    let items: Vec<Value> = group_versions(&served)
-        .iter()
-        .filter(|(group, _)| group.is_empty() == core)
-        .map(|(group, versions)| aggregated_group(&served, group, versions))
-        .collect();
-    let list = json!({
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-        "metadata": {},
-        "items": items,
-    });
-    let body = serde_json::to_vec(&list).unwrap_or_default();
-    let etag: String =
-        digest(&SHA256, &body).as_ref().iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat();
+    let make = || {
+        let items: Vec<Value> = group_versions(&served)
+            .iter()
+            .filter(|(group, _)| group.is_empty() == core)
+            .map(|(group, versions)| aggregated_group(&served, group, versions))
+            .collect();
+        let list = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {},
+            "items": items,
+        });
+        let body = serde_json::to_vec(&list).unwrap_or_default();
+        let etag = digest(&SHA256, &body).as_ref().iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>();
+        (Bytes::from(body), etag.concat())
+    };
+    let [newest, older] = &served.discovery;
+    let (body, etag) = match (core, version) {
+        (true, _) => make(),
+        (false, "v2") => newest.get_or_init(make).clone(),
+        (false, _) => older.get_or_init(make).clone(),
+    };
     let content_type = match version {
         "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",

@@ -42,6 +42,7 @@ pub mod openshift;
 pub mod options;
 pub mod plugins;
 pub mod pod_security;
+pub mod private_file;
 pub mod registry;
 pub mod render;
 mod router;

@@ -3,10 +3,15 @@
 //! Implements: the message `Document` of gnostic's `openapi.v2`, as far as our documents use it.
 //! <https://github.com/google/gnostic/blob/main/openapiv2/OpenAPIv2.proto>
 
+use palisade_apimachinery::openapi::Document;
 use serde_json::{Map, Value};
 
 /// The document in protobuf.
-pub(crate) fn encode(document: &Value) -> Vec<u8> {
+pub(crate) fn encode(document: &Document<'_>) -> Vec<u8> {
+    encode_parts(&document.outline(), document.definitions())
+}
+
+fn encode_parts<'a>(document: &Value, schemas: impl Iterator<Item = (&'a str, Value)>) -> Vec<u8> {
     let mut out = Message::default();
     out.text(1, text(document, "swagger"));
     if let Some(info) = document.get("info") {
@@ -21,8 +26,8 @@ pub(crate) fn encode(document: &Value) -> Vec<u8> {
     }
     out.message(8, &paths);
     let mut definitions = Message::default();
-    for (name, definition) in map(document, "definitions") {
-        definitions.message(1, &named(name, &schema(definition)));
+    for (name, definition) in schemas {
+        definitions.message(1, &named(name, &schema(&definition)));
     }
     out.message(9, &definitions);
     out.0
@@ -243,12 +248,13 @@ mod tests {
 
     #[test]
     fn writes_messages_inside_messages() {
-        let document = json!({"swagger": "2.0", "definitions": {"a": {"type": "object"}}});
+        let document = json!({"swagger": "2.0"});
         let type_item = [0x0a, 6, b'o', b'b', b'j', b'e', b'c', b't'];
         let schema = [&[0xb2, 0x01, 8][..], &type_item].concat();
         let named = [&[0x0a, 1, b'a', 0x12, 11][..], &schema].concat();
-        let definitions = [&[0x0a, 16][..], &named].concat();
-        let expected = [&[0x0a, 3, b'2', b'.', b'0', 0x42, 0, 0x4a, 18][..], &definitions].concat();
-        assert_eq!(encode(&document), expected);
+        let message = [&[0x0a, 16][..], &named].concat();
+        let expected = [&[0x0a, 3, b'2', b'.', b'0', 0x42, 0, 0x4a, 18][..], &message].concat();
+        let definitions = [("a", json!({"type": "object"}))];
+        assert_eq!(encode_parts(&document, definitions.into_iter()), expected);
     }
 }

@@ -3,14 +3,16 @@
 //! A kind is a table entry. What is special about one is in `palisade-apimachinery`, which knows objects, or in a
 //! subresource's file.
 
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use bytes::Bytes;
+use palisade_apimachinery::crd::Definition;
 use palisade_apimachinery::{Kind, KubeVersion, Scheme};
 use serde_json::{Map, Value};
 
 use crate::openapi::Documents;
-use crate::storage::{Bucket, Range, Store, read, write};
+use crate::storage::{Bucket, Object, Range, Store, lock, read, write};
 
 /// The group resource of custom resource definitions.
 pub const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -56,15 +58,32 @@ impl Entry {
     }
 }
 
+/// A definition and the resources it adds.
+#[derive(Debug)]
+pub(crate) struct Defined {
+    /// The definition as stored.
+    object: Arc<Object>,
+    /// What was read from it.
+    pub(crate) definition: Definition,
+    /// Its resources; none before it is established.
+    entries: Vec<Arc<Entry>>,
+}
+
 /// The resources served at one moment.
+///
+/// A change of one definition costs what that definition costs: everything about the others is taken over.
 #[derive(Debug, Default)]
 pub struct Served {
     at: u64,
     /// Every resource, built-in ones first.
     pub entries: Vec<Arc<Entry>>,
     by_path: HashMap<(String, String, String), Arc<Entry>>,
+    /// The definitions by name, those that are not served included.
+    pub(crate) definitions: BTreeMap<Box<str>, Arc<Defined>>,
     /// What is told about them.
     pub(crate) openapi: Documents,
+    /// Aggregated discovery of all groups but the core one, by version, with its hash.
+    pub(crate) discovery: [OnceLock<(Bytes, String)>; 2],
 }
 
 impl Served {
@@ -108,18 +127,25 @@ pub struct Registry {
     scheme: Scheme,
     store: Store,
     definitions: Arc<Bucket>,
+    builtin: Vec<Arc<Entry>>,
     served: RwLock<Arc<Served>>,
+    /// Held while `served` is made anew, so that two requests do not read the same definition.
+    rebuilding: Mutex<()>,
 }
 
 impl Registry {
     /// The registry of a release.
     #[must_use]
     pub fn new(version: KubeVersion, store: &Store) -> Self {
+        let scheme = Scheme::new(version);
+        let builtin = scheme.kinds().iter().map(|kind| Arc::new(Entry::new(kind.clone(), store, false)));
         let registry = Self {
-            scheme: Scheme::new(version),
+            builtin: builtin.collect(),
+            scheme,
             store: store.clone(),
             definitions: store.bucket(CRDS),
             served: RwLock::default(),
+            rebuilding: Mutex::default(),
         };
         registry.rebuild();
         registry
@@ -138,27 +164,133 @@ impl Registry {
         if served.at == self.definitions.changed_at() { served } else { self.rebuild() }
     }
 
+    /// Whether a resource is built in. A definition of the same name is never served: its objects would lie among those
+    /// that the server itself acts on, without their validation and escalation checks.
+    #[must_use]
+    pub fn is_builtin_resource(&self, group: &str, plural: &str) -> bool {
+        self.scheme.kinds().iter().any(|kind| kind.group == group && kind.plural == plural)
+    }
+
     fn rebuild(&self) -> Arc<Served> {
+        let _alone = lock(&self.rebuilding);
+        let before = read(&self.served).clone();
         let at = self.definitions.changed_at();
-        let builtin = self.scheme.kinds().iter().map(|kind| Entry::new(kind.clone(), &self.store, false));
-        let mut entries: Vec<Arc<Entry>> = builtin.map(Arc::new).collect();
-        for definition in self.definitions.list(&Range::All).objects {
-            let definition = Value::Object(definition.parse());
-            if !palisade_apimachinery::crd::establish::is_established(&definition) {
-                continue;
-            }
-            let terminating = crate::meta::is_deleting(&definition);
-            for kind in palisade_apimachinery::crd::kinds(&definition, self.scheme.version()) {
-                entries.push(Arc::new(Entry::new(kind, &self.store, terminating)));
-            }
+        if before.at == at && !before.entries.is_empty() {
+            return before;
         }
+        let mut definitions = BTreeMap::new();
+        for object in self.definitions.list(&Range::All).objects {
+            let known = before.definitions.get(object.name());
+            let defined = match known {
+                Some(known) if known.object.revision == object.revision => Some(known.clone()),
+                known => self.read_definition(&object, known.map(|known| &**known)),
+            };
+            definitions.extend(defined.map(|defined| (object.name().into(), defined)));
+        }
+        let mut entries = self.builtin.clone();
+        entries.extend(definitions.values().flat_map(|defined| defined.entries.iter().cloned()));
         let by_path = entries
             .iter()
             .map(|e| ((e.kind.group.clone(), e.kind.version.clone(), e.kind.plural.clone()), e.clone()))
             .collect();
-        let served = Arc::new(Served { at, entries, by_path, openapi: Documents::default() });
+        let openapi = Documents::new(&entries, &before.openapi);
+        let served =
+            Arc::new(Served { at, entries, by_path, definitions, openapi, discovery: Default::default() });
         *write(&self.served) = served.clone();
         served
+    }
+
+    fn read_definition(&self, object: &Arc<Object>, before: Option<&Defined>) -> Option<Arc<Defined>> {
+        let known = before.map(|before| &before.definition);
+        let definition = match Definition::read(&object.json, self.scheme.version(), known) {
+            Ok(definition) => definition,
+            Err(error) => {
+                tracing::error!(definition = object.name(), %error, "definition cannot be read and is not served");
+                return None;
+            }
+        };
+        let is_served = |kind: &&Arc<Kind>| !self.is_builtin_resource(&kind.group, &kind.plural);
+        let established = definition.kinds.iter().filter(|_| definition.established).filter(is_served);
+        let entries = established
+            .map(|kind| Arc::new(Entry::new(kind.clone(), &self.store, definition.deleting)))
+            .collect();
+        Some(Arc::new(Defined { object: object.clone(), definition, entries }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::storage::{Draft, Expect, Write};
+
+    fn definition(plural: &str, description: &str, established: bool) -> Value {
+        let schema = json!({"type": "object", "description": description});
+        let status = if established { "True" } else { "False" };
+        json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": plural},
+                     "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+            "status": {"conditions": [{"type": "Established", "status": status}]},
+        })
+    }
+
+    async fn put(store: &Store, definition: &Value) {
+        let (bucket, key) = (store.bucket(CRDS), crate::meta::meta_text(definition, "name").to_owned());
+        let expect = bucket.get(&key).map_or(Expect::Absent, |known| Expect::Revision(known.revision));
+        let draft = Draft { value: definition.as_object().cloned().unwrap(), fields: Vec::new() };
+        store.commit(Write { bucket, key, expect, draft, delete: false }).await.unwrap();
+    }
+
+    fn kind(served: &Served, plural: &str) -> Arc<Kind> {
+        served.find("example.com", "v1", plural).unwrap().kind.clone()
+    }
+
+    #[tokio::test]
+    async fn a_change_of_one_definition_reads_no_other() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        put(&store, &definition("as", "one", true)).await;
+        put(&store, &definition("bs", "one", true)).await;
+        let before = registry.served();
+        put(&store, &definition("bs", "two", true)).await;
+        let after = registry.served();
+        assert!(Arc::ptr_eq(&kind(&before, "as"), &kind(&after, "as")));
+        assert!(!Arc::ptr_eq(&kind(&before, "bs"), &kind(&after, "bs")));
+        assert!(Arc::ptr_eq(&after, &registry.served()), "nothing changed");
+    }
+
+    #[tokio::test]
+    async fn schemas_are_hashed_again_only_if_they_changed() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        let hashed = |kind: &Kind| {
+            let mut hashed = false;
+            kind.schema_fingerprint(|_| {
+                hashed = true;
+                [0; 32]
+            });
+            hashed
+        };
+        let mut first = definition("as", "one", true);
+        put(&store, &first).await;
+        assert!(hashed(&kind(&registry.served(), "as")));
+        first["metadata"]["labels"] = json!({"a": "b"});
+        put(&store, &first).await;
+        assert!(!hashed(&kind(&registry.served(), "as")), "another revision, the same schema");
+        put(&store, &definition("as", "two", true)).await;
+        assert!(hashed(&kind(&registry.served(), "as")));
+    }
+
+    #[tokio::test]
+    async fn definitions_are_served_from_the_moment_they_are_established() {
+        let store = Store::in_memory();
+        let registry = Registry::new(KubeVersion::LATEST, &store);
+        put(&store, &definition("as", "one", false)).await;
+        assert!(registry.served().find("example.com", "v1", "as").is_none());
+        put(&store, &definition("as", "one", true)).await;
+        assert!(registry.served().find("example.com", "v1", "as").is_some());
     }
 }
 

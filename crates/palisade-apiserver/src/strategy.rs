@@ -74,7 +74,12 @@ pub(crate) fn may_create_on_update(kind: &Kind) -> bool {
         (kind.group.as_str(), kind.plural.as_str()),
         ("" | "events.k8s.io", "events")
             | ("", "endpoints" | "services" | "limitranges")
-            | ("coordination.k8s.io", "leases")
+            | ("coordination.k8s.io", "leases" | "leasecandidates")
+            | ("node.k8s.io", "runtimeclasses")
+            | (
+                "rbac.authorization.k8s.io",
+                "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings"
+            )
     )
 }
 

@@ -113,6 +113,18 @@ impl Quantity {
         i64::try_from(div_ceil(self.nanos, NANO)).unwrap_or(i64::MAX)
     }
 
+    /// The amount in billionths.
+    #[must_use]
+    pub const fn nanos(self) -> i128 {
+        self.nanos
+    }
+
+    /// The difference, written like `self`.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(other.nanos), format: self.format }
+    }
+
     /// The sum, written like `self`.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

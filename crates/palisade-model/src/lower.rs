@@ -166,7 +166,12 @@ pub(crate) fn project_defaults(pod: &mut Pod<'_>, subject: Subject, changes: &mu
             // One line for each field of a container's security context; `every_setting_is_projected` counts them.
             inherit(&mut own.capabilities, defaults.capabilities.as_ref(), "capabilities", &mut wrote);
             inherit(&mut own.privileged, defaults.privileged.as_ref(), "privileged", &mut wrote);
-            inherit(&mut own.se_linux_options, defaults.se_linux_options.as_ref(), "seLinuxOptions", &mut wrote);
+            inherit(
+                &mut own.se_linux_options,
+                defaults.se_linux_options.as_ref(),
+                "seLinuxOptions",
+                &mut wrote,
+            );
             inherit(&mut own.run_as_user, defaults.run_as_user.as_ref(), "runAsUser", &mut wrote);
             inherit(&mut own.run_as_group, defaults.run_as_group.as_ref(), "runAsGroup", &mut wrote);
             inherit(&mut own.run_as_non_root, defaults.run_as_non_root.as_ref(), "runAsNonRoot", &mut wrote);
@@ -183,8 +188,18 @@ pub(crate) fn project_defaults(pod: &mut Pod<'_>, subject: Subject, changes: &mu
                 &mut wrote,
             );
             inherit(&mut own.proc_mount, defaults.proc_mount.as_ref(), "procMount", &mut wrote);
-            inherit(&mut own.seccomp_profile, defaults.seccomp_profile.as_ref(), "seccompProfile", &mut wrote);
-            inherit(&mut own.app_armor_profile, defaults.app_armor_profile.as_ref(), "appArmorProfile", &mut wrote);
+            inherit(
+                &mut own.seccomp_profile,
+                defaults.seccomp_profile.as_ref(),
+                "seccompProfile",
+                &mut wrote,
+            );
+            inherit(
+                &mut own.app_armor_profile,
+                defaults.app_armor_profile.as_ref(),
+                "appArmorProfile",
+                &mut wrote,
+            );
             inherit(
                 &mut own.run_with_supplemental_groups,
                 defaults.run_with_supplemental_groups.as_ref(),
@@ -198,13 +213,19 @@ pub(crate) fn project_defaults(pod: &mut Pod<'_>, subject: Subject, changes: &mu
             let mut wrote = |field: &'static str, value: Value| {
                 changes.push(Change { at: at.clone().field(field), to: NewValue::Json(value) });
             };
-            let (name, spec) = (windows.gmsa_credential_spec_name.as_ref(), windows.gmsa_credential_spec.as_ref());
+            let (name, spec) =
+                (windows.gmsa_credential_spec_name.as_ref(), windows.gmsa_credential_spec.as_ref());
             // Name and text of the credential spec belong together.
             if own.gmsa_credential_spec_name.is_none() && own.gmsa_credential_spec.is_none() {
                 inherit(&mut own.gmsa_credential_spec_name, name, "gmsaCredentialSpecName", &mut wrote);
                 inherit(&mut own.gmsa_credential_spec, spec, "gmsaCredentialSpec", &mut wrote);
             }
-            inherit(&mut own.run_as_user_name, windows.run_as_user_name.as_ref(), "runAsUserName", &mut wrote);
+            inherit(
+                &mut own.run_as_user_name,
+                windows.run_as_user_name.as_ref(),
+                "runAsUserName",
+                &mut wrote,
+            );
             inherit(&mut own.host_process, windows.host_process.as_ref(), "hostProcess", &mut wrote);
         }
     }

@@ -16,19 +16,32 @@ fn condition(kind: &str, reason: &str, message: &str, now: &str) -> Value {
 
 /// The definition with its names accepted and established, as the status update of `kube-apiserver` leaves it.
 #[must_use]
-pub fn establish(kind: &Kind, definition: &Value, now: &str) -> Value {
-    let mut new = definition.clone();
-    let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
-    if let Some(status) = crate::kinds::section(&mut new, "status") {
-        status["acceptedNames"] = names;
-        status["conditions"] = json!([
-            condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
-        ]);
+pub fn establish(kind: &Kind, definition: Value, now: &str) -> Value {
+    without_versions(definition, |definition| {
+        let mut new = definition.clone();
+        let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+        if let Some(status) = crate::kinds::section(&mut new, "status") {
+            status["acceptedNames"] = names;
+            status["conditions"] = json!([
+                condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+                condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
+            ]);
+        }
+        kind.canonicalize(&mut new);
+        let manager = Manager { name: "kube-apiserver", subresource: "status", now };
+        apply::on_update(kind, Some(definition), &mut new, &manager);
+        new
+    })
+}
+
+/// Changes a definition without its versions, which hold the schemas: they may be large, and a change of the status neither
+/// copies nor compares them.
+pub fn without_versions(mut definition: Value, change: impl FnOnce(&Value) -> Value) -> Value {
+    let versions = definition.pointer_mut("/spec/versions").map(Value::take);
+    let mut new = change(&definition);
+    if let (Some(versions), Some(place)) = (versions, new.pointer_mut("/spec/versions")) {
+        *place = versions;
     }
-    kind.canonicalize(&mut new);
-    let manager = Manager { name: "kube-apiserver", subresource: "status", now };
-    apply::on_update(kind, Some(definition), &mut new, &manager);
     new
 }
 
@@ -46,10 +59,10 @@ pub fn terminate(definition: &mut Value, now: &str) {
     }
 }
 
-/// Whether a definition serves its kinds.
+/// Whether a definition of this status serves its kinds.
 #[must_use]
-pub fn is_established(definition: &Value) -> bool {
-    definition.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|list| {
+pub fn is_established(status: &Value) -> bool {
+    status.get("conditions").and_then(Value::as_array).is_some_and(|list| {
         list.iter().any(|c| {
             c.get("type").and_then(Value::as_str) == Some("Established")
                 && c.get("status").and_then(Value::as_str) == Some("True")

@@ -7,16 +7,21 @@
 pub mod establish;
 mod jsonpath;
 mod openapi_schema;
+mod pattern;
+mod programs;
 mod prune;
 mod rule_checks;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod structural;
 mod typed;
 mod validate;
 
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, Value};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use crate::apply::ResetFields;
 use crate::decode::{self, Decoded, FieldValidation, Problems, read_untyped, syntax_error};
@@ -50,20 +55,36 @@ pub struct Column {
 }
 
 /// A version of a custom kind.
+///
+/// What clients may never use costs next to nothing: the schema stays what it is, a part of the stored definition's text,
+/// until the first object of the kind is written.
 #[derive(Debug)]
 pub struct CustomKind {
-    pub(crate) root: JsonSchema,
-    pub(crate) raw_schema: Value,
-    typed: Schema,
-    ty: Type,
+    /// The `openAPIV3Schema`, a part of the definition's text; empty if there is none.
+    source: Bytes,
+    schema: Arc<CustomSchema>,
     has_status: bool,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<JsonPath>,
-    /// The rules written as expressions; read when they are needed first, because reading them takes its time.
-    expressions: OnceLock<Option<rules::Validator>>,
     /// Objects are stored in another version's schema; only its name matters here.
     pub(crate) deprecation_warning: Option<String>,
+}
+
+/// What is made of a schema. Revisions of a definition that do not change the schema share it.
+#[derive(Debug, Default)]
+struct CustomSchema {
+    compiled: OnceLock<Compiled>,
+    fingerprint: OnceLock<[u8; 32]>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    root: Arc<JsonSchema>,
+    typed: Schema,
+    ty: Type,
+    /// The rules written as expressions.
+    expressions: Option<rules::Validator>,
 }
 
 /// Where a custom kind keeps its scale.
@@ -76,50 +97,96 @@ pub(crate) struct ScalePaths {
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// The kinds a definition defines: one for each served version, in the order of the definition.
-#[must_use]
-pub fn kinds(definition: &Value, version: KubeVersion) -> Vec<Arc<Kind>> {
-    let empty = Value::Null;
-    let spec = definition.get("spec").unwrap_or(&empty);
-    let names = spec.get("names").unwrap_or(&empty);
-    let list = |key: &str| names.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    spec.list("versions")
-        .iter()
-        .filter(|v| v.flag("served") == Some(true))
-        .map(|v| {
-            let custom = CustomKind::new(v, spec.text("group"));
-            let mut subresources = Vec::new();
-            let verbs = &["get", "patch", "update"];
-            if custom.scale.is_some() {
-                subresources.push(Subresource {
-                    name: "scale",
-                    group: "autoscaling",
-                    version: "v1",
-                    kind: "Scale",
-                    verbs,
-                });
-            }
-            if custom.has_status {
-                subresources.push(Subresource { name: "status", group: "", version: "", kind: "", verbs });
-            }
-            Arc::new(Kind {
-                group: spec.text("group").to_owned(),
-                version: v.text("name").to_owned(),
-                kind: names.text("kind").to_owned(),
-                list_kind: names.text("listKind").to_owned(),
-                plural: names.text("plural").to_owned(),
-                singular: names.text("singular").to_owned(),
-                short_names: list("shortNames"),
-                categories: list("categories"),
-                namespaced: spec.text("scope") == "Namespaced",
-                verbs: VERBS.to_vec(),
-                subresources,
-                emulated: version,
-                body: Body::Custom(Box::new(custom)),
-                zero: OnceLock::new(),
-            })
-        })
-        .collect()
+/// A stored definition, as far as a server must know it before objects of its kinds are written.
+#[derive(Debug)]
+pub struct Definition {
+    /// The API group.
+    pub group: String,
+    /// `status.acceptedNames`.
+    pub accepted_names: Value,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether its kinds are to be served.
+    pub established: bool,
+    /// The kinds it defines, one for each served version, in its order.
+    pub kinds: Vec<Arc<Kind>>,
+}
+
+#[derive(Deserialize)]
+struct Stored<'a> {
+    #[serde(default)]
+    metadata: StoredMetadata,
+    #[serde(borrow)]
+    spec: StoredSpec<'a>,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct StoredMetadata {
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct StoredSpec<'a> {
+    group: String,
+    names: Value,
+    scope: String,
+    #[serde(borrow)]
+    versions: Vec<StoredVersion<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredVersion<'a> {
+    name: String,
+    served: bool,
+    #[serde(default)]
+    deprecated: Option<bool>,
+    #[serde(default)]
+    deprecation_warning: Option<String>,
+    #[serde(default, borrow)]
+    schema: Option<StoredSchema<'a>>,
+    #[serde(default)]
+    subresources: Value,
+    #[serde(default)]
+    additional_printer_columns: Option<Vec<Value>>,
+    #[serde(default)]
+    selectable_fields: Option<Vec<Value>>,
+}
+
+#[derive(Deserialize)]
+struct StoredSchema<'a> {
+    #[serde(default, borrow, rename = "openAPIV3Schema")]
+    open_api_v3_schema: Option<&'a RawValue>,
+}
+
+impl Definition {
+    /// Reads a definition in its stored form. `before` is what the definition was in an earlier revision: what was made
+    /// of schemas that did not change is taken over.
+    ///
+    /// # Errors
+    ///
+    /// If the text is no definition.
+    pub fn read(
+        json: &Bytes,
+        version: KubeVersion,
+        before: Option<&Self>,
+    ) -> std::result::Result<Self, serde_json::Error> {
+        let Stored { metadata, spec, mut status } = serde_json::from_slice(json)?;
+        let established = establish::is_established(&status);
+        let kinds = spec.versions.iter().filter(|v| v.served).map(|v| {
+            let known = before.into_iter().flat_map(|before| &before.kinds).find(|k| k.version == v.name);
+            let custom = CustomKind::new(json, v, &spec.group, known);
+            Arc::new(custom.into_kind(&spec, v, version))
+        });
+        let kinds = kinds.collect();
+        let accepted_names = status.get_mut("acceptedNames").map(Value::take).unwrap_or_default();
+        let deleting = metadata.deletion_timestamp.is_some();
+        Ok(Self { group: spec.group, accepted_names, deleting, established, kinds })
+    }
 }
 
 impl Kind {
@@ -132,70 +199,111 @@ impl Kind {
         }
     }
 
-    /// The OpenAPI v3 schema of a custom kind, as written in its definition.
-    #[must_use]
-    pub fn custom_schema(&self) -> Option<&Value> {
+    /// The hash of the text of a custom kind's schema, computed once.
+    pub fn schema_fingerprint(&self, hash: impl FnOnce(&[u8]) -> [u8; 32]) -> Option<&[u8; 32]> {
         match &self.body {
-            Body::Custom(custom) => Some(&custom.raw_schema),
+            Body::Custom(custom) => Some(custom.schema.fingerprint.get_or_init(|| hash(&custom.source))),
             Body::Builtin(_) => None,
         }
     }
 }
 
 impl CustomKind {
-    fn new(version: &Value, group: &str) -> Self {
-        let empty = Value::Null;
-        let raw_schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null);
-        let root = JsonSchema::read(&raw_schema);
-        let (typed, ty) = typed::from_structural(&root);
-        let subresources = version.get("subresources").unwrap_or(&empty);
-        let scale = subresources.child("scale").map(|s| ScalePaths {
+    fn new(json: &Bytes, version: &StoredVersion<'_>, group: &str, known: Option<&Arc<Kind>>) -> Self {
+        let source = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema);
+        let source = source.map_or_else(Bytes::new, |text| json.slice_ref(text.get().as_bytes()));
+        let schema = match known.map(|kind| &kind.body) {
+            Some(Body::Custom(known)) if known.source == source => known.schema.clone(),
+            _ => Arc::default(),
+        };
+        let scale = version.subresources.child("scale").map(|s| ScalePaths {
             spec_replicas: s.text("specReplicasPath").to_owned(),
             status_replicas: s.text("statusReplicasPath").to_owned(),
             label_selector: s.text("labelSelectorPath").to_owned(),
         });
-        let columns: Vec<Column> = version
-            .list("additionalPrinterColumns")
-            .iter()
-            .map(|c| Column {
-                name: c.text("name").to_owned(),
-                kind: c.text("type").to_owned(),
-                format: c.text("format").to_owned(),
-                description: c.text("description").to_owned(),
-                priority: c.int("priority").unwrap_or(0),
-                path: JsonPath::parse(c.text("jsonPath")),
-            })
-            .collect();
-        let selectable =
-            version.list("selectableFields").iter().map(|f| JsonPath::parse(f.text("jsonPath"))).collect();
-        let deprecation_warning = (version.flag("deprecated") == Some(true)).then(|| {
-            let own = version.text("deprecationWarning");
-            if own.is_empty() {
-                format!("{group}/{} is deprecated", version.text("name"))
-            } else {
-                own.to_owned()
-            }
+        let columns = version.additional_printer_columns.iter().flatten().map(|c| Column {
+            name: c.text("name").to_owned(),
+            kind: c.text("type").to_owned(),
+            format: c.text("format").to_owned(),
+            description: c.text("description").to_owned(),
+            priority: c.int("priority").unwrap_or(0),
+            path: JsonPath::parse(c.text("jsonPath")),
+        });
+        let selectable = version.selectable_fields.iter().flatten();
+        let deprecation_warning = (version.deprecated == Some(true)).then(|| {
+            let own = version.deprecation_warning.as_deref().filter(|own| !own.is_empty());
+            own.map_or_else(|| format!("{group}/{} is deprecated", version.name), str::to_owned)
         });
         Self {
-            root,
-            raw_schema,
-            typed,
-            ty,
-            has_status: subresources.child("status").is_some(),
+            source,
+            schema,
+            has_status: version.subresources.child("status").is_some(),
             scale,
-            columns,
-            selectable,
-            expressions: OnceLock::new(),
+            columns: columns.collect(),
+            selectable: selectable.map(|f| JsonPath::parse(f.text("jsonPath"))).collect(),
             deprecation_warning,
         }
     }
 
+    fn into_kind(self, spec: &StoredSpec<'_>, version: &StoredVersion<'_>, emulated: KubeVersion) -> Kind {
+        let verbs = &["get", "patch", "update"];
+        let mut subresources = Vec::new();
+        if self.scale.is_some() {
+            let (group, version, kind) = ("autoscaling", "v1", "Scale");
+            subresources.push(Subresource { name: "scale", group, version, kind, verbs });
+        }
+        if self.has_status {
+            subresources.push(Subresource { name: "status", group: "", version: "", kind: "", verbs });
+        }
+        let names = &spec.names;
+        let list = |key: &str| names.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Kind {
+            group: spec.group.clone(),
+            version: version.name.clone(),
+            kind: names.text("kind").to_owned(),
+            list_kind: names.text("listKind").to_owned(),
+            plural: names.text("plural").to_owned(),
+            singular: names.text("singular").to_owned(),
+            short_names: list("shortNames"),
+            categories: list("categories"),
+            namespaced: spec.scope == "Namespaced",
+            verbs: VERBS.to_vec(),
+            subresources,
+            emulated,
+            body: Body::Custom(Box::new(self)),
+            zero: OnceLock::new(),
+        }
+    }
+
+    /// The schema as its definition has it, for documents.
+    pub(crate) fn source(&self) -> &[u8] {
+        &self.source
+    }
+
+    fn compiled(&self) -> &Compiled {
+        self.schema.compiled.get_or_init(|| {
+            let raw = match &*self.source {
+                [] => Value::Null,
+                // A part of a text that was read is a text that can be read. If it were not, no object would fit it.
+                source => serde_json::from_slice(source).unwrap_or_else(|_| json!({"type": "unreadable"})),
+            };
+            let root = JsonSchema::read(&raw);
+            let (typed, ty) = typed::from_structural(&root);
+            Compiled { expressions: rules::Validator::read(&raw), root, typed, ty }
+        })
+    }
+
+    fn root(&self) -> &JsonSchema {
+        &self.compiled().root
+    }
+
     pub(crate) fn schema(&self) -> TypeRef<'_> {
-        TypeRef { schema: &self.typed, ty: &self.ty }
+        let Compiled { typed, ty, .. } = self.compiled();
+        TypeRef { schema: typed, ty }
     }
 
     pub(crate) fn default(&self, object: &mut Value) {
-        prune::default(&self.root, object);
+        prune::default(self.root(), object);
     }
 
     pub(crate) fn reset_fields(&self, subresource: &str) -> ResetFields {
@@ -340,7 +448,7 @@ impl CustomKind {
     fn prune(&self, object: &mut Value) -> Vec<String> {
         whole_numbers(object);
         let mut unknown = Vec::new();
-        prune::prune(&self.root, object, &mut unknown);
+        prune::prune(self.root(), object, &mut unknown);
         unknown
     }
 
@@ -423,8 +531,8 @@ impl CustomKind {
     pub(crate) fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
         Self::validate_header(kind, object, errors);
         meta::validate_general(object, kind.namespaced, NameRule::Subdomain, errors);
-        validate::validate(&self.root, object, errors);
-        validate::list_types(&self.root, object, errors);
+        validate::validate(self.root(), object, errors);
+        validate::list_types(self.root(), object, errors);
         self.validate_scale(object, errors);
         self.validate_expressions(object, None, errors);
     }
@@ -434,9 +542,8 @@ impl CustomKind {
         if !errors.version.at_least(25) {
             return;
         }
-        let validator = self.expressions.get_or_init(|| rules::Validator::read(&self.raw_schema));
-        if let Some(validator) = validator {
-            validator.check(&self.root, object, old, errors);
+        if let Some(validator) = &self.compiled().expressions {
+            validator.check(self.root(), object, old, errors);
         }
     }
 
@@ -450,8 +557,8 @@ impl CustomKind {
     ) {
         Self::validate_header(kind, new, errors);
         meta::validate_general_update(new, old, errors);
-        validate::validate(&self.root, new, errors);
-        validate::list_types(&self.root, new, errors);
+        validate::validate(self.root(), new, errors);
+        validate::list_types(self.root(), new, errors);
         self.validate_scale(new, errors);
         self.validate_expressions(new, Some(old), errors);
     }

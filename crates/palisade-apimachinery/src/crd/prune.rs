@@ -68,7 +68,7 @@ fn prune_at(
 pub(super) fn default(schema: &JsonSchema, value: &mut Value) {
     match value {
         Value::Object(map) => {
-            for (name, inner) in &schema.properties {
+            for (name, inner) in schema.properties.iter() {
                 let Some(default) = &inner.default else { continue };
                 let missing = match map.get(name) {
                     None => true,
@@ -76,7 +76,7 @@ pub(super) fn default(schema: &JsonSchema, value: &mut Value) {
                     Some(_) => false,
                 };
                 if missing {
-                    map.insert(name.clone(), default.clone());
+                    map.insert(name.to_owned(), default.clone());
                 }
             }
             for (name, value) in map.iter_mut() {

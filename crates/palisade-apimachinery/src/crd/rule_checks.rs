@@ -2,16 +2,17 @@
 //! fields they name exist.
 //!
 //! Implements: the part of `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation` about
-//! `x-kubernetes-validations`. Types are not inferred beyond fields, and costs are not estimated.
+//! `x-kubernetes-validations`. Types are not inferred beyond fields.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use cel::Program;
 use cel::common::ast::{Expr, IdedExpr};
 use serde_json::{Value, json};
 
-use super::rules::{VARIABLES, escaped};
-use crate::cel::{compile, find_word, pointed};
+use super::programs::compiled;
+use super::rules::escaped;
+use crate::cel::{Expression, estimate, find_word, pointed};
 use crate::rest::path::{Errors, Get, Path};
 use crate::status::BadValue;
 
@@ -43,14 +44,71 @@ pub(super) fn check(
                     let shown = BadValue::Plain(internal(rule));
                     errors.invalid(&at.field(field), shown, format!("compilation failed: {why}"));
                 }
-                (Ok(program), Some(list))
-                    if field == "rule" && program.references().variables().contains(&"oldSelf") =>
-                {
+                (Ok(program), Some(list)) if field == "rule" && program.names("oldSelf") => {
                     let why = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
                     errors.invalid(&at.field(field), expression, format!("{why} {list}"));
                 }
                 (Ok(_), _) => {}
             }
+        }
+    }
+}
+
+/// Checks what all rules of a schema, and each of them, may cost at most.
+pub(super) fn check_costs(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let mut total = 0_u64;
+    level_costs(schema, at, Some(1), &mut total, errors, 0);
+    if total > estimate::PER_SCHEMA {
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.forbidden(at, estimate::exceeds(what, total, estimate::PER_SCHEMA));
+    }
+}
+
+/// `count` is how many values of this level an object can have, where the schema bounds it.
+fn level_costs(
+    schema: &Value,
+    at: &Path<'_>,
+    count: Option<u64>,
+    total: &mut u64,
+    errors: &mut Errors,
+    depth: usize,
+) {
+    // As deep as schemas are read elsewhere.
+    if depth > 64 {
+        return;
+    }
+    let all = at.field("x-kubernetes-validations");
+    for (i, rule) in schema.list("x-kubernetes-validations").iter().enumerate() {
+        let at = all.index(i);
+        for (field, what) in
+            [("rule", "estimated rule cost"), ("messageExpression", "estimated messageExpression cost")]
+        {
+            let expression = rule.text(field).trim();
+            if expression.is_empty() {
+                continue;
+            }
+            let Ok(program) = compiled(expression) else { continue };
+            let once = estimate::cost(program.tree(), schema);
+            // A message is made once, a rule is run for every value.
+            let cost = if field == "rule" {
+                once.saturating_mul(estimate::cardinality(schema, count))
+            } else {
+                once
+            };
+            if cost > estimate::PER_EXPRESSION {
+                errors.forbidden(&at.field(field), estimate::exceeds(what, cost, estimate::PER_EXPRESSION));
+            }
+            *total = total.saturating_add(cost);
+        }
+    }
+    let properties = at.field("properties");
+    for (name, inner) in schema.entries("properties") {
+        level_costs(inner, &properties.key(name), count, total, errors, depth + 1);
+    }
+    for (field, limit) in [("items", "maxItems"), ("additionalProperties", "maxProperties")] {
+        if let Some(inner) = schema.child(field).filter(|inner| inner.is_object()) {
+            let below = estimate::cardinality_below(schema, limit, count);
+            level_costs(inner, &at.field(field), below, total, errors, depth + 1);
         }
     }
 }
@@ -132,12 +190,12 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
 }
 
 /// Compiles an expression against the schema of the level it stands at.
-fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Program, String> {
-    let program = compile(expression, VARIABLES)?;
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Arc<Expression>, String> {
+    let program = compiled(expression)?;
     let mut fields = Fields { expression, is_root, root: schema, problem: None };
     let mut names = BTreeMap::new();
     names.insert("self".to_owned(), schema);
-    fields.of(program.expression(), &names);
+    fields.of(program.tree(), &names);
     match fields.problem {
         Some(problem) => Err(problem),
         None => Ok(program),
@@ -294,13 +352,99 @@ mod tests {
         }
     }
 
+    fn costs(schema: &Value) -> Vec<String> {
+        let mut errors = Errors::new(KubeVersion::LATEST);
+        crate::crd::structural::validate(schema, &Path::Root("s"), &mut errors);
+        let shown =
+            |error: &crate::FieldError| format!("{}: {}", error.field, error.body(KubeVersion::LATEST));
+        errors.list.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn rules_that_may_cost_too_much_are_rejected_when_written() {
+        let schema = |rule: &str, list: Value, text: Value| {
+            let mut list = list;
+            list["type"] = "array".into();
+            list["items"] = text;
+            list["items"]["type"] = "string".into();
+            json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"l": list},
+                "x-kubernetes-validations": [{"rule": rule}]}}})
+        };
+        let bounded = || (json!({"maxItems": 16}), json!({"maxLength": 64}));
+        let bomb = format!("self.l{}.size() > 0", ".map(v, v + v)".repeat(30));
+        let nested = "self.l.all(a, self.l.all(b, a != b || a == ''))";
+        let deep = "self.l.all(a, self.l.all(b, self.l.all(c, self.l.all(d, self.l.all(e, self.l.all(f, a + b != c + d + e + f))))))";
+        for (case, rule, (list, text), rejected) in [
+            ("a bounded loop", "self.l.all(a, a.startsWith('x'))", bounded(), false),
+            ("a loop in a loop, bounded", nested, bounded(), false),
+            ("a loop in a loop, unbounded", nested, (json!({}), json!({"maxLength": 64})), true),
+            ("an unbounded loop", "self.l.all(a, a == 'x')", (json!({}), json!({})), false),
+            (
+                "a regular expression on unbounded texts",
+                "self.l.all(a, a.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))",
+                (json!({}), json!({})),
+                true,
+            ),
+            ("texts that grow", &bomb, bounded(), true),
+            ("six loops in each other", deep, bounded(), true),
+        ] {
+            let found = costs(&schema(rule, list, text));
+            assert_eq!(!found.is_empty(), rejected, "{case}: {found:?}");
+            if rejected {
+                assert!(
+                    found[0].starts_with(
+                        "s.properties[spec].x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by \
+                         factor of "
+                    ),
+                    "{case}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn rules_together_may_cost_too_much() {
+        let rule = json!({"rule": "self.all(a, self.exists(b, a != b))"});
+        let rules: Vec<Value> = vec![rule; 40];
+        let schema = json!({"type": "object", "properties": {"l": {"type": "array", "maxItems": 700,
+            "items": {"type": "string", "maxLength": 8}, "x-kubernetes-validations": rules}}});
+        let found = costs(&schema);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(
+            "s: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of"
+        ), "{found:?}");
+    }
+
+    #[test]
+    fn rules_of_real_definitions_are_accepted() {
+        // As in cert-manager and Gateway API.
+        let name = json!({"type": "string", "minLength": 1, "maxLength": 253});
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "x-kubernetes-validations": [
+            {"rule": "self.listeners.all(l1, self.listeners.exists_one(l2, l1.name == l2.name))", "message": "unique"},
+            {"rule": "self.listeners.all(l, l.protocol in ['HTTP', 'TLS'] ? !has(l.tls) || size(l.tls) > 0 : true)"},
+            {"rule": "!has(self.duration) || duration(self.duration) > duration('1s')"},
+            {"rule": "self.addresses.all(a1, a1.type == 'IPAddress' ? isIP(a1.value) : true)"},
+        ],
+        "properties": {
+            "duration": {"type": "string", "maxLength": 20},
+            "addresses": {"type": "array", "maxItems": 16, "items": {"type": "object", "required": ["type", "value"],
+                "properties": {"type": name, "value": name}}},
+            "listeners": {"type": "array", "maxItems": 64, "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
+                "properties": {"name": name, "protocol": name, "tls": {"type": "object", "additionalProperties": name}}}},
+            "class": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]},
+        }}}});
+        assert_eq!(costs(&schema), [""; 0]);
+    }
+
     #[test]
     fn items_that_cannot_be_told_apart_have_no_past() {
         let rule = json!([{"rule": "self == oldSelf"}]);
         let list = |kind: &str| {
-            json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": kind,
+            json!({"type": "object", "properties": {"l": {"type": "array", "maxItems": 10, "x-kubernetes-list-type": kind,
             "x-kubernetes-list-map-keys": if kind == "map" { json!(["k"]) } else { json!([]) }, "items": {"type": "object",
-            "required": ["k"], "properties": {"k": {"type": "string", "x-kubernetes-validations": rule}}}}}})
+            "required": ["k"], "properties": {"k": {"type": "string", "maxLength": 20, "x-kubernetes-validations": rule}}}}}})
         };
         for (kind, expected) in [
             ("map", &[][..]),

@@ -5,24 +5,22 @@
 //! [`super::rule_checks`], the language is [`crate::cel`]'s.
 //! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cel::objects::{Key, Map, OptionalValue};
-use cel::{Program, Value as CelValue};
 use serde_json::Value;
 
 use super::JsonSchema;
+use super::programs::compiled;
 use super::validate::join;
-use crate::cel::{compile, context, evaluate, nesting};
+use crate::cel::budget::PER_OBJECT;
+use crate::cel::{Expression, Key, Val, evaluate, is_exhausted};
 use crate::rest::path::{Errors, Get};
 use crate::status::{BadValue, FieldError, FieldErrorKind};
 use crate::version::KubeVersion;
 
 /// What rules may name.
 pub(super) const VARIABLES: &[&str] = &["self", "oldSelf"];
-/// Steps of the loops of one rule.
-const MAX_STEPS: usize = 10_000_000;
 /// Bytes of a message that was made by an expression.
 const MAX_MESSAGE: usize = 5 * 1024;
 
@@ -40,8 +38,8 @@ struct Rule {
     /// Its message, or else itself: what errors call it by.
     called: String,
     message: String,
-    program: Result<Program, String>,
-    message_expression: Option<Program>,
+    program: Result<Arc<Expression>, String>,
+    message_expression: Option<Arc<Expression>>,
     reason: String,
     /// Where the error is reported, below the level of the rule.
     field_path: String,
@@ -52,17 +50,14 @@ struct Rule {
 impl Rule {
     fn read(rule: &Value, schema: &Value) -> Self {
         let (text, message) = (rule.text("rule").trim(), rule.text("message").trim());
-        let program = compile(text, VARIABLES);
-        let uses_old_self =
-            program.as_ref().is_ok_and(|program| program.references().variables().contains(&"oldSelf"));
+        let program = compiled(text);
+        let uses_old_self = program.as_ref().is_ok_and(|program| program.names("oldSelf"));
         let expression = rule.text("messageExpression");
         Self {
             called: if message.is_empty() { text } else { message }.to_owned(),
             message: if message.is_empty() { format!("failed rule: {text}") } else { message.to_owned() },
             program,
-            message_expression: (!expression.is_empty())
-                .then(|| compile(expression, VARIABLES).ok())
-                .flatten(),
+            message_expression: (!expression.is_empty()).then(|| compiled(expression).ok()).flatten(),
             reason: rule.text("reason").to_owned(),
             field_path: super::rule_checks::field_path(rule.text("fieldPath"), schema).unwrap_or_default(),
             optional_old_self: rule.flag("optionalOldSelf") == Some(true),
@@ -111,7 +106,8 @@ impl Validator {
             ));
             return;
         }
-        let mut run = Run { errors: Vec::new(), version: errors.version, exhausted: false };
+        let mut run =
+            Run { errors: Vec::new(), version: errors.version, budget: PER_OBJECT, exhausted: false };
         run.level(self, &Place { schema, value: object, old, path: "", is_root: true });
         errors.list.append(&mut run.errors);
     }
@@ -132,6 +128,8 @@ struct Place<'a> {
 struct Run {
     errors: Vec<FieldError>,
     version: KubeVersion,
+    /// What all rules together may still cost.
+    budget: u64,
     exhausted: bool,
 }
 
@@ -180,7 +178,6 @@ impl Run {
         let place = if path.is_empty() { "<nil>" } else { path };
         let this = converted(schema, value, is_root);
         let before = old.map(|old| converted(schema, old, is_root));
-        let longest = longest(value).max(old.map_or(0, longest));
         for rule in &validator.rules {
             let mut broken = |detail: String| {
                 self.errors.push(FieldError::invalid(place, schema.kind.as_str(), detail));
@@ -195,32 +192,32 @@ impl Run {
             if rule.uses_old_self && before.is_none() && !rule.optional_old_self {
                 continue;
             }
-            if is_too_much(program, longest.max(rule.called.matches(',').count())) {
-                broken(format!(
-                    "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to \
-                     call cost exceeds limit for rule: {}",
-                    rule.called
-                ));
+            let before =
+                if rule.optional_old_self { Some(Val::optional(before.clone())) } else { before.clone() };
+            let mut variables = vec![("self", this.clone())];
+            variables.extend(before.map(|before| ("oldSelf", before)));
+            let (outcome, cost) = evaluate(program, &variables, PER_OBJECT);
+            let is_over = cost > self.budget;
+            self.budget = self.budget.saturating_sub(cost);
+            if is_over {
+                broken(
+                    "validation failed due to running out of cost budget, no further validation rules will be run"
+                        .to_owned(),
+                );
                 self.exhausted = true;
                 return;
             }
-            let mut variables = context();
-            variables.add_variable_from_value("self", this.clone());
-            if rule.optional_old_self {
-                let known = before.clone().map_or_else(OptionalValue::none, OptionalValue::of);
-                variables.add_variable_from_value("oldSelf", CelValue::Opaque(Arc::new(known)));
-            } else if let Some(before) = &before {
-                variables.add_variable_from_value("oldSelf", before.clone());
-            }
-            match evaluate(program, &variables) {
-                Ok(CelValue::Bool(true)) => {}
+            match outcome {
+                Ok(Val::Bool(true)) => {}
                 // What was wrong before and is not touched may stay.
-                Ok(CelValue::Bool(false))
+                Ok(Val::Bool(false))
                     if !rule.uses_old_self && self.version.at_least(30) && old == Some(value) => {}
-                Ok(CelValue::Bool(false)) => {
+                Ok(Val::Bool(false)) => {
                     let detail = rule.message_expression.as_ref().and_then(|expression| {
-                        match evaluate(expression, &variables) {
-                            Ok(CelValue::String(text)) => Some(text.trim().to_owned()),
+                        let (outcome, cost) = evaluate(expression, &variables, self.budget);
+                        self.budget = self.budget.saturating_sub(cost);
+                        match outcome {
+                            Ok(Val::String(text)) => Some(text.trim().to_owned()),
                             _ => None,
                         }
                     });
@@ -234,6 +231,14 @@ impl Run {
                         "cel expression must evaluate to a bool evaluating rule: {}",
                         rule.called
                     ));
+                }
+                Err(problem) if is_exhausted(&problem) => {
+                    broken(format!(
+                        "'{problem}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                        rule.called
+                    ));
+                    self.exhausted = true;
+                    return;
                 }
                 Err(problem) if problem.starts_with("no such overload") => broken(format!(
                     "'{problem}': call arguments did not match a supported operator, function or macro signature for \
@@ -266,21 +271,6 @@ impl Run {
     }
 }
 
-/// Loops in loops over long lists could run for ever.
-fn is_too_much(program: &Program, longest: usize) -> bool {
-    let steps = longest.checked_pow(nesting(program.expression()));
-    steps.is_none_or(|steps| steps > MAX_STEPS)
-}
-
-/// The most items of any list or map.
-fn longest(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => items.iter().map(longest).max().unwrap_or(0).max(items.len()),
-        Value::Object(map) => map.values().map(longest).max().unwrap_or(0).max(map.len()),
-        _ => 0,
-    }
-}
-
 /// The item of the old list an item of the new one was: only lists that are maps can tell.
 fn counterpart<'o>(schema: &JsonSchema, item: &Value, old: &'o Value) -> Option<&'o Value> {
     if schema.list_type != "map" {
@@ -291,28 +281,24 @@ fn counterpart<'o>(schema: &JsonSchema, item: &Value, old: &'o Value) -> Option<
 }
 
 /// A value as expressions see it: typed by the schema, its fields under names that can be written.
-fn converted(schema: &JsonSchema, value: &Value, is_root: bool) -> CelValue {
+fn converted(schema: &JsonSchema, value: &Value, is_root: bool) -> Val {
     match value {
-        Value::Null => CelValue::Null,
-        Value::Bool(is) => CelValue::Bool(*is),
-        Value::Number(number) => match number.as_i64().filter(|_| schema.kind != "number") {
-            Some(number) => CelValue::Int(number),
-            None => CelValue::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Number(number) if schema.kind == "number" => Val::Double(number.as_f64().unwrap_or_default()),
+        Value::String(text) if schema.kind == "string" => typed_text(&schema.format, text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Val::from_json(value),
         Value::Array(items) => {
             let free = JsonSchema::default();
             let inner = schema.items.as_deref().unwrap_or(&free);
-            CelValue::List(Arc::new(items.iter().map(|item| converted(inner, item, false)).collect()))
+            Val::list(items.iter().map(|item| converted(inner, item, false)).collect())
         }
         Value::Object(map) => {
             let free = JsonSchema::default();
-            let mut fields = HashMap::new();
+            let mut fields = BTreeMap::new();
             let root = is_root || schema.embedded_resource;
             for (name, value) in map {
                 let (key, inner) = match schema.properties.get(name) {
                     _ if root && name == "metadata" => {
-                        fields.insert(key(name), metadata(value));
+                        fields.insert(Key::text(name), metadata(value));
                         continue;
                     }
                     // Null where nobody allows it is as good as absent.
@@ -321,28 +307,36 @@ fn converted(schema: &JsonSchema, value: &Value, is_root: bool) -> CelValue {
                     None if root => (name.clone(), &free),
                     None => (name.clone(), schema.additional.as_deref().unwrap_or(&free)),
                 };
-                fields.insert(Key::String(Arc::new(key)), converted(inner, value, false));
+                fields.insert(Key::text(&key), converted(inner, value, false));
             }
-            CelValue::Map(Map { map: Arc::new(fields) })
+            Val::map(fields)
         }
     }
 }
 
-fn key(name: &str) -> Key {
-    Key::String(Arc::new(name.to_owned()))
+/// A text whose format gives it a type.
+fn typed_text(format: &str, text: &str) -> Val {
+    match format {
+        "date-time" => Val::timestamp(text),
+        "date" => Val::timestamp(&format!("{text}T00:00:00Z")),
+        "duration" => Val::duration(text),
+        "byte" => Val::bytes(text),
+        _ => None,
+    }
+    .unwrap_or_else(|| Val::text(text))
 }
 
 /// Of the metadata, rules see what a schema may speak about.
-fn metadata(value: &Value) -> CelValue {
+fn metadata(value: &Value) -> Val {
     let known = ["name", "generateName"].into_iter().filter_map(|field| {
         let text = value.get(field)?.as_str()?;
-        Some((key(field), CelValue::String(Arc::new(text.to_owned()))))
+        Some((Key::text(field), Val::text(text)))
     });
-    CelValue::Map(Map { map: Arc::new(known.collect()) })
+    Val::map(known.collect())
 }
 
 /// Names that mean something else in expressions, or cannot be written there.
-pub(super) fn escaped(name: &str) -> String {
+pub(crate) fn escaped(name: &str) -> String {
     const RESERVED: &[&str] = &[
         "true",
         "false",

@@ -9,7 +9,12 @@ use crate::rest::path::{Errors, Get, Path};
 
 /// Checks `openAPIV3Schema`.
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let known = errors.list.len();
     level(schema, at, Place::Root, None, errors, 0);
+    // What a rule costs says little where the rule or its schema is wrong.
+    if errors.version.at_least(25) && errors.list.len() == known {
+        rule_checks::check_costs(schema, at, errors);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,7 +101,7 @@ fn level(
         );
     }
     if let Some(pattern) = schema.child("pattern").and_then(Value::as_str)
-        && regex::Regex::new(pattern).is_err()
+        && !super::pattern::is_usable(pattern)
     {
         errors.invalid(
             &at.field("pattern"),

@@ -1,7 +1,8 @@
 //! A structural schema as a type tree, for server-side apply.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
@@ -12,10 +13,10 @@ use crate::typed_object::{TypeError, convert};
 use crate::version::KubeVersion;
 
 /// Builds the tree; the root gets the fields every object has.
-pub(super) fn from_structural(root: &JsonSchema) -> (Schema, Type) {
-    let mut schema = Schema::default();
-    let ty = object_type(root, true, &mut schema);
-    (schema, ty)
+pub(super) fn from_structural(root: &Arc<JsonSchema>) -> (Schema, Type) {
+    let mut builder = Builder::default();
+    let ty = builder.object_type(root, true);
+    (builder.schema, ty)
 }
 
 fn field(name: &str, ty: Type, default: Option<Value>) -> Field {
@@ -33,64 +34,81 @@ fn field(name: &str, ty: Type, default: Option<Value>) -> Field {
     }
 }
 
-fn object_type(level: &JsonSchema, is_resource: bool, schema: &mut Schema) -> Type {
-    let mut fields: Vec<Field> = level
-        .properties
-        .iter()
-        .filter(|(name, _)| !(is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata")))
-        .map(|(name, inner)| field(name, type_of(inner, schema), inner.default.clone()))
-        .collect();
-    if is_resource {
-        for name in ["apiVersion", "kind"] {
-            fields.push(field(name, Type::plain(TypeKind::String), None));
-        }
-        let meta = import("meta.ObjectMeta", schema);
-        fields.push(field("metadata", meta, None));
-    }
-    let mut new = Struct::new(Cow::Borrowed(""), level.map_type == "atomic", fields);
-    new.preserve_unknown = level.preserve_unknown || level.additional_allowed;
-    schema.structs.push(new);
-    Type::plain(TypeKind::Struct { id: schema.structs.len() - 1, atomic: false })
+#[derive(Default)]
+struct Builder {
+    schema: Schema,
+    /// Levels that are shared become one struct.
+    known: HashMap<*const JsonSchema, usize>,
 }
 
-fn type_of(level: &JsonSchema, schema: &mut Schema) -> Type {
-    if level.int_or_string {
-        return Type::plain(TypeKind::IntOrString);
+impl Builder {
+    fn object_type(&mut self, level: &Arc<JsonSchema>, is_resource: bool) -> Type {
+        let known = self.known.get(&Arc::as_ptr(level)).filter(|_| !is_resource);
+        if let Some(id) = known {
+            return Type::plain(TypeKind::Struct { id: *id, atomic: false });
+        }
+        let mut fields: Vec<Field> = level
+            .properties
+            .iter()
+            .filter(|(name, _)| !(is_resource && matches!(*name, "apiVersion" | "kind" | "metadata")))
+            .map(|(name, inner)| field(name, self.type_of(inner), inner.default.clone()))
+            .collect();
+        if is_resource {
+            for name in ["apiVersion", "kind"] {
+                fields.push(field(name, Type::plain(TypeKind::String), None));
+            }
+            let meta = import("meta.ObjectMeta", &mut self.schema);
+            fields.push(field("metadata", meta, None));
+        }
+        let mut new = Struct::new(Cow::Borrowed(""), level.map_type == "atomic", fields);
+        new.preserve_unknown = level.preserve_unknown || level.additional_allowed;
+        self.schema.structs.push(new);
+        let id = self.schema.structs.len() - 1;
+        if !is_resource {
+            self.known.insert(Arc::as_ptr(level), id);
+        }
+        Type::plain(TypeKind::Struct { id, atomic: false })
     }
-    match level.kind.as_str() {
-        "object" => {
-            if level.embedded_resource {
-                return object_type(level, true, schema);
-            }
-            if level.properties.is_empty()
-                && let Some(additional) = &level.additional
-            {
-                let item = type_of(additional, schema);
-                return Type::plain(TypeKind::Map {
-                    item: Box::new(item),
-                    atomic: level.map_type == "atomic",
-                });
-            }
-            if level.properties.is_empty() && level.map_type != "atomic" {
-                return Type::plain(TypeKind::Any);
-            }
-            object_type(level, false, schema)
+
+    fn type_of(&mut self, level: &Arc<JsonSchema>) -> Type {
+        if level.int_or_string {
+            return Type::plain(TypeKind::IntOrString);
         }
-        "array" => {
-            let item =
-                level.items.as_ref().map_or(Type::plain(TypeKind::Any), |items| type_of(items, schema));
-            let list = match level.list_type.as_str() {
-                "set" => ListType::Set,
-                "map" => ListType::Map(level.list_map_keys.iter().cloned().map(Cow::Owned).collect()),
-                _ => ListType::Atomic,
-            };
-            Type::plain(TypeKind::List { item: Box::new(item), list })
+        match level.kind.as_str() {
+            "object" => {
+                if level.embedded_resource {
+                    return self.object_type(level, true);
+                }
+                if level.properties.is_empty()
+                    && let Some(additional) = &level.additional
+                {
+                    let item = self.type_of(additional);
+                    return Type::plain(TypeKind::Map {
+                        item: Box::new(item),
+                        atomic: level.map_type == "atomic",
+                    });
+                }
+                if level.properties.is_empty() && level.map_type != "atomic" {
+                    return Type::plain(TypeKind::Any);
+                }
+                self.object_type(level, false)
+            }
+            "array" => {
+                let item =
+                    level.items.as_ref().map_or(Type::plain(TypeKind::Any), |items| self.type_of(items));
+                let list = match level.list_type.as_str() {
+                    "set" => ListType::Set,
+                    "map" => ListType::Map(level.list_map_keys.iter().cloned().map(Cow::Owned).collect()),
+                    _ => ListType::Atomic,
+                };
+                Type::plain(TypeKind::List { item: Box::new(item), list })
+            }
+            "string" => Type::plain(TypeKind::String),
+            "boolean" => Type::plain(TypeKind::Bool),
+            "integer" => Type::plain(TypeKind::Int(64)),
+            "number" => Type::plain(TypeKind::Float),
+            _ => Type::plain(TypeKind::Any),
         }
-        "string" => Type::plain(TypeKind::String),
-        "boolean" => Type::plain(TypeKind::Bool),
-        "integer" => Type::plain(TypeKind::Int(64)),
-        "number" => Type::plain(TypeKind::Float),
-        _ => Type::plain(TypeKind::Any),
     }
 }
 

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::JsonSchema;
+use super::openapi_schema::Rules;
 use crate::go;
 use crate::rest::path::Errors;
 use crate::status::{BadValue, FieldError, FieldErrorKind};
@@ -93,7 +94,7 @@ fn check(schema: &JsonSchema, value: &Value, path: &str, is_root: bool, errors: 
 }
 
 fn check_rules(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let rules = &schema.rules;
+    let Some(rules) = &schema.rules else { return };
     let mut invalid = |value: &Value, rule: String| {
         errors.push(FieldError::invalid(path, BadValue::from(value), format!("{path} in body {rule}")));
     };
@@ -131,10 +132,8 @@ fn check_rules(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<
                 invalid(value, format!("should be at least {least} chars long"));
                 return;
             }
-            if let Some((pattern, regex)) = &rules.pattern
-                && regex.as_ref().is_some_and(|regex| !regex.is_match(text))
-            {
-                invalid(value, format!("should match '{pattern}'"));
+            if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+                invalid(value, format!("should match '{}'", pattern.text()));
                 return;
             }
             if !schema.int_or_string && !fits_format(&schema.format, text) {
@@ -172,11 +171,10 @@ fn check_rules(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         errors.push(FieldError::not_supported(path, BadValue::from(value), &texts));
     }
-    check_combinations(schema, value, path, errors);
+    check_combinations(rules, value, path, errors);
 }
 
-fn check_combinations(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let rules = &schema.rules;
+fn check_combinations(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let problems = |inner: &JsonSchema| {
         let mut found = Vec::new();
         check(inner, value, path, false, &mut found);

@@ -9,6 +9,8 @@ mod paths;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::schema::{JSON, ListType, Schema, Struct, Type, TypeKind, builtin};
@@ -31,51 +33,103 @@ impl Dialect {
     }
 }
 
+/// A document, ready to be written. Schemas of custom kinds are copied from the text of their definitions.
+#[derive(Debug)]
+pub struct Document<'k> {
+    dialect: Dialect,
+    version: KubeVersion,
+    paths: Map<String, Value>,
+    definitions: BTreeMap<String, Fragment<'k>>,
+}
+
+/// A part of a document.
+#[derive(Debug)]
+enum Fragment<'k> {
+    Value(Value),
+    Text(&'k RawValue),
+    Object(BTreeMap<String, Fragment<'k>>),
+}
+
+impl Serialize for Fragment<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Value(value) => value.serialize(serializer),
+            Self::Text(text) => text.serialize(serializer),
+            Self::Object(map) => map.serialize(serializer),
+        }
+    }
+}
+
+impl Document<'_> {
+    fn info(&self) -> Value {
+        json!({"title": "Kubernetes", "version": format!("{}.0", self.version)})
+    }
+
+    /// The document without its definitions.
+    #[must_use]
+    pub fn outline(&self) -> Value {
+        json!({"swagger": "2.0", "info": self.info(), "paths": self.paths})
+    }
+
+    /// The definitions, one at a time: all of them together may be large.
+    pub fn definitions(&self) -> impl Iterator<Item = (&str, Value)> {
+        let value = |fragment| serde_json::to_value(fragment).unwrap_or_default();
+        self.definitions.iter().map(move |(name, fragment)| (name.as_str(), value(fragment)))
+    }
+}
+
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.dialect {
+            Dialect::V2 => map.serialize_entry("definitions", &self.definitions)?,
+            Dialect::V3 => {
+                map.serialize_entry("components", &BTreeMap::from([("schemas", &self.definitions)]))?;
+            }
+        }
+        map.serialize_entry("info", &self.info())?;
+        if self.dialect == Dialect::V3 {
+            map.serialize_entry("openapi", "3.0.0")?;
+        }
+        map.serialize_entry("paths", &self.paths)?;
+        if self.dialect == Dialect::V2 {
+            map.serialize_entry("swagger", "2.0")?;
+        }
+        map.end()
+    }
+}
+
 /// The OpenAPI v2 document of all kinds.
 #[must_use]
-pub fn v2(kinds: &[Arc<Kind>], version: KubeVersion) -> Value {
-    let writer = Writer::new(Dialect::V2, version);
-    let definitions = writer.definitions(kinds.iter().map(AsRef::as_ref));
-    json!({
-        "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": format!("{version}.0")},
-        "paths": paths::all(kinds, Dialect::V2),
-        "definitions": definitions,
-    })
+pub fn v2(kinds: &[Arc<Kind>], version: KubeVersion) -> Document<'_> {
+    Writer::new(Dialect::V2, version).document(kinds, Writer::custom)
 }
 
-/// Where the OpenAPI v3 documents are: `api/v1`, `apis/apps/v1`, …
+/// The OpenAPI v3 document of the kinds of one group version.
 #[must_use]
-pub fn v3_paths(kinds: &[Arc<Kind>]) -> Vec<String> {
-    let mut out: Vec<String> = kinds.iter().map(|k| group_path(k)).collect();
-    out.sort();
-    out.dedup();
-    out
+pub fn v3(kinds: &[Arc<Kind>], version: KubeVersion) -> Document<'_> {
+    Writer::new(Dialect::V3, version).document(kinds, Writer::custom)
 }
 
-pub(crate) fn group_path(kind: &Kind) -> String {
+/// The same with something small in the place of each custom schema. Two documents differ exactly if their outlines do,
+/// given that `schema` tells schemas apart.
+#[must_use]
+pub fn v3_outline(
+    kinds: &[Arc<Kind>],
+    version: KubeVersion,
+    schema: impl Fn(&Kind) -> Value,
+) -> Document<'_> {
+    Writer::new(Dialect::V3, version).document(kinds, |_, kind| Fragment::Value(schema(kind)))
+}
+
+/// Where the OpenAPI v3 document with a kind is: `api/v1`, `apis/apps/v1`, …
+#[must_use]
+pub fn group_path(kind: &Kind) -> String {
     if kind.group.is_empty() {
         format!("api/{}", kind.version)
     } else {
         format!("apis/{}/{}", kind.group, kind.version)
     }
-}
-
-/// The OpenAPI v3 document at one of [`v3_paths`].
-#[must_use]
-pub fn v3(kinds: &[Arc<Kind>], path: &str, version: KubeVersion) -> Option<Value> {
-    let own: Vec<Arc<Kind>> = kinds.iter().filter(|k| group_path(k) == path).cloned().collect();
-    if own.is_empty() {
-        return None;
-    }
-    let writer = Writer::new(Dialect::V3, version);
-    let schemas = writer.definitions(own.iter().map(AsRef::as_ref));
-    Some(json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": format!("{version}.0")},
-        "paths": paths::all(&own, Dialect::V3),
-        "components": {"schemas": schemas},
-    }))
 }
 
 /// The definition name of a kind: `io.k8s.api.core.v1.Pod`, `com.example.v1.Widget`.
@@ -108,6 +162,18 @@ const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 const LIST_META: &str = "meta.ListMeta";
 
+const GVK: &str = "x-kubernetes-group-version-kind";
+
+fn group_version_kind(kind: &Kind) -> Value {
+    json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}])
+}
+
+/// The members of an object, each as text.
+fn members(source: &[u8]) -> Option<BTreeMap<String, Fragment<'_>>> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(source).ok()?;
+    Some(members.into_iter().map(|(name, text)| (name, Fragment::Text(text))).collect())
+}
+
 struct Writer {
     dialect: Dialect,
     version: KubeVersion,
@@ -119,7 +185,11 @@ impl Writer {
         Self { dialect, version, schema: builtin() }
     }
 
-    fn definitions<'k>(&self, kinds: impl Iterator<Item = &'k Kind>) -> Map<String, Value> {
+    fn document<'k>(
+        &self,
+        kinds: &'k [Arc<Kind>],
+        custom: impl Fn(&Self, &'k Kind) -> Fragment<'k>,
+    ) -> Document<'k> {
         let mut out = BTreeMap::new();
         for (name, schema) in [
             (QUANTITY, json!({"type": "string"})),
@@ -133,28 +203,32 @@ impl Writer {
         self.add_named(LIST_META, &mut out);
         self.add_named("meta.DeleteOptions", &mut out);
         self.add_named("meta.Status", &mut out);
+        let mut own = BTreeMap::new();
         for kind in kinds {
             let name = kind_name(kind);
             match &kind.body {
-                Body::Builtin(builtin) => self.add_named(builtin.type_name, &mut out),
-                Body::Custom(custom) => {
-                    out.insert(name.clone(), self.custom(&custom.raw_schema));
+                Body::Builtin(builtin) => {
+                    self.add_named(builtin.type_name, &mut out);
+                    if let Some(Value::Object(definition)) = out.get_mut(&name) {
+                        definition.insert(GVK.into(), group_version_kind(kind));
+                        if let Some(text) = describe::kind(&kind.group, &kind.kind) {
+                            definition.insert("description".into(), text.into());
+                        }
+                    }
                 }
-            }
-            let gvk = json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
-            if let Some(Value::Object(definition)) = out.get_mut(&name) {
-                definition.insert("x-kubernetes-group-version-kind".into(), gvk);
-                if !kind.is_custom()
-                    && let Some(text) = describe::kind(&kind.group, &kind.kind)
-                {
-                    definition.insert("description".into(), text.into());
+                Body::Custom(_) => {
+                    own.insert(name.clone(), custom(self, kind));
                 }
             }
             if kind.verbs.contains(&"list") {
                 out.insert(format!("{name}List"), self.list(kind, &name));
             }
         }
-        out.into_iter().collect()
+        let mut definitions: BTreeMap<String, Fragment<'k>> =
+            out.into_iter().map(|(name, value)| (name, Fragment::Value(value))).collect();
+        definitions.extend(own);
+        let paths = paths::all(kinds, self.dialect);
+        Document { dialect: self.dialect, version: self.version, paths, definitions }
     }
 
     fn list(&self, kind: &Kind, name: &str) -> Value {
@@ -178,19 +252,27 @@ impl Writer {
         json!({"$ref": self.dialect.reference(name)})
     }
 
-    fn custom(&self, raw: &Value) -> Value {
-        let mut schema = match raw {
-            Value::Object(map) => map.clone(),
-            _ => Map::from_iter([("type".to_owned(), "object".into())]),
+    /// The schema of a custom kind: its text, with the fields every object has.
+    fn custom<'k>(&self, kind: &'k Kind) -> Fragment<'k> {
+        let source = match &kind.body {
+            Body::Custom(custom) => custom.source(),
+            Body::Builtin(_) => &[],
         };
-        let meta = self.reference(&struct_name("meta.ObjectMeta"));
-        let properties = schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-        if let Some(properties) = properties.as_object_mut() {
-            properties.entry("apiVersion").or_insert_with(|| json!({"type": "string"}));
-            properties.entry("kind").or_insert_with(|| json!({"type": "string"}));
-            properties.insert("metadata".into(), meta);
+        let mut schema: BTreeMap<String, Fragment<'k>> = members(source)
+            .unwrap_or_else(|| BTreeMap::from([("type".to_owned(), Fragment::Value("object".into()))]));
+        let given = match schema.get("properties") {
+            Some(Fragment::Text(text)) => members(text.get().as_bytes()),
+            _ => None,
+        };
+        let mut properties = given.unwrap_or_default();
+        for name in ["apiVersion", "kind"] {
+            properties.entry(name.to_owned()).or_insert_with(|| Fragment::Value(json!({"type": "string"})));
         }
-        Value::Object(schema)
+        let meta = self.reference(&struct_name("meta.ObjectMeta"));
+        properties.insert("metadata".to_owned(), Fragment::Value(meta));
+        schema.insert("properties".to_owned(), Fragment::Object(properties));
+        schema.insert(GVK.to_owned(), Fragment::Value(group_version_kind(kind)));
+        Fragment::Object(schema)
     }
 
     fn add_named(&self, name: &str, out: &mut BTreeMap<String, Value>) {
@@ -324,6 +406,49 @@ mod tests {
     use super::*;
     use crate::scheme::LATEST;
 
+    fn custom() -> Vec<Arc<Kind>> {
+        let schema = json!({"type": "object", "description": "what people read", "properties": {
+            "metadata": {"type": "object"}, "spec": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+        let definition = json!({"spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "schema": {"openAPIV3Schema": schema}},
+                         {"name": "v2", "served": true}]}});
+        let text = definition.to_string().into();
+        crate::crd::Definition::read(&text, KubeVersion::LATEST, None).unwrap().kinds
+    }
+
+    #[test]
+    fn custom_schemas_get_the_fields_every_object_has() {
+        let kinds = custom();
+        let document = serde_json::to_value(v2(&kinds, KubeVersion::LATEST)).unwrap();
+        let meta = json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"});
+        let common = json!({"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": meta});
+        let mut with_spec = common.clone();
+        with_spec["spec"] = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let gvk = |version: &str| json!([{"group": "example.com", "version": version, "kind": "Widget"}]);
+        for (version, expected) in [
+            (
+                "v1",
+                json!({"type": "object", "description": "what people read", "properties": with_spec, GVK: gvk("v1")}),
+            ),
+            ("v2", json!({"type": "object", "properties": common, GVK: gvk("v2")})),
+        ] {
+            assert_eq!(document["definitions"][format!("com.example.{version}.Widget")], expected);
+        }
+    }
+
+    #[test]
+    fn outlines_differ_exactly_where_documents_do() {
+        let kinds = custom();
+        let text = |kinds: &[Arc<Kind>], mark: &str| {
+            serde_json::to_string(&v3_outline(kinds, KubeVersion::LATEST, |_| mark.into())).unwrap()
+        };
+        assert_eq!(text(&kinds[..1], "a"), text(&custom()[..1], "a"));
+        assert_ne!(text(&kinds[..1], "a"), text(&kinds[..1], "b"));
+        assert_ne!(text(&kinds[..1], "a"), text(&kinds[1..], "a"));
+        assert_ne!(text(&kinds, "a"), text(&kinds[1..], "a"));
+    }
+
     #[test]
     fn every_reference_leads_somewhere() {
         fn references(value: &Value, out: &mut Vec<String>) {
@@ -338,10 +463,14 @@ mod tests {
                 _ => {}
             }
         }
-        let mut documents = vec![("v2".to_owned(), v2(LATEST.kinds(), KubeVersion::LATEST))];
-        for path in v3_paths(LATEST.kinds()) {
-            let document = v3(LATEST.kinds(), &path, KubeVersion::LATEST).unwrap();
-            documents.push((path, document));
+        let value = |document: Document<'_>| serde_json::to_value(document).unwrap();
+        let mut documents = vec![("v2".to_owned(), value(v2(LATEST.kinds(), KubeVersion::LATEST)))];
+        let mut groups: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
+        for kind in LATEST.kinds().iter().cloned().chain(custom()) {
+            groups.entry(group_path(&kind)).or_default().push(kind);
+        }
+        for (path, kinds) in groups {
+            documents.push((path, value(v3(&kinds, KubeVersion::LATEST))));
         }
         for (name, document) in documents {
             let mut all = Vec::new();
@@ -356,7 +485,7 @@ mod tests {
 
     #[test]
     fn fields_follow_the_release() {
-        let document = v2(LATEST.kinds(), KubeVersion::minor(29));
+        let document = serde_json::to_value(v2(LATEST.kinds(), KubeVersion::minor(29))).unwrap();
         let context = &document["definitions"]["io.k8s.api.core.v1.SecurityContext"]["properties"];
         assert!(context.get("seccompProfile").is_some());
         assert!(context.get("appArmorProfile").is_none(), "came with v1.30");

@@ -11,6 +11,7 @@ mod table;
 mod zero;
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ use crate::version::KubeVersion;
 #[derive(Debug, Default)]
 pub struct Schema {
     pub(crate) structs: Vec<Struct>,
+    /// Where [`TypeKind::SchemaOr`] leads: it is looked up for each level of a definition's schemas.
+    json_schema_props: OnceLock<Option<usize>>,
 }
 
 /// An object type with known fields.
@@ -295,6 +298,7 @@ impl Schema {
     }
 
     fn json_schema_props(&self) -> Option<&Struct> {
-        self.by_name("apiextensions.JSONSchemaProps").map(|(_, s)| s)
+        let find = || self.by_name("apiextensions.JSONSchemaProps").map(|(at, _)| at);
+        self.json_schema_props.get_or_init(find).and_then(|at| self.structs.get(at))
     }
 }

@@ -26,6 +26,13 @@ impl FieldSelector {
         Ok(selector)
     }
 
+    /// The name a selector of any kind asks for; none where it cannot be read.
+    #[must_use]
+    pub fn exact_name_in(text: &str) -> Option<String> {
+        let selector = Self::read(text).ok()?;
+        selector.exact_name().filter(|name| !name.is_empty()).map(str::to_owned)
+    }
+
     fn read(text: &str) -> Parsed<Self> {
         let mut parts = split_terms(text);
         parts.sort_unstable();

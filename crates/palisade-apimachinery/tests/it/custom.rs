@@ -19,7 +19,8 @@ fn kind(schema: Value) -> Arc<Kind> {
                       "additionalPrinterColumns": [
                           {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
                           {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]}]}});
-    crd::kinds(&definition, KubeVersion::LATEST).remove(0)
+    let text = definition.to_string().into();
+    crd::Definition::read(&text, KubeVersion::LATEST, None).unwrap().kinds.remove(0)
 }
 
 fn of_spec(spec: Value) -> Arc<Kind> {

@@ -286,8 +286,9 @@ impl Server {
             self.next_version(&mut object);
             self.objects.insert(key.clone(), object.clone());
             if kind.kind == "CustomResourceDefinition" {
-                let established = crd::establish::establish(kind, &object, NOW);
-                self.custom.extend(crd::kinds(&established, kind.emulated));
+                let established = crd::establish::establish(kind, object.clone(), NOW);
+                let text = established.to_string().into();
+                self.custom.extend(crd::Definition::read(&text, kind.emulated, None).unwrap().kinds);
                 self.objects.insert(key, established);
             }
         }

@@ -1,4 +1,4 @@
-//! Nobody may hand out more than they hold.
+//! Rejects roles and bindings that grant more than their author holds.
 //!
 //! Implements: Using RBAC Authorization, "Privilege escalation prevention and bootstrapping".
 //! <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>
@@ -7,62 +7,52 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_apimachinery::Status;
 use palisade_apimachinery::status::GroupName;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::rbac::{Attributes, Authorizer, PolicyRule, RoleRef, quoted_list};
+use super::rbac::{Attributes, Authorizer, PolicyRule, RoleRef, path_matches, quoted_list};
 use super::{MASTERS, UserInfo};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Checks a role or binding that is about to be written. `old` is what is stored.
-pub fn check(
-    authorizer: &Authorizer,
-    user: &UserInfo,
-    resource: &str,
-    namespace: &str,
-    object: &Value,
-    old: Option<&Value>,
-) -> Result<(), Box<Status>> {
-    if user.in_group(MASTERS) {
+/// A write of a role or binding.
+#[derive(Debug, Clone, Copy)]
+pub struct RbacWrite<'a> {
+    /// `roles`, `clusterroles`, `rolebindings` or `clusterrolebindings`.
+    pub resource: &'a str,
+    /// The namespace of the request; empty for resources of the cluster.
+    pub namespace: &'a str,
+    /// The name in the path: empty for a POST, so that a rule with `resourceNames` never covers one.
+    pub path_name: &'a str,
+    /// The object to be stored, defaulted and after mutating admission.
+    pub object: &'a Value,
+    /// The stored object.
+    pub old: Option<&'a Value>,
+}
+
+/// Rejects a role or binding that grants more than its author holds.
+pub fn check(authorizer: &Authorizer, user: &UserInfo, write: &RbacWrite<'_>) -> Result<(), Box<Status>> {
+    let RbacWrite { resource, namespace, object, old, .. } = *write;
+    if user.in_group(MASTERS) || old.is_some_and(|old| differs_only_for_garbage_collection(object, old)) {
         return Ok(());
     }
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     match resource {
-        "roles" | "clusterroles" => {
-            let unchanged = old.is_some_and(|old| {
-                old.get("rules") == object.get("rules")
-                    && old.get("aggregationRule") == object.get("aggregationRule")
-            });
-            let escalate = Attributes {
-                verb: "escalate",
-                group: GROUP,
-                version: "v1",
-                resource,
-                namespace,
-                name,
-                ..Attributes::default()
-            };
-            if unchanged || authorizer.authorize(user, &escalate).allowed {
-                return Ok(());
-            }
-            let rules = object.get("rules").cloned().unwrap_or(Value::Null);
-            let rules: Vec<PolicyRule> = serde_json::from_value(rules).unwrap_or_default();
-            confirm(authorizer, user, resource, namespace, name, &rules)
-        }
+        "roles" | "clusterroles" => check_role(authorizer, user, write, name),
         "rolebindings" | "clusterrolebindings" => {
-            let unchanged = old.is_some_and(|old| {
-                old.get("roleRef") == object.get("roleRef") && old.get("subjects") == object.get("subjects")
-            });
-            if unchanged {
-                return Ok(());
-            }
-            let reference = object.get("roleRef").cloned().unwrap_or(Value::Null);
-            let role: RoleRef = serde_json::from_value(reference).unwrap_or_default();
-            let role_resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
+            let role: RoleRef = read(object, "roleRef")?;
+            let role_resource = match role.kind.as_str() {
+                "Role" => "roles",
+                "ClusterRole" => "clusterroles",
+                kind => {
+                    let quoted = palisade_apimachinery::go::quote(kind);
+                    return Err(Status::unknown_error(format!("unsupported role reference kind: {quoted}")));
+                }
+            };
             let bind = Attributes {
                 verb: "bind",
-                group: GROUP,
-                version: "v1",
+                group: &role.api_group,
+                version: "*",
                 resource: role_resource,
                 namespace,
                 name: &role.name,
@@ -71,12 +61,109 @@ pub fn check(
             if authorizer.authorize(user, &bind).allowed {
                 return Ok(());
             }
+            if role_resource == "roles" && namespace.is_empty() {
+                return Err(Status::bad_request("Namespace parameter required."));
+            }
             let Some(rules) = authorizer.role_rules(&role, namespace) else {
                 return Err(Status::not_found(GroupName::new(GROUP, role_resource), &role.name));
             };
             confirm(authorizer, user, resource, namespace, name, &rules)
         }
-        _ => Ok(()),
+        // A resource of this group that is not known here could grant anything.
+        _ => Err(Status::forbidden(GroupName::new(GROUP, resource), name, "unknown resource")),
+    }
+}
+
+fn check_role(
+    authorizer: &Authorizer,
+    user: &UserInfo,
+    write: &RbacWrite<'_>,
+    name: &str,
+) -> Result<(), Box<Status>> {
+    let RbacWrite { resource, namespace, path_name, object, old } = *write;
+    let escalate = Attributes {
+        verb: "escalate",
+        group: GROUP,
+        version: "*",
+        resource,
+        namespace,
+        name: path_name,
+        ..Attributes::default()
+    };
+    if authorizer.authorize(user, &escalate).allowed {
+        return Ok(());
+    }
+    let rules: Vec<PolicyRule> = read(object, "rules")?;
+    confirm(authorizer, user, resource, namespace, name, &rules)?;
+    // An aggregation rule gathers anything, and one that is removed no longer tightens.
+    let aggregates = has_aggregation_rule(object) || old.is_some_and(has_aggregation_rule);
+    let held = authorizer.rules_for(user, "");
+    if resource == "clusterroles" && aggregates && !missing(&held, &full_authority()).is_empty() {
+        let why = "must have cluster-admin privileges to use the aggregationRule";
+        return Err(Status::forbidden(GroupName::new(GROUP, resource), name, why));
+    }
+    Ok(())
+}
+
+/// Reads a field of the object; what cannot be read could grant anything.
+fn read<T: Default + DeserializeOwned>(object: &Value, field: &str) -> Result<T, Box<Status>> {
+    match object.get(field) {
+        None | Some(Value::Null) => Ok(T::default()),
+        Some(value) => T::deserialize(value)
+            .map_err(|error| Status::bad_request(format!("{field} cannot be decoded: {error}"))),
+    }
+}
+
+/// Whether the role has selectors, or anything else than an empty list in their place.
+fn has_aggregation_rule(role: &Value) -> bool {
+    match role.get("aggregationRule") {
+        None | Some(Value::Null) => false,
+        Some(Value::Object(fields)) => match fields.get("clusterRoleSelectors") {
+            None | Some(Value::Null) => false,
+            Some(selectors) => selectors.as_array().is_none_or(|selectors| !selectors.is_empty()),
+        },
+        Some(_) => true,
+    }
+}
+
+/// `*` on everything: what cluster-admin holds.
+fn full_authority() -> [PolicyRule; 2] {
+    let all = || vec!["*".to_owned()];
+    [
+        PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() },
+        PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() },
+    ]
+}
+
+/// Whether an update changes only what the garbage collector has to be able to change on any object.
+fn differs_only_for_garbage_collection(new: &Value, old: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(metadata) = rest.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["ownerReferences", "finalizers", "selfLink", "managedFields"] {
+                metadata.remove(field);
+            }
+        }
+        drop_empty(&mut rest);
+        rest
+    };
+    rest(new) == rest(old)
+}
+
+/// Removes fields that are null or empty: Go cannot tell them from absent ones.
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, value| match value {
+                Value::Null => false,
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(fields) => !fields.is_empty(),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
     }
 }
 
@@ -88,12 +175,7 @@ fn confirm(
     name: &str,
     wanted: &[PolicyRule],
 ) -> Result<(), Box<Status>> {
-    let held = authorizer.rules_for(user, namespace);
-    let missing: Vec<PolicyRule> = wanted
-        .iter()
-        .flat_map(single_rules)
-        .filter(|single| !held.iter().any(|h| covers(h, single)))
-        .collect();
+    let missing = missing(&authorizer.rules_for(user, namespace), wanted);
     if missing.is_empty() {
         return Ok(());
     }
@@ -106,6 +188,12 @@ fn confirm(
         lines.join("\n")
     );
     Err(Status::forbidden(GroupName::new(GROUP, resource), name, &message))
+}
+
+/// What is wanted and not held, as rules of one verb, one group, one resource and at most one name each.
+fn missing(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
+    let singles = wanted.iter().flat_map(single_rules);
+    singles.filter(|single| !held.iter().any(|held| covers(held, single))).collect()
 }
 
 /// A rule as rules of one verb, one group, one resource and at most one name each.
@@ -152,11 +240,10 @@ fn covers(held: &PolicyRule, single: &PolicyRule) -> bool {
     let names = held.resource_names.is_empty()
         || (!single.resource_names.is_empty()
             && single.resource_names.iter().all(|n| held.resource_names.contains(n)));
-    let urls = single.non_resource_urls.iter().all(|wanted| {
-        held.non_resource_urls.iter().any(|h| {
-            h == "*" || h == wanted || h.strip_suffix('*').is_some_and(|prefix| wanted.starts_with(prefix))
-        })
-    });
+    let urls = single
+        .non_resource_urls
+        .iter()
+        .all(|wanted| held.non_resource_urls.iter().any(|held| path_matches(held, wanted)));
     all(&held.verbs, &single.verbs) && all(&held.api_groups, &single.api_groups) && resources && names && urls
 }
 

@@ -5,6 +5,7 @@
 
 use http::HeaderMap;
 use palisade_apimachinery::Status;
+use palisade_apimachinery::rest::names;
 use palisade_apimachinery::status::GroupName;
 
 use super::rbac::{Attributes, Authorizer};
@@ -33,7 +34,7 @@ pub fn impersonated(
         if wanted.groups.is_empty() && wanted.uid.is_empty() && wanted.extra.is_empty() {
             return Ok(None);
         }
-        return Err(Status::internal("requested impersonating without impersonating a user".to_owned()));
+        return Err(Status::bad_request("requested impersonation without impersonating a user"));
     }
     check(&wanted, user, authorizer)?;
     if let Some((namespace, account)) = service_account_name(&wanted.name)
@@ -41,9 +42,12 @@ pub fn impersonated(
     {
         wanted.groups = UserInfo::service_account(namespace, account, "").groups;
     }
-    let everybody = if wanted.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
-    if !wanted.in_group(AUTHENTICATED) && !wanted.in_group(UNAUTHENTICATED) {
-        wanted.groups.push(everybody.to_owned());
+    if wanted.name == ANONYMOUS {
+        if !wanted.in_group(UNAUTHENTICATED) {
+            wanted.groups.push(UNAUTHENTICATED.to_owned());
+        }
+    } else if !wanted.in_group(AUTHENTICATED) && !wanted.in_group(UNAUTHENTICATED) {
+        wanted.groups.push(AUTHENTICATED.to_owned());
     }
     Ok(Some(wanted))
 }
@@ -52,7 +56,8 @@ pub fn impersonated(
 #[must_use]
 pub fn service_account_name(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    let is_valid = names::dns1123_label(namespace).is_empty() && names::dns1123_subdomain(name).is_empty();
+    is_valid.then_some((namespace, name))
 }
 
 /// Every part that is borrowed needs the verb `impersonate` on it.

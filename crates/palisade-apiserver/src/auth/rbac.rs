@@ -133,12 +133,13 @@ impl PolicyRule {
     }
 
     fn names_resource(&self, attributes: &Attributes<'_>) -> bool {
-        self.resources.iter().any(|rule| match rule.split_once('/') {
-            _ if rule == "*" => true,
-            None => attributes.subresource.is_empty() && rule == attributes.resource,
-            Some((resource, subresource)) => {
-                subresource == attributes.subresource && (resource == "*" || resource == attributes.resource)
+        let Attributes { resource, subresource, .. } = *attributes;
+        self.resources.iter().any(|rule| {
+            if subresource.is_empty() {
+                return rule == "*" || rule == resource;
             }
+            let of = rule.strip_suffix(subresource).and_then(|of| of.strip_suffix('/'));
+            rule == "*" || of.is_some_and(|of| of == "*" || of == resource)
         })
     }
 
@@ -168,14 +169,15 @@ pub fn quoted_list(list: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-fn path_matches(rule: &str, path: &str) -> bool {
-    rule == "*" || rule == path || rule.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
+pub(super) fn path_matches(rule: &str, path: &str) -> bool {
+    rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
 pub(crate) struct RoleRef {
+    pub(crate) api_group: String,
     pub(crate) kind: String,
     pub(crate) name: String,
 }
@@ -206,7 +208,8 @@ impl Binding {
                 let namespace =
                     if subject.namespace.is_empty() { &self.namespace } else { &subject.namespace };
                 let name = format!("system:serviceaccount:{namespace}:{}", subject.name);
-                (name == user.name).then(|| format!("ServiceAccount \"{}/{namespace}\"", subject.name))
+                (!namespace.is_empty() && name == user.name)
+                    .then(|| format!("ServiceAccount \"{}/{namespace}\"", subject.name))
             }
             _ => None,
         })
@@ -369,6 +372,8 @@ mod tests {
         let named = r#"{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":["a"]}"#;
         let scale = r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*/scale"]}"#;
         let all = r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}"#;
+        let empty_sub = r#"{"verbs":["get"],"apiGroups":[""],"resources":["pods/"]}"#;
+        let any_empty_sub = r#"{"verbs":["get"],"apiGroups":[""],"resources":["*/"]}"#;
         let url = r#"{"verbs":["get"],"nonResourceURLs":["/healthz/*"]}"#;
         let pod = Attributes { verb: "get", resource: "pods", name: "a", ..Attributes::default() };
         let status = Attributes { subresource: "status", ..pod };
@@ -385,6 +390,9 @@ mod tests {
             ("everything", all, status, true),
             ("everything is not paths", all, health, false),
             ("a path prefix", url, health, true),
+            ("an empty subresource is not the resource", empty_sub, pod, false),
+            ("an empty subresource is not a subresource", empty_sub, status, false),
+            ("any resource with an empty subresource", any_empty_sub, pod, false),
         ] {
             assert_eq!(rule(rule_text).allows(&attributes), expected, "{case}");
         }

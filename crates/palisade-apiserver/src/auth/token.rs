@@ -14,7 +14,7 @@ use ring::signature::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::http::tls::{TlsError, write_private};
+use crate::http::tls::{TlsError, read_private, write_private};
 
 /// The issuer, and the audience of tokens meant for this server.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -90,7 +90,7 @@ impl TokenKey {
     pub fn open(directory: Option<&Path>) -> Result<Self, KeyError> {
         let random = SystemRandom::new();
         let path = directory.map(|d| d.join("sa.key"));
-        let kept = path.as_ref().and_then(|path| std::fs::read(path).ok());
+        let kept = path.as_deref().map(read_private).transpose()?.flatten();
         let document = if let Some(kept) = kept {
             kept
         } else {

@@ -4,6 +4,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>
 
 use http::Method;
+use palisade_apimachinery::selector::FieldSelector;
 
 use super::Query;
 use super::query::decode;
@@ -133,13 +134,11 @@ impl RequestInfo {
     }
 }
 
-/// A list for one name is authorised as a request for that object.
+/// A list for one name is authorised as a request for that object. The selector is read by the parser that also selects:
+/// a second reading could find a name where none is selected.
 fn selected_name(selector: &str) -> Option<String> {
-    let term = selector.split(',').find_map(|term| {
-        let value = term.trim().strip_prefix("metadata.name=")?;
-        Some(value.strip_prefix('=').unwrap_or(value))
-    })?;
-    (!term.is_empty()).then(|| term.to_owned())
+    let name = FieldSelector::exact_name_in(selector)?;
+    invalid_path_segment(&name).is_none().then_some(name)
 }
 
 fn method_verb(method: &Method) -> &'static str {

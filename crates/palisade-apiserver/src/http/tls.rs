@@ -6,7 +6,6 @@
 //!
 //! As upstream, a bad client certificate does not fail the handshake: the request is answered with 401.
 
-use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConf
 use thiserror::Error;
 
 use crate::auth::UserInfo;
+use crate::private_file;
 
 /// Why keys or certificates could not be made, read or written.
 #[derive(Debug, Error)]
@@ -104,10 +104,8 @@ impl Authority {
             });
         };
         let (key_file, certificate_file) = (directory.join("ca.key"), directory.join("ca.crt"));
-        if key_file.exists() && certificate_file.exists() {
-            let key = KeyPair::from_pem(&read_file(&key_file)?)
-                .map_err(|_| TlsError::Damaged { path: key_file })?;
-            let certificate = read_file(&certificate_file)?;
+        if let (Some(key), Some(certificate)) = (read_pem(&key_file)?, read_pem(&certificate_file)?) {
+            let key = KeyPair::from_pem(&key).map_err(|_| TlsError::Damaged { path: key_file })?;
             let der = first_certificate(&certificate).ok_or(TlsError::Damaged { path: certificate_file })?;
             return Ok(Self { certificate, der, issuer: Issuer::new(ca_params()?, key) });
         }
@@ -174,24 +172,19 @@ fn first_certificate(pem: &str) -> Option<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(pem.as_bytes()).ok()
 }
 
-fn read_file(path: &Path) -> Result<String, TlsError> {
-    std::fs::read_to_string(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
+fn read_pem(path: &Path) -> Result<Option<String>, TlsError> {
+    let damaged = |_| TlsError::Damaged { path: path.to_owned() };
+    read_private(path)?.map(|bytes| String::from_utf8(bytes).map_err(damaged)).transpose()
 }
 
 /// Writes a file that only its owner may read, replacing an older one in one step.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), TlsError> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let write = || {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(|source| TlsError::File { path: path.to_owned(), source })
+    private_file::write(path, content).map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+/// Reads what [`write_private`] wrote; `None` if there is none.
+pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, TlsError> {
+    private_file::read(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
 }
 
 /// Asks for a client certificate and lets the handshake go on with any: the signature proves possession of the

@@ -19,6 +19,8 @@ use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
+use crate::private_file;
+
 use super::{Clock, CommitError, Object, OpenError, Readable, SetAside, Write, check};
 
 /// The format this version writes. A newer one is refused, an older one would be converted on opening.
@@ -51,7 +53,7 @@ pub(super) fn open(directory: &Path, readable: &Readable<'_>) -> Result<Opened, 
     };
     std::fs::create_dir_all(directory).map_err(|e| unreadable(e.into()))?;
     restrict_directory(directory).map_err(|e| unreadable(e.into()))?;
-    let lock = File::create(directory.join("lock")).map_err(|e| unreadable(e.into()))?;
+    let lock = private_file::open(&directory.join("lock")).map_err(|e| unreadable(e.into()))?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::Locked { path }),
@@ -59,7 +61,10 @@ pub(super) fn open(directory: &Path, readable: &Readable<'_>) -> Result<Opened, 
     }
     let file = directory.join("objects.redb");
     if !file.exists() {
-        make(directory, &file).map_err(unreadable)?;
+        make(&file).map_err(unreadable)?;
+    }
+    if std::fs::symlink_metadata(&file).is_ok_and(|found| !found.is_file()) {
+        return Err(unreadable("objects.redb is not a regular file".into()));
     }
     let database = match Database::open(&file) {
         Ok(database) => database,
@@ -81,12 +86,9 @@ fn restrict_directory(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Makes the database under another name: a crash in the middle leaves nothing that looks like a database.
-fn make(directory: &Path, file: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let temporary = directory.join("objects.redb.new");
-    if temporary.exists() {
-        std::fs::remove_file(&temporary)?;
-    }
-    let database = Database::create(&temporary)?;
+fn make(file: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let temporary = private_file::create_beside(file)?;
+    let database = Database::builder().create_file(temporary.as_file().try_clone()?)?;
     let transaction = database.begin_write()?;
     {
         let mut meta = transaction.open_table(META)?;
@@ -97,9 +99,7 @@ fn make(directory: &Path, file: &Path) -> Result<(), Box<dyn std::error::Error +
     }
     transaction.commit()?;
     drop(database);
-    std::fs::rename(&temporary, file)?;
-    File::open(directory)?.sync_all()?;
-    Ok(())
+    Ok(private_file::replace(temporary, file)?)
 }
 
 fn stored_format(database: &Database) -> Result<u64, redb::Error> {

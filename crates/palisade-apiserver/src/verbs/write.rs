@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::api::Call;
 use crate::auth::escalation;
+use crate::auth::rbac::Attributes;
 use crate::events;
 use crate::http::{Reply, negotiate, protobuf};
 use crate::meta;
@@ -242,12 +243,31 @@ impl<'a> Writer<'a> {
     }
 
     fn check_escalation(&self, object: &Value, old: Option<&Value>) -> Result<(), Box<Status>> {
-        if self.kind().group != "rbac.authorization.k8s.io" {
+        if self.kind().group != "rbac.authorization.k8s.io" || self.kind().is_custom() {
             return Ok(());
         }
         let namespace = if self.kind().namespaced { self.call.info.namespace.as_str() } else { "" };
         let authorizer = &self.call.api.authorizer;
-        escalation::check(authorizer, self.call.user, &self.kind().plural, namespace, object, old)
+        let resource = self.kind().plural.as_str();
+        let path_name = self.call.info.name.as_str();
+        let write = escalation::RbacWrite { resource, namespace, path_name, object, old };
+        escalation::check(authorizer, self.call.user, &write)
+    }
+
+    /// Rejects a PUT or PATCH that creates an object for a user who may not `create`.
+    fn authorize_create(&self) -> Result<(), Box<Status>> {
+        let info = self.call.info;
+        let create = Attributes {
+            verb: "create",
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+            path: "",
+        };
+        self.call.api.authorize(self.call.user, &create).map(|_| ())
     }
 
     /// Puts a new object through everything up to the store. The object is decoded, not yet defaulted.
@@ -268,6 +288,7 @@ impl<'a> Writer<'a> {
     pub async fn finish_create(&mut self, mut object: Value) -> Result<Written, Box<Status>> {
         let kind = self.kind();
         object = self.admit(Operation::Create, object, None).await?.into_value();
+        self.check_escalation(&object, None)?;
         let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
         let generated = meta::meta_text(&object, "name").is_empty();
         let unnamed = generated.then(|| object.clone());
@@ -284,7 +305,9 @@ impl<'a> Writer<'a> {
             }
             let warnings = prepared?;
             let object = self.typed(std::mem::take(&mut object))?;
-            self.check_escalation(&object, None)?;
+            if self.call.info.verb != "create" {
+                self.authorize_create()?;
+            }
             if attempt == 0 {
                 // Upstream warns before the judging plugins have their say, and so also where they refuse.
                 self.notes.warnings.extend(warnings);
@@ -334,6 +357,7 @@ impl<'a> Writer<'a> {
             self.check_namespace(&mut object)?;
             self.check_preconditions(&mut object, &stored)?;
             object = self.admit(Operation::Update, object, Some(&live)).await?.into_value();
+            self.check_escalation(&object, Some(&live))?;
             let warnings = strategy::before_update(
                 self.call,
                 kind,
@@ -343,7 +367,6 @@ impl<'a> Writer<'a> {
                 &mut self.notes.warnings,
             )?;
             let object = self.typed(object)?;
-            self.check_escalation(&object, Some(&live))?;
             self.notes.warnings.extend(warnings);
             self.judge(Operation::Update, Some(&object), Some(&live)).await?;
             if rest::is_noop(&object, &live) {

@@ -4,9 +4,9 @@
 //! `request`; `authorizer` is not offered, and an expression that names it is refused where it is written.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>
 
-use cel::{Context, Program};
 use palisade_apimachinery::FieldError;
-use palisade_apimachinery::cel::{compile, context, evaluate};
+use palisade_apimachinery::cel::budget::MATCH_CONDITIONS;
+use palisade_apimachinery::cel::{Expression, Val, compile, evaluate};
 use palisade_apimachinery::rest::path::Get as _;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const VARIABLES: &[&str] = &["object", "oldObject", "request"];
 
 /// The conditions of a webhook.
 #[derive(Debug, Default)]
-pub(crate) struct Conditions(Vec<(String, Result<Program, String>)>);
+pub(crate) struct Conditions(Vec<(String, Result<Expression, String>)>);
 
 impl Conditions {
     pub(super) fn read(conditions: &[Value]) -> Self {
@@ -36,16 +36,14 @@ impl Conditions {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<bool, String> {
-        let mut context = context();
-        let variables = [("request", Some(request)), ("object", object), ("oldObject", old)];
-        for (name, value) in variables {
-            let value = cel::to_value(value).map_err(|error| error.to_string())?;
-            context.add_variable_from_value(name, value);
-        }
+        let value = |value: Option<&Value>| value.map_or(Val::Null, Val::from_json);
+        let variables =
+            [("request", value(Some(request))), ("object", value(object)), ("oldObject", value(old))];
+        let mut budget = MATCH_CONDITIONS;
         let mut problems = Vec::new();
         for (name, program) in &self.0 {
             let outcome = match program {
-                Ok(program) => holds(program, &context),
+                Ok(program) => holds(program, &variables, &mut budget),
                 Err(problem) => Err(problem.clone()),
             };
             match outcome {
@@ -62,9 +60,12 @@ impl Conditions {
     }
 }
 
-fn holds(program: &Program, context: &Context<'_, '_>) -> Result<bool, String> {
-    match evaluate(program, context)? {
-        cel::Value::Bool(holds) => Ok(holds),
+/// `budget` is what all conditions of a webhook together may still cost.
+fn holds(program: &Expression, variables: &[(&str, Val)], budget: &mut u64) -> Result<bool, String> {
+    let (outcome, cost) = evaluate(program, variables, *budget);
+    *budget = budget.saturating_sub(cost);
+    match outcome? {
+        Val::Bool(holds) => Ok(holds),
         _ => Err("cel evaluation did not return a bool".to_owned()),
     }
 }
@@ -121,6 +122,14 @@ mod tests {
         ] {
             assert_eq!(holds(expression), Ok(expected), "{expression}");
         }
+    }
+
+    #[test]
+    fn conditions_share_a_budget() {
+        let bomb = format!("[object.metadata.name]{}.size() > 0", ".map(v, v + v)".repeat(40));
+        assert!(holds(&bomb).unwrap_err().contains("actual cost limit exceeded"));
+        let item = "object.spec.containers.all(c, c.image != '')";
+        assert_eq!(holds(item), Ok(true));
     }
 
     #[test]

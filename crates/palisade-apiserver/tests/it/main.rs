@@ -12,6 +12,7 @@ mod kubectl;
 mod logs;
 mod openshift;
 mod python;
+mod rights;
 mod set_aside;
 mod slow_watches;
 mod snapshots;

@@ -6,7 +6,8 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    io::Write as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
     path::Path,
 };
 
@@ -204,8 +205,10 @@ pub(super) fn write(volume: &Path, files: &Files) -> io::Result<()> {
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::write(&target, content)?;
-        fs::set_permissions(&target, fs::Permissions::from_mode(*mode))?;
+        // New and closed to others before the content is there; the mode by descriptor.
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&target)?;
+        file.write_all(content)?;
+        file.set_permissions(fs::Permissions::from_mode(*mode))?;
     }
     let link = volume.join("..data_tmp");
     fs::remove_file(&link).or_else(ignore_missing)?;
