@@ -141,16 +141,6 @@ pub(super) async fn measure(palisade: &Path, folder: Option<&Path>, print: Print
     let (mut served, mut described) = (Vec::new(), Vec::new());
     for (at, definition) in definitions.iter().enumerate() {
         let (in_discovery, in_openapi) = definition.serve(&mut client, at % 2 == 1).await?;
-        if std::env::var_os("VERBOSE").is_some() {
-            eprintln!(
-                "{:8.1} {:8.1} {:7.1} MB {:7} {}",
-                ms(in_discovery),
-                ms(in_openapi),
-                up.memory(),
-                definition.body.len(),
-                definition.name
-            );
-        }
         served.push(in_discovery);
         described.push(in_openapi);
     }
