@@ -163,7 +163,7 @@ pub(super) async fn measure(palisade: &Path, folder: Option<&Path>, print: Print
     if folder.is_none() {
         objects(&up, &values, print).await?;
     }
-    removal(&up, &mut client, &definitions, before, print).await?;
+    removal(&up, &definitions, before, print).await?;
     drop(up);
     restart(palisade, &definitions, print).await
 }
@@ -230,13 +230,8 @@ async fn objects(up: &Up, values: &[Value], print: Print<'_>) -> Result<(), Fail
     Ok(())
 }
 
-async fn removal(
-    up: &Up,
-    client: &mut Client,
-    definitions: &[Definition],
-    before: f64,
-    print: Print<'_>,
-) -> Result<(), Failure> {
+async fn removal(up: &Up, definitions: &[Definition], before: f64, print: Print<'_>) -> Result<(), Failure> {
+    let mut client = Client::of(up).await?;
     let began = Instant::now();
     for definition in definitions {
         client
