@@ -55,14 +55,14 @@ const SHAPES: &[Shape] = &[
     shape(1, 530, 16, 0, 8, 167),
     shape(1, 628, 18, 1, 8, 168),
     shape(3, 561, 12, 47, 0, 46),
-    shape(1, 1_850, 11, 0, 3, 63),
+    shape(1, 1_500, 11, 0, 3, 63),
     shape(2, 249, 11, 109, 69, 413),
-    shape(1, 9_800, 16, 0, 24, 0),
-    shape(1, 1_590, 12, 1, 36, 157),
-    shape(1, 2_115, 8, 1, 86, 111),
-    shape(1, 1_780, 12, 16, 42, 164),
-    shape(1, 2_150, 12, 5, 61, 158),
-    shape(2, 2_000, 11, 1, 64, 112),
+    shape(1, 8_000, 16, 0, 24, 0),
+    shape(1, 1_300, 12, 1, 36, 157),
+    shape(1, 1_700, 8, 1, 86, 111),
+    shape(1, 1_400, 12, 16, 42, 164),
+    shape(1, 1_700, 12, 5, 61, 158),
+    shape(2, 1_500, 11, 1, 64, 112),
 ];
 
 const WORDS: &[&str] = &[
@@ -160,10 +160,11 @@ fn filled(schema: &Value, depth: usize) -> Value {
     match schema["type"].as_str() {
         Some("object") if depth > 0 => {
             let fields = schema["properties"].as_object().into_iter().flatten();
-            let fields = fields.filter(|(_, inner)| inner.get("pattern").is_none()).take(8);
+            let fields = fields.filter(|(_, inner)| inner.get("pattern").is_none()).enumerate();
+            let fields = fields.filter(|(at, (name, _))| *at < 8 || *name == "name").map(|(_, field)| field);
             Value::Object(fields.map(|(name, inner)| (name.clone(), filled(inner, depth - 1))).collect())
         }
-        Some("array") if depth > 0 => json!([filled(&schema["items"], depth - 1)]),
+        Some("array") if depth > 1 => json!([filled(&schema["items"], depth - 1)]),
         Some("object") => json!({}),
         Some("array") => json!([]),
         Some("integer") => 7.into(),
