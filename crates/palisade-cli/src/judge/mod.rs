@@ -4,6 +4,7 @@
 //! is upstream's; the places are the user's. No IO here: [`crate::input`] reads, [`crate::render`] writes.
 
 mod annotations;
+mod fields;
 mod problems;
 mod standards;
 mod words;
@@ -30,8 +31,8 @@ use palisade_policy::standards::{
 use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
-    diagnostic::{Code, Diagnostic, ObjectId, Severity},
-    manifest::{Object, objects},
+    diagnostic::{Code, Diagnostic, Label, ObjectId, Severity},
+    manifest::{self, Object, objects},
     source_map::{ObjectSource, Place, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
@@ -121,8 +122,10 @@ pub struct FileReport {
     pub verdicts: Vec<Verdict>,
     /// Findings from top to bottom.
     pub diagnostics: Vec<Diagnostic>,
-    /// Objects that hold no pod.
+    /// Objects that hold no pod, and documents that are no objects.
     pub skipped: usize,
+    /// Documents that are no Kubernetes objects: where they begin.
+    pub foreign: Vec<Label>,
     /// Documents, or whole files, that could not be judged.
     pub errors: usize,
     /// Findings that a person accepted.
@@ -133,7 +136,43 @@ impl FileReport {
     /// Nothing found yet.
     #[must_use]
     pub const fn new(file: Arc<str>) -> Self {
-        Self { file, verdicts: Vec::new(), diagnostics: Vec::new(), skipped: 0, errors: 0, suppressed: 0 }
+        Self {
+            file,
+            verdicts: Vec::new(),
+            diagnostics: Vec::new(),
+            skipped: 0,
+            foreign: Vec::new(),
+            errors: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// Says of documents that are no Kubernetes objects that they are none: an error where the user named the file and it holds
+    /// nothing else, a warning beside objects, and nothing for files that a search found.
+    pub fn name_foreign(&mut self, named: bool) {
+        let alone = self.verdicts.is_empty() && self.errors == 0 && self.skipped == self.foreign.len();
+        if alone && !named {
+            return;
+        }
+        let empty = alone && self.foreign.is_empty();
+        if empty {
+            let summary = format!("{} holds no Kubernetes object", self.file);
+            self.diagnostics.push(Diagnostic::error(Code::of("input/not-an-object"), &self.file, summary));
+        }
+        for label in std::mem::take(&mut self.foreign) {
+            let (code, file) = (Code::of("input/not-an-object"), &self.file);
+            let finding = if alone {
+                Diagnostic::error(code, file, NOT_AN_OBJECT)
+            } else {
+                Diagnostic::warning(code, file, NOT_AN_OBJECT)
+            };
+            self.diagnostics.push(finding.at(label));
+        }
+        if alone {
+            self.errors += self.skipped.max(1);
+            self.skipped = 0;
+        }
+        self.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
     /// A file of which nothing could be judged.
@@ -270,6 +309,8 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
 }
 
+const NOT_AN_OBJECT: &str = "this is no Kubernetes object: it has no apiVersion and no kind";
+
 struct Walk<'w, 's> {
     file: &'w Arc<str>,
     source: &'w Source<'s>,
@@ -292,12 +333,24 @@ impl Walk<'_, '_> {
     }
 
     fn skip(&mut self, object: &ObjectSource<'_>, api_version: &str, kind: &str) {
+        if let Some((what, help)) = manifest::misnamed(api_version, kind) {
+            let mut finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
+                .at(self.source.label(object.head(), ""))
+                .because("an API server does not serve it, and what is in it was not judged");
+            finding.help = help;
+            self.report.diagnostics.push(finding);
+            self.report.errors += 1;
+            return;
+        }
         if !self.settings.strict {
             self.report.skipped += 1;
+            if api_version.is_empty() && kind.is_empty() {
+                self.report.foreign.push(self.source.label(object.head(), ""));
+            }
             return;
         }
         let what = match (api_version, kind) {
-            ("", "") => "this is no Kubernetes object: it has no apiVersion and no kind".to_owned(),
+            ("", "") => NOT_AN_OBJECT.to_owned(),
             (_, "") => "this object has no kind".to_owned(),
             ("", kind) => format!("this {kind} has no apiVersion"),
             (api_version, kind) => format!("{kind} of {api_version} holds no pod that could be judged"),
@@ -349,6 +402,7 @@ impl Walk<'_, '_> {
             filled: Vec::new(),
         };
         let findings = &mut self.report.diagnostics;
+        fields::report(&context, node, findings);
         annotations::report(&context, node, &subject.view(&pod), findings);
         prepare_for_create(&mut pod, subject, compat);
         if workload.path.is_empty() {

@@ -6,6 +6,7 @@
 //! those instead of using up the machine.
 
 use std::{
+    cell::Cell,
     collections::{BTreeSet, HashMap},
     hash::Hash,
 };
@@ -66,6 +67,9 @@ pub struct TooComplex;
 /// How many nodes are made before giving up; a real profile needs some hundred for a call.
 const MAX_NODES: usize = 100_000;
 
+/// How many pairs of nodes are looked at before giving up.
+const MAX_STEPS: usize = 1_000_000;
+
 /// A function from arguments to sets of `T`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Diagram(u32);
@@ -76,17 +80,29 @@ enum Node {
     Branch { bit: u16, zero: Diagram, one: Diagram },
 }
 
-/// Diagrams that share their nodes, with sets of `T` at their ends.
+/// Diagrams that share their nodes, with sets of `T` at their ends. All questions to them together may take so long.
 pub(super) struct Diagrams<T> {
     nodes: Vec<Node>,
     unique: HashMap<Node, Diagram>,
     sets: Vec<BTreeSet<T>>,
     interned: HashMap<BTreeSet<T>, u32>,
+    steps: Cell<usize>,
 }
 
 impl<T: Ord + Hash + Clone> Diagrams<T> {
     pub(super) fn new() -> Self {
-        Self { nodes: Vec::new(), unique: HashMap::new(), sets: Vec::new(), interned: HashMap::new() }
+        Self {
+            nodes: Vec::new(),
+            unique: HashMap::new(),
+            sets: Vec::new(),
+            interned: HashMap::new(),
+            steps: Cell::new(0),
+        }
+    }
+
+    fn step(&self) -> Result<(), TooComplex> {
+        self.steps.set(self.steps.get() + 1);
+        if self.steps.get() > MAX_STEPS { Err(TooComplex) } else { Ok(()) }
     }
 
     fn node(&mut self, node: Node) -> Result<Diagram, TooComplex> {
@@ -194,9 +210,7 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         if let Some(&known) = done.get(&key) {
             return Ok(known);
         }
-        if done.len() >= MAX_NODES {
-            return Err(TooComplex);
-        }
+        self.step()?;
         let united = match split(self.get(a), self.get(b), (a, b)) {
             Err((left, right)) => {
                 let set = self.set(left).union(&self.set(right)).cloned().collect();
@@ -235,9 +249,7 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         if done.contains_key(&(a, b)) {
             return Ok(false);
         }
-        if done.len() >= MAX_NODES {
-            return Err(TooComplex);
-        }
+        self.step()?;
         let found = match split(self.get(a), self.get(b), (a, b)) {
             Err((left, right)) => different(&self.set(left), &self.set(right)),
             Ok((bit, zero, one)) => {
@@ -326,12 +338,11 @@ mod tests {
         let mut diagrams = Diagrams::<bool>::new();
         let yes = diagrams.always(BTreeSet::from([true])).unwrap();
         let no = diagrams.always(BTreeSet::new()).unwrap();
-        let mut all = Ok(no);
-        for bit in 0..24 {
+        let all = (0..24).try_fold(no, |all, bit| {
             let one = Comparison::MaskedEqual { mask: 1 << bit, value: u64::MAX };
-            let rule = diagrams.when(&[(0, one), (1, one)], 64, yes, no).unwrap();
-            all = all.and_then(|all| diagrams.union(all, rule));
-        }
+            let rule = diagrams.when(&[(0, one), (1, one)], 64, yes, no)?;
+            diagrams.union(all, rule)
+        });
         assert_eq!(all, Err(TooComplex));
     }
 }

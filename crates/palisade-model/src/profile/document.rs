@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     architecture::Architecture,
     decision::TooComplex,
-    filter::{Answer, FLAGS, Filter, FilterError},
+    filter::{FLAGS, Filter, FilterError},
     json,
     syscalls::{self, Syscall},
 };
@@ -285,10 +285,10 @@ impl Linter {
         let action = fields.get(action).and_then(Value::as_str).unwrap_or_default();
         match value.as_u64() {
             Some(number) if number <= 4095 => {}
-            Some(number) if number <= u64::from(u32::MAX) => {
+            Some(number) => {
                 self.warn("errno-too-large", at.clone(), format!("{number} is larger than any error number"));
             }
-            _ => self.error("not-a-number", at.clone(), format!("{value} is not an error number")),
+            None => self.error("not-a-number", at.clone(), format!("{value} is not an error number")),
         }
         if !matches!(action, "SCMP_ACT_ERRNO" | "SCMP_ACT_TRACE") {
             self.warn("useless-errno", at, format!("{errno} has no meaning with {action}"));
@@ -431,24 +431,23 @@ impl Linter {
                 self.report(Severity::Warning, "cannot-start", FieldPath::root(), message, help);
             }
         }
+        let conflicts = filter.conflicts()?;
+        for (call, answer) in &conflicts {
+            let name = call.syscall.map_or("", Syscall::name);
+            let message = format!("{name} has several actions: {call} gets {answer}");
+            self.warn("conflicting-actions", FieldPath::root().field("syscalls"), message);
+        }
         for syscall in filter.named_calls() {
-            if let Some(message) = conflict(filter, syscall)? {
+            if let Some((counts, other)) = filter.overruled(syscall) {
+                let name = syscall.name();
+                let message = format!(
+                    "{name} has several actions: {counts} without conditions counts, {other} never applies"
+                );
                 self.warn("conflicting-actions", FieldPath::root().field("syscalls"), message);
             }
         }
         Ok(())
     }
-}
-
-/// Rules for one call that contradict each other.
-fn conflict(filter: &Filter, syscall: Syscall) -> Result<Option<String>, TooComplex> {
-    let name = syscall.name();
-    if let Some((call, answer)) = filter.find_call(syscall, |answer| matches!(answer, Answer::Conflict(_)))? {
-        return Ok(Some(format!("{name} has several actions: {call} gets {answer}")));
-    }
-    Ok(filter.overruled(syscall).map(|(counts, other)| {
-        format!("{name} has several actions: {counts} without conditions counts, {other} never applies")
-    }))
 }
 
 fn is_empty(value: &Value) -> bool {

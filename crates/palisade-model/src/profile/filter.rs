@@ -182,7 +182,18 @@ pub enum FilterError {
     /// Not JSON, or JSON with two meanings.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// A value of the wrong type, or one that no runtime knows.
+    /// No object; `null` is read as an empty one.
+    #[error("is not a JSON object")]
+    NotAnObject,
+    /// An action that no runtime knows.
+    #[error("{at}: {name:?} is not an action")]
+    UnknownAction {
+        /// The field.
+        at: String,
+        /// What it says.
+        name: String,
+    },
+    /// Another value of the wrong type, or one that no runtime knows.
     #[error("{at}: {message}")]
     Value {
         /// The field.
@@ -298,6 +309,12 @@ impl Filter {
 
     /// Reads a profile document. What a runtime drops has no meaning; what it refuses is an error.
     pub fn read(profile: &Value) -> Result<Self, FilterError> {
+        if profile.is_null() {
+            return Err(FilterError::Empty);
+        }
+        if !profile.is_object() {
+            return Err(FilterError::NotAnObject);
+        }
         let fields = Fields::of(profile, String::new(), TOP_KEYS)?;
         let rules = fields.list("syscalls")?;
         let action = match fields.text("defaultAction")? {
@@ -305,9 +322,9 @@ impl Filter {
             None | Some("") => return Err(invalid("defaultAction", "is required")),
             Some(action) => action,
         };
-        let errno = fields.number("defaultErrnoRet", u64::from(u32::MAX))?;
+        let errno = fields.number("defaultErrnoRet", u64::MAX)?;
         let default = Action::named(action, errno)
-            .ok_or_else(|| invalid("defaultAction", format!("{action:?} is not an action")))?;
+            .ok_or_else(|| FilterError::UnknownAction { at: "defaultAction".into(), name: action.into() })?;
         if default == Action::Notify {
             return Err(invalid("defaultAction", "SCMP_ACT_NOTIFY cannot be the default action"));
         }
@@ -337,9 +354,9 @@ impl Filter {
     fn add(&mut self, rule: &Value, at: String) -> Result<(), FilterError> {
         let fields = Fields::of(rule, at, RULE_KEYS)?;
         let name = fields.text("action")?.unwrap_or_default();
-        let errno = fields.number("errnoRet", u64::from(u32::MAX))?;
+        let errno = fields.number("errnoRet", u64::MAX)?;
         let action = Action::named(name, errno)
-            .ok_or_else(|| invalid(fields.path("action"), format!("{name:?} is not an action")))?;
+            .ok_or_else(|| FilterError::UnknownAction { at: fields.path("action"), name: name.into() })?;
         let mut conditions = Vec::new();
         for (at, argument) in fields.list("args")? {
             conditions.push(condition(argument, at)?);
@@ -445,13 +462,13 @@ impl Filter {
         &self,
         syscall: Syscall,
         bits: u32,
-        wanted: impl Fn(&Answer) -> bool,
+        wanted: &impl Fn(&Answer) -> bool,
+        diagrams: &mut Diagrams<Action>,
     ) -> Result<Option<Arguments>, TooComplex> {
         if !self.rules.contains_key(&syscall) {
             return Ok(wanted(&Answer::Action(self.default)).then_some([0; 6]));
         }
-        let mut diagrams = Diagrams::new();
-        let diagram = self.diagram(syscall, bits, &mut diagrams)?;
+        let diagram = self.diagram(syscall, bits, diagrams)?;
         diagrams.find(diagram, diagram, &|actions, _| wanted(&self.settle(actions)))
     }
 
@@ -469,12 +486,24 @@ impl Filter {
     /// Only calls that exist count, and only on machines with 64 bits: that calls of other architectures end the thread is
     /// the runtime's doing.
     pub fn denied_call(&self) -> Result<Option<Call>, TooComplex> {
+        let mut diagrams = Diagrams::new();
         for syscall in Syscall::all() {
-            if let Some((call, _)) = self.find_call(syscall, Answer::denies)? {
+            if let Some((call, _)) = self.search(syscall, &Answer::denies, &mut diagrams)? {
                 return Ok(Some(call));
             }
         }
         Ok(None)
+    }
+
+    /// A call for each name whose rules contradict each other.
+    pub fn conflicts(&self) -> Result<Vec<(Call, Answer)>, TooComplex> {
+        let is_conflict = |answer: &Answer| matches!(answer, Answer::Conflict(_));
+        let mut diagrams = Diagrams::new();
+        let mut found = Vec::new();
+        for syscall in self.named_calls() {
+            found.extend(self.search(syscall, &is_conflict, &mut diagrams)?);
+        }
+        Ok(found)
     }
 
     /// A call on a machine with 64 bits whose answer is as `wanted`, and that answer.
@@ -483,9 +512,18 @@ impl Filter {
         syscall: Syscall,
         wanted: impl Fn(&Answer) -> bool,
     ) -> Result<Option<(Call, Answer)>, TooComplex> {
+        self.search(syscall, &wanted, &mut Diagrams::new())
+    }
+
+    fn search(
+        &self,
+        syscall: Syscall,
+        wanted: &impl Fn(&Answer) -> bool,
+        diagrams: &mut Diagrams<Action>,
+    ) -> Result<Option<(Call, Answer)>, TooComplex> {
         let machine = Architecture::with(|machine| machine.bits() == 64 && syscall.number(machine).is_some());
         let Some(architecture) = machine else { return Ok(None) };
-        let found = self.find(syscall, architecture.bits(), wanted)?;
+        let found = self.find(syscall, architecture.bits(), wanted, diagrams)?;
         Ok(found.map(|arguments| {
             let call = Call { architecture, syscall: Some(syscall), arguments };
             (call, self.answer(&call, architecture))
@@ -496,6 +534,7 @@ impl Filter {
     /// for architectures. Empty if no call with any arguments gets another answer.
     pub fn differences(&self, other: &Self) -> Result<Vec<Difference>, TooComplex> {
         let named: BTreeSet<Syscall> = self.named_calls().chain(other.named_calls()).collect();
+        let mut diagrams = Diagrams::new();
         let mut found = Vec::new();
         if self.default != other.default {
             let unnamed = Syscall::all().filter(|syscall| !named.contains(syscall));
@@ -506,17 +545,22 @@ impl Filter {
             found.push(Difference::new(call, before, after, Reach::Default));
         }
         for syscall in named {
-            found.extend(self.difference(other, syscall)?);
+            found.extend(self.difference(other, syscall, &mut diagrams)?);
         }
         for architecture in Architecture::all().filter(|architecture| architecture.is_secondary()) {
             if self.architectures.contains(&architecture) != other.architectures.contains(&architecture) {
-                found.extend(self.coverage(other, architecture)?);
+                found.extend(self.coverage(other, architecture, &mut diagrams)?);
             }
         }
         Ok(found)
     }
 
-    fn difference(&self, other: &Self, syscall: Syscall) -> Result<Option<Difference>, TooComplex> {
+    fn difference(
+        &self,
+        other: &Self,
+        syscall: Syscall,
+        diagrams: &mut Diagrams<Action>,
+    ) -> Result<Option<Difference>, TooComplex> {
         // The architectures of one width differ only in whether they have the call.
         for bits in [64, 32] {
             let Some(architecture) = Architecture::with(|architecture| {
@@ -524,9 +568,8 @@ impl Filter {
             }) else {
                 continue;
             };
-            let mut diagrams = Diagrams::new();
-            let before = self.diagram(syscall, bits, &mut diagrams)?;
-            let after = other.diagram(syscall, bits, &mut diagrams)?;
+            let before = self.diagram(syscall, bits, diagrams)?;
+            let after = other.diagram(syscall, bits, diagrams)?;
             let find = |test: &dyn Fn(Answer, Answer) -> bool| {
                 diagrams.find(before, after, &|a, b| test(self.settle(a), other.settle(b)))
             };
@@ -547,11 +590,17 @@ impl Filter {
     }
 
     /// A call of an architecture that one filter names and the other ends the thread for.
-    fn coverage(&self, other: &Self, architecture: Architecture) -> Result<Option<Difference>, TooComplex> {
+    fn coverage(
+        &self,
+        other: &Self,
+        architecture: Architecture,
+        diagrams: &mut Diagrams<Action>,
+    ) -> Result<Option<Difference>, TooComplex> {
         let listed = if self.architectures.contains(&architecture) { self } else { other };
         let kill = Answer::Action(Action::KillThread);
         for syscall in Syscall::all().filter(|syscall| syscall.number(architecture).is_some()) {
-            if let Some(arguments) = listed.find(syscall, architecture.bits(), |answer| *answer != kill)? {
+            let bits = architecture.bits();
+            if let Some(arguments) = listed.find(syscall, bits, &|answer| *answer != kill, diagrams)? {
                 let call = Call { architecture, syscall: Some(syscall), arguments };
                 let machine = architecture.host().unwrap_or(Architecture::COMMON);
                 let (before, after) = (self.answer(&call, machine), other.answer(&call, machine));
@@ -780,7 +829,7 @@ mod tests {
             ),
             (
                 r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrnoRet":-1}"#,
-                "defaultErrnoRet: must be a whole number from 0 to 4294967295",
+                "defaultErrnoRet: must be a whole number from 0 to 18446744073709551615",
             ),
             (
                 r#"{"defaultAction":"SCMP_ACT_ERRNO","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_S390X"]}"#,
