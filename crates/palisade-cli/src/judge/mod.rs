@@ -319,7 +319,7 @@ struct Walk<'w, 's> {
     report: &'w mut FileReport,
 }
 
-impl Walk<'_, '_> {
+impl<'w, 's> Walk<'w, 's> {
     fn object(&mut self, object: &Object<'_>) {
         let Some(workload) = object.workload else {
             self.skip(&object.source, object.api_version, object.kind);
@@ -372,6 +372,11 @@ impl Walk<'_, '_> {
                     .because(format!("an API server cannot read this {}", workload.kind));
                 self.report.diagnostics.push(finding);
                 self.report.errors += 1;
+                // One mistake does not hide the others; the type at fault is named already.
+                let mut others = Vec::new();
+                fields::report(&self.context(object, workload), node, &mut others);
+                others.retain(|other| other.code.as_str() != "api/type");
+                self.report.diagnostics.append(&mut others);
                 return;
             }
         };
@@ -393,14 +398,7 @@ impl Walk<'_, '_> {
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
-        let mut context = Context {
-            file: self.file,
-            source: self.source,
-            settings: self.settings,
-            object,
-            workload,
-            filled: Vec::new(),
-        };
+        let mut context = self.context(object, workload);
         let findings = &mut self.report.diagnostics;
         fields::report(&context, node, findings);
         annotations::report(&context, node, &subject.view(&pod), findings);
@@ -431,6 +429,18 @@ impl Walk<'_, '_> {
             allowed: outcome.allowed(),
             message: if outcome.allowed() { String::new() } else { outcome.details() },
         });
+    }
+
+    const fn context<'c>(
+        &self,
+        object: &'c ObjectSource<'c>,
+        workload: &'static WorkloadKind,
+    ) -> Context<'c, 's>
+    where
+        'w: 'c,
+    {
+        let (file, source, settings) = (self.file, self.source, self.settings);
+        Context { file, source, settings, object, workload, filled: Vec::new() }
     }
 
     fn read_suppressions(&mut self, object: &ObjectSource<'_>, workload: &WorkloadKind) {
