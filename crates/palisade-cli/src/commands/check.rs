@@ -172,9 +172,12 @@ fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
     }
 }
 
+/// A finding, without its place.
+type FoundIn = (Code, Severity, Option<String>);
+
 /// Leaves out what another object of the cluster controls, if judging it finds nothing that judging its controller does not.
 fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input> {
-    let judged = |object: &LiveObject| -> Option<(String, BTreeSet<(Code, Severity, Option<String>)>)> {
+    let judged = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
         let bytes = object.input.read().ok()?;
         let report = judge_bytes(&object.input.name(), &bytes, settings, &[]);
         let verdict = report.verdicts.first().filter(|_| report.errors == 0)?;

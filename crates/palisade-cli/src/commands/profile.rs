@@ -8,7 +8,6 @@ use std::{fmt::Write as _, io::Write, path::Path, sync::Arc};
 use palisade_model::{
     field_path::{self, FieldPath},
     profile::{
-        decision::TooComplex,
         document::{self, KernelVersion, Lint, MAX_SIZE},
         filter::{Difference, DifferenceKind, Filter, Reach},
         json::{self as strict_json, JsonError},
@@ -427,12 +426,9 @@ fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Exit 
         terminal.say(format!("error: {error}"));
     }
     let (Ok(before), Ok(after)) = (before, after) else { return Exit::Input };
-    let differences = match before.differences(&after) {
-        Ok(differences) => differences,
-        Err(TooComplex) => {
-            terminal.say("error: the rules are too involved to be compared");
-            return Exit::Incomplete;
-        }
+    let Ok(differences) = before.differences(&after) else {
+        terminal.say("error: the rules are too involved to be compared");
+        return Exit::Incomplete;
     };
     let of_calls = |kind: DifferenceKind| {
         differences.iter().filter(move |found| found.reach == Reach::Call && found.kind == kind)

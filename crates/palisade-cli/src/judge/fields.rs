@@ -211,20 +211,27 @@ const fn type_name(kind: &TypeKind) -> &'static str {
 
 /// What a scalar should have been, if it is of the wrong type.
 fn mismatch(value: Resolved<'_>, kind: &TypeKind) -> Option<&'static str> {
-    let fits = match (value, kind) {
-        (Resolved::Null, _) | (_, TypeKind::Any | TypeKind::SchemaOr) => true,
-        (
-            Resolved::Str(_),
-            TypeKind::String | TypeKind::Bytes | TypeKind::IntOrString | TypeKind::Quantity,
-        ) => true,
-        (Resolved::Str(_), TypeKind::Time | TypeKind::MicroTime) => true,
-        (Resolved::Bool(_), TypeKind::Bool) => true,
-        (Resolved::Int(_) | Resolved::UInt(_) | Resolved::Float(_), TypeKind::Quantity | TypeKind::Float) => {
-            true
+    let fits = match value {
+        Resolved::Null => true,
+        Resolved::Bool(_) => matches!(kind, TypeKind::Bool),
+        Resolved::Str(_) => matches!(
+            kind,
+            TypeKind::String
+                | TypeKind::Bytes
+                | TypeKind::IntOrString
+                | TypeKind::Quantity
+                | TypeKind::Time
+                | TypeKind::MicroTime
+        ),
+        Resolved::Int(number) => match kind {
+            TypeKind::Int(32) | TypeKind::IntOrString => i32::try_from(number).is_ok(),
+            kind => matches!(kind, TypeKind::Int(_) | TypeKind::Quantity | TypeKind::Float),
+        },
+        // Kubernetes reads `2.0` as 2.
+        Resolved::Float(number) if number.trunc().to_bits() == number.to_bits() => {
+            matches!(kind, TypeKind::Int(_) | TypeKind::Quantity | TypeKind::Float)
         }
-        (Resolved::Int(number), TypeKind::Int(32) | TypeKind::IntOrString) => i32::try_from(number).is_ok(),
-        (Resolved::Int(_), TypeKind::Int(_)) => true,
-        _ => false,
+        Resolved::UInt(_) | Resolved::Float(_) => matches!(kind, TypeKind::Quantity | TypeKind::Float),
     };
     (!fits).then(|| type_name(kind))
 }

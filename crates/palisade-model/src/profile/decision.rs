@@ -7,7 +7,7 @@
 
 use std::{
     cell::Cell,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
 };
 
@@ -125,14 +125,13 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
 
     /// The same set for all arguments.
     pub(super) fn always(&mut self, set: BTreeSet<T>) -> Result<Diagram, TooComplex> {
-        let id = match self.interned.get(&set) {
-            Some(&id) => id,
-            None => {
-                let id = u32::try_from(self.sets.len()).map_err(|_| TooComplex)?;
-                self.sets.push(set.clone());
-                self.interned.insert(set, id);
-                id
-            }
+        let id = if let Some(&id) = self.interned.get(&set) {
+            id
+        } else {
+            let id = u32::try_from(self.sets.len()).map_err(|_| TooComplex)?;
+            self.sets.push(set.clone());
+            self.interned.insert(set, id);
+            id
         };
         self.node(Node::Terminal(id))
     }
@@ -234,7 +233,7 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         different: &impl Fn(&BTreeSet<T>, &BTreeSet<T>) -> bool,
     ) -> Result<Option<Arguments>, TooComplex> {
         let mut arguments = [0; 6];
-        let found = self.search(a, b, different, &mut HashMap::new(), &mut arguments)?;
+        let found = self.search(a, b, different, &mut HashSet::new(), &mut arguments)?;
         Ok(found.then_some(arguments))
     }
 
@@ -243,10 +242,10 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         a: Diagram,
         b: Diagram,
         different: &impl Fn(&BTreeSet<T>, &BTreeSet<T>) -> bool,
-        done: &mut HashMap<(Diagram, Diagram), ()>,
+        done: &mut HashSet<(Diagram, Diagram)>,
         arguments: &mut Arguments,
     ) -> Result<bool, TooComplex> {
-        if done.contains_key(&(a, b)) {
+        if done.contains(&(a, b)) {
             return Ok(false);
         }
         self.step()?;
@@ -267,7 +266,7 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
             }
         };
         if !found {
-            done.insert((a, b), ());
+            done.insert((a, b));
         }
         Ok(found)
     }

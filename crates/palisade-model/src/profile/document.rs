@@ -182,7 +182,7 @@ impl Linter {
         self.errno(fields, "defaultAction", "defaultErrnoRet", &root());
         for (index, name) in self.list(fields, "architectures", &root()).iter().enumerate() {
             let at = root().field("architectures").index(index);
-            if !name.as_str().is_some_and(|name| Architecture::named(name).is_some()) {
+            if name.as_str().and_then(Architecture::named).is_none() {
                 self.error("unknown-architecture", at, format!("{name} is not an architecture"));
             }
         }
@@ -240,7 +240,7 @@ impl Linter {
             let path = at.clone().field("names").index(index);
             match name.as_str() {
                 None | Some("") => {
-                    self.error("not-a-name", path, format!("{name} is not the name of a system call"))
+                    self.error("not-a-name", path, format!("{name} is not the name of a system call"));
                 }
                 Some(name) if !seen.insert(name) => {
                     self.warn("repeated-syscall", path, format!("{name} is named twice in one rule"));

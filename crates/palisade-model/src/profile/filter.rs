@@ -695,6 +695,7 @@ mod tests {
         found.iter().map(show).collect()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better")]
     fn rule(action: &str, args: Value) -> Value {
         json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["clone"], "action": action, "args": args}]})
     }
