@@ -143,8 +143,8 @@ pub struct CheckArgs {
     /// Level to judge by: privileged, baseline or restricted [default: restricted]
     #[arg(long, short, value_name = "LEVEL")]
     pub level: Option<Level>,
-    /// Edition of the standards: v1.N or latest [default: latest]
-    #[arg(long, value_name = "VERSION")]
+    /// Edition of the standards: v1.0 to v1.37, or latest [default: latest]
+    #[arg(long, value_name = "VERSION", value_parser = policy_version)]
     pub policy_version: Option<Version>,
     /// Release whose API server would take the manifests: v1.19 to v1.37, or `designs` [default: v1.37]
     #[arg(long, value_name = "VERSION")]
@@ -246,7 +246,7 @@ pub struct MigrateArgs {
 pub enum ProfileCommand {
     /// Find mistakes: syntax, unknown system calls, actions and architectures, what a kernel lacks
     Lint {
-        /// Profiles (JSON), or ConfigMap manifests that hold some
+        /// Profiles (JSON), or manifests of ConfigMaps that hold some or of SeccompProfiles
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Kernel the profile must work on, such as 5.10
@@ -256,7 +256,7 @@ pub enum ProfileCommand {
         #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
         output: Vec<Output>,
     },
-    /// Say which system calls the second profile allows that the first does not, and the other way round
+    /// Compare what two profiles do to every system call, with an example call for each difference
     Diff {
         /// The first profile
         #[arg(value_name = "OLD")]
@@ -373,7 +373,7 @@ impl std::str::FromStr for ApiVersion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "designs" {
+        if text == "designs" || text == "extended" {
             return Ok(Self(Compat::designs()));
         }
         if text == "latest" {
@@ -385,6 +385,18 @@ impl std::str::FromStr for ApiVersion {
         } else {
             Err(format!("only v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are known, and `designs`"))
         }
+    }
+}
+
+/// An edition of the standards that exists. Labels may name later ones, which mean the latest; whoever asks for one by name
+/// should not get another.
+pub(crate) fn policy_version(text: &str) -> Result<Version, String> {
+    match text.parse::<Version>() {
+        Ok(Version::Minor(minor)) if minor > u64::from(NEWEST_MINOR) => {
+            Err(format!("only v1.0 to v1.{NEWEST_MINOR} are known, and latest"))
+        }
+        Ok(version) => Ok(version),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Config {
     #[serde(deserialize_with = "parsed")]
     pub level: Option<Level>,
     /// Edition of the standards.
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "policy_version")]
     pub policy_version: Option<Version>,
     /// The API server.
     #[serde(deserialize_with = "parsed")]
@@ -138,6 +138,12 @@ where
 {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(|error| de::Error::custom(format!("{text:?}: {error}")))
+}
+
+fn policy_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Version>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let version = crate::args::policy_version(&text);
+    version.map(Some).map_err(|error| de::Error::custom(format!("{text:?}: {error}")))
 }
 
 fn all_parsed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Output>, D::Error> {

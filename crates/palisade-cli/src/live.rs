@@ -1,13 +1,16 @@
 //! Objects of a running cluster, judged and explained like files.
 //!
 //! Each object becomes a text of its own, named `cluster:<namespace>/<kind>/<name>`, in the YAML that `kubectl get` prints,
-//! without what the API server adds for itself. What another workload controls is judged through that workload.
+//! without what the API server adds for itself. What another workload controls is judged through that workload, if it exists,
+//! is the one that is meant, and the judgement is the same: anybody can write an owner reference.
+
+use std::collections::HashMap;
 
 use clap::Args;
 use kube::Client;
 use palisade_model::{
     compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR},
-    workload::{WORKLOADS, WorkloadKind},
+    workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use serde_json::{Value, json};
 
@@ -50,55 +53,95 @@ fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     )
 }
 
+/// An object of the cluster.
+#[derive(Debug)]
+pub struct LiveObject {
+    /// It, as a text.
+    pub input: Input,
+    /// The object that controls it, as a position in the same list: it exists, and nothing controls it in turn.
+    pub controller: Option<usize>,
+}
+
 /// The pods and workloads of a namespace, or of all.
-pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<Input>, String> {
+pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<LiveObject>, String> {
     let client = args.connection.connect().await?;
     let scope = match (args.all_namespaces, namespace) {
         (true, _) => None,
         (false, Some(namespace)) => Some(namespace.to_owned()),
         (false, None) => Some(client.default_namespace().to_owned()),
     };
-    let mut inputs = Vec::new();
+    let mut objects = Vec::new();
     for kind in listed() {
         let mut token = String::new();
         loop {
             let path = format!("{}?limit={PAGE}&continue={token}", collection(kind, scope.as_deref()));
-            let page = get(&client, &path)
+            let mut page = get(&client, &path)
                 .await
                 .map_err(|error| format!("cannot list {} of the cluster: {error}", kind.resource))?;
-            for object in page["items"].as_array().into_iter().flatten() {
-                if args.owned || !is_controlled(object) {
-                    inputs.push(input(object.clone(), kind));
-                }
-            }
             // Tokens are opaque, and made of what a query takes.
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+            let Value::Array(items) = page["items"].take() else {
+                return Err(format!("cannot list {} of the cluster: the list has no items", kind.resource));
+            };
+            objects.extend(items.into_iter().map(|object| (kind, object)));
             if token.is_empty() {
                 break;
             }
         }
     }
-    inputs.sort();
-    Ok(inputs)
+    let controllers = controllers(&objects);
+    let made = objects.into_iter().zip(controllers);
+    Ok(made
+        .map(|((kind, object), controller)| LiveObject { input: input(object, kind), controller })
+        .collect())
 }
 
-/// Whether a workload that is judged itself made the object.
-fn is_controlled(object: &Value) -> bool {
-    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| {
-        let known = listed().any(|kind| owner["kind"] == kind.kind);
-        owner["controller"] == true && known
-    })
+fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// For each object the one at the top of what controls it. An owner reference counts only if it names an object that exists, by
+/// identity, kind, group, namespace and name; a chain that leads back to itself leads nowhere.
+fn controllers(objects: &[(&'static WorkloadKind, Value)]) -> Vec<Option<usize>> {
+    let by_uid: HashMap<&str, usize> = objects
+        .iter()
+        .enumerate()
+        .map(|(at, (_, object))| (text(object, "/metadata/uid"), at))
+        .filter(|(uid, _)| !uid.is_empty())
+        .collect();
+    let direct = |at: usize| -> Option<usize> {
+        let (_, object) = objects.get(at)?;
+        let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
+        let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+        let found = *by_uid.get(owner["uid"].as_str()?)?;
+        let (kind, controller) = objects.get(found)?;
+        let same = owner["kind"] == kind.kind
+            && group_of(owner["apiVersion"].as_str()?) == kind.group
+            && text(controller, "/metadata/name") == owner["name"].as_str()?
+            && text(controller, "/metadata/namespace") == text(object, "/metadata/namespace");
+        same.then_some(found)
+    };
+    let top = |at: usize| {
+        let mut controller = direct(at)?;
+        // A pod of a CronJob has two above it; nothing has more than a few.
+        for _ in 0..8 {
+            match direct(controller) {
+                None => return Some(controller),
+                Some(next) => controller = next,
+            }
+        }
+        None
+    };
+    (0..objects.len()).map(top).collect()
 }
 
 /// An object as a text.
 fn input(mut object: Value, kind: &WorkloadKind) -> Input {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = format!(
         "cluster:{}/{}/{}",
-        text("/metadata/namespace"),
+        text(&object, "/metadata/namespace"),
         kind.kind.to_ascii_lowercase(),
-        text("/metadata/name")
+        text(&object, "/metadata/name")
     );
     let api_version = if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", kind.group) };
     let mut whole = json!({"apiVersion": api_version, "kind": kind.kind});
@@ -216,13 +259,34 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workload_made_is_judged_through_it() {
-        let owned = |kind: &str, controller: bool| {
-            is_controlled(
-                &json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": controller}]}}),
-            )
-        };
-        assert!(owned("ReplicaSet", true) && !owned("ReplicaSet", false) && !owned("Rollout", true));
-        assert!(!is_controlled(&json!({"metadata": {}})));
+    fn only_a_controller_that_exists_and_is_meant_counts() {
+        let [pod, set] = ["pods", "replicasets"].map(|word| kind_named(word).unwrap());
+        let owner = |uid: &str, kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
+        let object = |uid: &str, name: &str, owners: Value| json!({"metadata": {"uid": uid, "name": name, "namespace": "shop", "ownerReferences": owners}});
+        for (case, owners, expected) in [
+            ("its replica set", owner("1", "ReplicaSet", "web"), Some(0)),
+            ("none", json!([]), None),
+            ("one that does not exist", owner("9", "ReplicaSet", "web"), None),
+            ("another name", owner("1", "ReplicaSet", "other"), None),
+            ("another kind", owner("1", "DaemonSet", "web"), None),
+            ("itself", owner("2", "Pod", "pod"), None),
+            (
+                "not as controller",
+                json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1"}]),
+                None,
+            ),
+        ] {
+            let objects = [(set, object("1", "web", json!([]))), (pod, object("2", "pod", owners))];
+            assert_eq!(controllers(&objects), [None, expected], "{case}");
+        }
+        let circle = [
+            (set, object("1", "a", owner("2", "ReplicaSet", "b"))),
+            (set, object("2", "b", owner("1", "ReplicaSet", "a"))),
+        ];
+        assert_eq!(controllers(&circle), [None, None]);
+        let mut elsewhere = object("1", "web", json!([]));
+        elsewhere["metadata"]["namespace"] = "other".into();
+        let objects = [(set, elsewhere), (pod, object("2", "pod", owner("1", "ReplicaSet", "web")))];
+        assert_eq!(controllers(&objects), [None, None], "another namespace");
     }
 }

@@ -1,6 +1,9 @@
 //! The objects of a document: the document itself, or the items of a `List`.
 
-use palisade_model::workload::{WorkloadKind, workload_kind};
+use palisade_model::{
+    spelling::nearest,
+    workload::{WORKLOADS, WorkloadKind, group_of, workload_kind},
+};
 use palisade_yaml::{Document, NodeRef};
 
 use crate::source_map::ObjectSource;
@@ -70,4 +73,189 @@ fn collect<'d>(
     let workload = workload_kind(api_version, kind);
     let source = ObjectSource::new(document, items.clone());
     found.push(Object { node, source, api_version, kind, workload });
+}
+
+/// A group without a dot is Kubernetes' own: no custom resource can be in it.
+struct OwnGroup {
+    group: &'static str,
+    versions: &'static [&'static str],
+    kinds: &'static [&'static str],
+}
+
+/// The groups whose names have no dot, with everything a manifest may hold of them. In the core group that includes what
+/// clients write by that version: kubeconfigs, and the kinds of OpenShift 3.
+static OWN_GROUPS: &[OwnGroup] = &[
+    OwnGroup {
+        group: "",
+        versions: &["v1"],
+        kinds: &[
+            "Binding",
+            "BuildConfig",
+            "ComponentStatus",
+            "Config",
+            "ConfigMap",
+            "DeploymentConfig",
+            "Endpoints",
+            "Event",
+            "Group",
+            "ImageStream",
+            "LimitRange",
+            "List",
+            "Namespace",
+            "Node",
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "Pod",
+            "PodTemplate",
+            "Project",
+            "RangeAllocation",
+            "ReplicationController",
+            "ResourceQuota",
+            "Role",
+            "RoleBinding",
+            "Route",
+            "Secret",
+            "SecurityContextConstraints",
+            "Service",
+            "ServiceAccount",
+            "Status",
+            "Template",
+            "User",
+        ],
+    },
+    OwnGroup {
+        group: "apps",
+        versions: &["v1", "v1beta1", "v1beta2"],
+        kinds: &[
+            "ControllerRevision",
+            "DaemonSet",
+            "Deployment",
+            "DeploymentRollback",
+            "ReplicaSet",
+            "Scale",
+            "StatefulSet",
+        ],
+    },
+    OwnGroup {
+        group: "autoscaling",
+        versions: &["v1", "v2", "v2beta1", "v2beta2"],
+        kinds: &["HorizontalPodAutoscaler", "Scale"],
+    },
+    OwnGroup {
+        group: "batch",
+        versions: &["v1", "v1beta1", "v2alpha1"],
+        kinds: &["CronJob", "Job", "JobTemplate", "ScheduledJob"],
+    },
+    OwnGroup {
+        group: "extensions",
+        versions: &["v1beta1"],
+        kinds: &[
+            "DaemonSet",
+            "Deployment",
+            "DeploymentRollback",
+            "Ingress",
+            "NetworkPolicy",
+            "PodSecurityPolicy",
+            "ReplicaSet",
+            "Scale",
+        ],
+    },
+    OwnGroup {
+        group: "policy",
+        versions: &["v1", "v1beta1"],
+        kinds: &["Eviction", "PodDisruptionBudget", "PodSecurityPolicy"],
+    },
+];
+
+/// What is wrong with the names of an object that would be a Kubernetes object if they were right, and how to mend it.
+#[must_use]
+pub fn misnamed(api_version: &str, kind: &str) -> Option<(String, Option<String>)> {
+    let did_you_mean = |name: &str| Some(format!("did you mean {name}?"));
+    if api_version.is_empty() {
+        let own = || OWN_GROUPS.iter().flat_map(|own| own.kinds).copied();
+        let near = nearest(kind, own()).filter(|_| !kind.is_empty())?;
+        let workload = WORKLOADS.iter().find(|entry| entry.kind == near && entry.built_in);
+        let help = workload.and_then(|entry| {
+            let slash = if entry.group.is_empty() { "" } else { "/" };
+            did_you_mean(&format!("apiVersion: {}{slash}v1", entry.group))
+        });
+        return Some((format!("this {kind} has no apiVersion"), help));
+    }
+    if kind.is_empty() {
+        return Some((format!("this object of {api_version} has no kind"), None));
+    }
+    let (group, version) = (group_of(api_version), api_version.rsplit('/').next().unwrap_or_default());
+    if group.contains('.') {
+        let groups = WORKLOADS.iter().map(|entry| entry.group).filter(|known| known.contains('.'));
+        let meant = nearest(group, groups).filter(|known| *known != group);
+        let near = meant.filter(|known| WORKLOADS.iter().any(|e| e.group == *known && e.kind == kind))?;
+        return Some((
+            format!("{kind} of {api_version} is not known"),
+            did_you_mean(&format!("{near}/{version}")),
+        ));
+    }
+    let Some(own) = OWN_GROUPS.iter().find(|own| own.group == group) else {
+        let near = nearest(group, OWN_GROUPS.iter().map(|own| own.group).filter(|group| !group.is_empty()));
+        let help = near.and_then(|near| did_you_mean(&format!("{near}/{version}")));
+        return Some((format!("there is no API group {group:?}"), help));
+    };
+    if !own.versions.contains(&version) {
+        let newest = own.versions.first().copied().unwrap_or_default();
+        let slash = if group.is_empty() { "" } else { "/" };
+        return Some((
+            format!("there is no {api_version}"),
+            did_you_mean(&format!("{group}{slash}{newest}")),
+        ));
+    }
+    let single = kind.strip_suffix("List").filter(|single| !single.is_empty()).unwrap_or(kind);
+    if own.kinds.contains(&kind) || own.kinds.contains(&single) {
+        return None;
+    }
+    let elsewhere = OWN_GROUPS.iter().find(|other| other.kinds.contains(&kind));
+    let help = match elsewhere {
+        Some(other) => {
+            let version = other.versions.first().copied().unwrap_or_default();
+            let slash = if other.group.is_empty() { "" } else { "/" };
+            did_you_mean(&format!("apiVersion: {}{slash}{version}", other.group))
+        }
+        None => nearest(kind, own.kinds.iter().copied()).and_then(did_you_mean),
+    };
+    Some((format!("{api_version} has no kind {kind}"), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_names_of_kubernetes_own_kinds_are_found() {
+        for (api_version, kind, expected) in [
+            ("apps/v1", "Deploymnt", Some("apps/v1 has no kind Deploymnt; did you mean Deployment?")),
+            ("apps/v1", "deployment", Some("apps/v1 has no kind deployment; did you mean Deployment?")),
+            ("v1", "Deployment", Some("v1 has no kind Deployment; did you mean apiVersion: apps/v1?")),
+            ("app/v1", "Deployment", Some("there is no API group \"app\"; did you mean apps/v1?")),
+            ("apps/v2", "Thing", Some("there is no apps/v2; did you mean apps/v1?")),
+            ("", "Pod", Some("this Pod has no apiVersion; did you mean apiVersion: v1?")),
+            ("", "Job", Some("this Job has no apiVersion; did you mean apiVersion: batch/v1?")),
+            ("v1", "", Some("this object of v1 has no kind")),
+            (
+                "argoproj.oi/v1alpha1",
+                "Rollout",
+                Some("Rollout of argoproj.oi/v1alpha1 is not known; did you mean argoproj.io/v1alpha1?"),
+            ),
+            ("v1", "Service", None),
+            ("v1", "ServiceList", None),
+            ("v1", "Config", None),
+            ("example.com/v1", "Deployment", None),
+            ("batch.volcano.sh/v1alpha1", "Job", None),
+            ("", "", None),
+            ("", "something else", None),
+        ] {
+            let found = misnamed(api_version, kind).map(|(what, help)| match help {
+                Some(help) => format!("{what}; {help}"),
+                None => what,
+            });
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
+        }
+    }
 }

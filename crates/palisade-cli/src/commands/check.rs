@@ -1,6 +1,11 @@
 //! `palisade check`: what is wrong with these manifests?
 
-use std::{borrow::Cow, collections::HashSet, error::Error as _, path::Path};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    error::Error as _,
+    path::{Path, PathBuf},
+};
 
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
@@ -8,11 +13,12 @@ use crate::{
     Exit,
     args::{ApiVersion, CheckArgs, FeatureGate},
     config::{Config, ConfigError, glob_matches},
-    diagnostic::Severity,
+    diagnostic::{Code, Severity},
     engine::{Progress, default_jobs, in_order},
     fix::{Fixed, fix_text, unified_diff},
     input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_bytes, judge_text},
+    live::LiveObject,
     render::{Fragment, Output, Renderer, Sinks, Totals, human},
     replace::replace,
     service,
@@ -87,11 +93,11 @@ fn check(
         let namespace = args.namespace.as_deref();
         let asked = service::with_answer(crate::live::workloads(live, namespace));
         match asked.and_then(std::convert::identity) {
-            Ok(inputs) if inputs.is_empty() => {
-                terminal.say("there are no pods or workloads to judge");
-                return Exit::Clean;
+            Ok(objects) if objects.is_empty() => {
+                terminal.say("error: nothing was judged: there are no pods or workloads");
+                return Exit::Input;
             }
-            Ok(inputs) => Found { inputs, problems: Vec::new() },
+            Ok(objects) => Found { inputs: fold(objects, live.owned, settings), problems: Vec::new() },
             Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
         }
     } else {
@@ -122,7 +128,11 @@ fn check(
         let (answer, fragments) = drawn(Answer::of(FileReport::unreadable(problem)));
         sinks.push(&answer.report, &fragments, &mut terminal.out);
     }
-    let work = |input: &Input| drawn(answer(input, mode, settings, config));
+    let work = |input: &Input| {
+        let mut answer = answer(input, mode, settings, config);
+        answer.report.name_foreign(is_named(input, &args.input.paths));
+        drawn(answer)
+    };
     let progress = Progress::new(!args.quiet);
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
@@ -147,7 +157,50 @@ fn check(
     if !args.quiet {
         terminal.say(summary(&totals, settings.policy, mode));
     }
+    if totals.objects == 0 && totals.errors == 0 {
+        terminal.say("error: nothing was judged: there is no pod and no workload in the input");
+    }
     if incomplete { Exit::Incomplete } else { exit(&totals) }
+}
+
+/// Whether the user named this very input, rather than a folder it is in.
+fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
+    match input {
+        Input::File(path) => paths.contains(path),
+        Input::Stdin => true,
+        Input::Live { .. } => false,
+    }
+}
+
+/// A finding, without its place.
+type FoundIn = (Code, Severity, Option<String>);
+
+/// Leaves out what another object of the cluster controls, if judging it finds nothing that judging its controller does not.
+fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input> {
+    let judged = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
+        let bytes = object.input.read().ok()?;
+        let report = judge_bytes(&object.input.name(), &bytes, settings, &[]);
+        let verdict = report.verdicts.first().filter(|_| report.errors == 0)?;
+        let findings = report
+            .diagnostics
+            .iter()
+            .map(|found| (found.code.clone(), found.severity, found.container.clone()));
+        Some((verdict.message.clone(), findings.collect()))
+    };
+    let alike = |object: &LiveObject| {
+        let controller = object.controller.and_then(|controller| objects.get(controller));
+        controller.is_some_and(|controller| match (judged(object), judged(controller)) {
+            (Some((message, findings)), Some((expected, known))) => {
+                message == expected && findings.is_subset(&known)
+            }
+            _ => false,
+        })
+    };
+    let folded: Vec<bool> = objects.iter().map(|object| !owned && alike(object)).collect();
+    let kept = objects.into_iter().zip(folded).filter(|(_, folded)| !folded);
+    let mut inputs: Vec<Input> = kept.map(|(object, _)| object.input).collect();
+    inputs.sort();
+    inputs
 }
 
 /// Everything there is to say about a file, each part where it belongs.
@@ -283,7 +336,7 @@ fn accepted(input: &Input, config: &Config) -> Vec<Terms> {
 
 /// Errors decide. Where nothing at all could be judged, the input is at fault, not what it says.
 fn exit(totals: &Totals) -> Exit {
-    if totals.errors > 0 && totals.objects == 0 {
+    if totals.objects == 0 {
         Exit::Input
     } else if totals.error_findings > 0 {
         Exit::Findings

@@ -1,15 +1,21 @@
 //! `palisade profile`: look into seccomp profile documents.
 //!
-//! A profile is a JSON file, or a key of a ConfigMap manifest: every key whose value begins as a JSON object.
+//! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
+//! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
 
 use std::{fmt::Write as _, io::Write, path::Path, sync::Arc};
 
 use palisade_model::{
     field_path::{self, FieldPath},
-    profile::document::{self, KernelVersion, Lint, MAX_SIZE},
+    profile::{
+        document::{self, KernelVersion, Lint, MAX_SIZE},
+        filter::{Difference, DifferenceKind, Filter, Reach},
+        json::{self as strict_json, JsonError},
+        syscalls::Syscall,
+    },
 };
 use palisade_policy::standards::level::LevelVersion;
-use palisade_yaml::{Document, Kind, Limits, NodeRef, ScalarStyle, Span, Step, View, parse};
+use palisade_yaml::{Document, Kind, Limits, NodeRef, Parsed, ScalarStyle, Span, Step, View, parse};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -19,6 +25,7 @@ use crate::{
     diagnostic::{Code, Diagnostic, Label, Severity},
     input::Input,
     judge::{FileReport, decode, yaml_problem},
+    manifest::{Object, objects},
     render::{Output, Renderer, Sinks, human},
     source_map::Source,
     terminal::Terminal,
@@ -35,9 +42,11 @@ pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Exit {
                     return Exit::Input;
                 }
             };
-            let reports = files.iter().map(|file| lint(file, kernel)).collect::<Vec<_>>();
+            let linted: Vec<(FileReport, usize)> = files.iter().map(|file| lint(file, kernel)).collect();
+            let judged = linted.iter().map(|(_, judged)| judged).sum();
+            let reports: Vec<FileReport> = linted.into_iter().map(|(report, _)| report).collect();
             let output = if output.is_empty() { vec![Output::HUMAN] } else { output.clone() };
-            print(&reports, output, terminal)
+            print(&reports, judged, output, terminal)
         }
         ProfileCommand::Diff { old, new, json } => diff(old, new, *json, terminal),
         ProfileCommand::Hash { files } => hash(files, terminal),
@@ -53,44 +62,75 @@ fn kernel_version(text: &str) -> Result<KernelVersion, String> {
 }
 
 /// A profile inside a file.
-struct Profile {
-    /// The key of the ConfigMap; `None` for a file that is the profile.
-    key: Option<String>,
-    /// The JSON as it is written or stored.
-    text: String,
-    /// The key of the ConfigMap.
-    span: Span,
-    /// Where the lines of the text are in the file, if they are there as they are.
-    literal: Option<Span>,
+struct Profile<'p> {
+    /// The key of the ConfigMap or the name of the object; `None` for a file that is the profile.
+    name: Option<String>,
+    /// What it says.
+    content: Content<'p>,
 }
 
-/// The profiles of a text; a ConfigMap may hold several.
-fn profiles(text: &str) -> Vec<Profile> {
-    let parsed = parse(text, &Limits::default());
+enum Content<'p> {
+    /// JSON as it is written or stored.
+    Text {
+        text: String,
+        /// The key of the ConfigMap.
+        span: Span,
+        /// Where the lines of the text are in the file, if they are there as they are.
+        literal: Option<Span>,
+    },
+    /// A SeccompProfile.
+    Object(Object<'p>),
+}
+
+/// What a profile says, and what the operator adds to it.
+struct Spec {
+    value: Value,
+    base: Option<String>,
+}
+
+/// The spec of a SeccompProfile, without what is the operator's alone.
+fn spec(object: &Object<'_>) -> Result<Spec, palisade_yaml::DeserializeError> {
+    let mut value = object.node.get("spec").map_or(Ok(Value::Null), NodeRef::to_json)?;
+    let mut base = None;
+    if let Value::Object(fields) = &mut value {
+        fields.remove("disabled");
+        base = fields.remove("baseProfileName").and_then(|name| name.as_str().map(str::to_owned));
+    }
+    Ok(Spec { value, base: base.filter(|name| !name.is_empty()) })
+}
+
+const OPERATOR_GROUP: &str = "security-profiles-operator.x-k8s.io/";
+
+/// The profiles of a text; a ConfigMap may hold several. None if the text is a Kubernetes object that holds no profile.
+fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Vec<Profile<'p>> {
     let mut found = Vec::new();
-    for document in &parsed.documents {
-        let root = document.root();
-        if root.get("kind").and_then(NodeRef::as_str) != Some("ConfigMap") {
+    let mut is_manifest = false;
+    for object in parsed.documents.iter().flat_map(objects) {
+        is_manifest |= !object.kind.is_empty() && !object.api_version.is_empty();
+        if object.kind == "SeccompProfile" && object.api_version.starts_with(OPERATOR_GROUP) {
+            let name = object.name().unwrap_or_default().to_owned();
+            found.push(Profile { name: Some(name), content: Content::Object(object) });
             continue;
         }
-        let Some(View::Mapping(entries)) = root.get("data").map(NodeRef::view) else { continue };
+        is_manifest |= object.kind == "ConfigMap";
+        let data = object.node.get("data").filter(|_| object.kind == "ConfigMap");
+        let Some(View::Mapping(entries)) = data.map(NodeRef::view) else { continue };
         for entry in entries {
-            if let Some(profile) = entry.value.as_str().filter(|text| text.trim_start().starts_with('{')) {
-                found.push(Profile {
-                    key: Some(entry.key.into_owned()),
+            let Some(profile) = entry.value.as_str() else { continue };
+            let named = Path::new(&*entry.key).extension().is_some_and(|ending| ending == "json");
+            if named || profile.trim_start().starts_with('{') {
+                let content = Content::Text {
                     text: profile.to_owned(),
                     span: entry.key_node.span(),
                     literal: literal(entry.value),
-                });
+                };
+                found.push(Profile { name: Some(entry.key.into_owned()), content });
             }
         }
     }
-    let is_config_map = parsed
-        .documents
-        .iter()
-        .any(|document| document.root().get("kind").and_then(NodeRef::as_str) == Some("ConfigMap"));
-    if found.is_empty() && !is_config_map {
-        found.push(Profile { key: None, text: text.to_owned(), span: Span::at(0), literal: None });
+    if found.is_empty() && !is_manifest {
+        let content = Content::Text { text: text.to_owned(), span: Span::at(0), literal: None };
+        found.push(Profile { name: None, content });
     }
     found
 }
@@ -105,10 +145,10 @@ fn literal(value: NodeRef<'_>) -> Option<Span> {
 }
 
 /// A place of the profile as a place of the file.
-fn outward(label: &Label, profile: &Profile, outer: &Source<'_>) -> Option<Label> {
-    let header = outer.lines().position(profile.literal?.start).line;
+fn outward(label: &Label, text: &str, literal: Option<Span>, outer: &Source<'_>) -> Option<Label> {
+    let header = outer.lines().position(literal?.start).line;
     let line = outer.lines().line_span(header + label.line)?;
-    let inner = profile.text.lines().nth(label.line.checked_sub(1)?)?;
+    let inner = text.lines().nth(label.line.checked_sub(1)?)?;
     let indent = line.text(outer.text()).strip_suffix(inner)?.len();
     let start = line.start + indent + label.excerpt.start;
     let end = line.start + indent + label.excerpt.end;
@@ -124,95 +164,177 @@ fn read(path: &Path) -> Result<(Arc<str>, String), Box<Diagnostic>> {
     Ok((file, text))
 }
 
-fn lint(path: &Path, kernel: Option<KernelVersion>) -> FileReport {
+/// What is wrong with the profiles of a file, and how many of them could be judged.
+fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
     let (file, text) = match read(path) {
         Ok(read) => read,
-        Err(problem) => return FileReport::unreadable(*problem),
+        Err(problem) => return (FileReport::unreadable(*problem), 0),
     };
     let mut report = FileReport::new(Arc::clone(&file));
     let outer = Source::new(&text);
-    let profiles = profiles(&text);
+    let parsed = parse(&text, &Limits::default());
+    let profiles = profiles(&text, &parsed);
     if profiles.is_empty() {
         let problem = Diagnostic::error(
             Code::of("profile/none"),
             &file,
-            "this ConfigMap holds no seccomp profile: no value begins as a JSON object",
+            "this manifest holds no seccomp profile: neither a SeccompProfile nor a ConfigMap with a JSON value",
         );
         report.diagnostics.push(problem);
         report.errors = 1;
     }
+    let mut judged = 0;
     for profile in &profiles {
         let first = report.diagnostics.len();
-        lint_profile(profile, kernel, &file, &mut report);
-        if let Some(key) = &profile.key {
-            for finding in report.diagnostics.iter_mut().skip(first) {
-                let inside = finding.at.take();
-                finding.at =
-                    inside.as_ref().and_then(|label| outward(label, profile, &outer)).or_else(|| {
+        match &profile.content {
+            Content::Object(object) => {
+                judged += usize::from(lint_object(object, kernel, &file, &outer, &mut report));
+            }
+            Content::Text { text, span, literal } => {
+                judged += usize::from(lint_text(text, kernel, &file, &mut report));
+                let Some(key) = &profile.name else { continue };
+                for finding in report.diagnostics.iter_mut().skip(first) {
+                    let inside = finding.at.take();
+                    let place = inside.as_ref().and_then(|label| outward(label, text, *literal, &outer));
+                    finding.at = place.or_else(|| {
                         let line = inside.map(|label| format!("line {} of ", label.line)).unwrap_or_default();
-                        Some(outer.label(profile.span, format!("in {line}the profile")))
+                        Some(outer.label(*span, format!("in {line}the profile")))
                     });
-                finding.path = Some(format!(
-                    "data[{key}]{}",
-                    finding.path.as_deref().map(|p| format!(".{p}")).unwrap_or_default()
-                ));
+                    finding.path = Some(format!(
+                        "data[{key}]{}",
+                        finding.path.as_deref().map(|p| format!(".{p}")).unwrap_or_default()
+                    ));
+                }
             }
         }
     }
-    report
+    (report, judged)
 }
 
-fn lint_profile(profile: &Profile, kernel: Option<KernelVersion>, file: &Arc<str>, report: &mut FileReport) {
-    let source = Source::new(&profile.text);
-    if profile.text.len() > MAX_SIZE {
+/// A SeccompProfile, whose places are places of the file.
+fn lint_object(
+    object: &Object<'_>,
+    kernel: Option<KernelVersion>,
+    file: &Arc<str>,
+    source: &Source<'_>,
+    report: &mut FileReport,
+) -> bool {
+    let document = object.node.document();
+    let duplicates: Vec<Diagnostic> = duplicate_keys(document, file, source);
+    let read = spec(object).map_err(|error| {
+        Diagnostic::error(Code::of("profile/not-a-profile"), file, error.to_string())
+            .at(source.label(error.span, error.message.clone()))
+    });
+    let spec = match read {
+        Ok(spec) if duplicates.is_empty() => spec,
+        Ok(_) => {
+            report.diagnostics.extend(duplicates);
+            report.errors += 1;
+            return false;
+        }
+        Err(problem) => {
+            report.diagnostics.push(problem);
+            report.errors += 1;
+            return false;
+        }
+    };
+    let here = FieldPath::root().field("spec");
+    if let Some(base) = &spec.base {
+        let message =
+            format!("the operator adds the rules of the base profile {base:?}, which are not judged here");
+        let problem = Diagnostic::warning(Code::of("profile/base-profile"), file, message);
+        let label = source.label(object.source.place(&here.clone().field("baseProfileName"), None).span, "");
+        report.diagnostics.push(problem.at(label));
+    }
+    for lint in document::lint(&spec.value, kernel) {
+        let path = FieldPath::from([here.steps(), lint.at.steps()].concat());
+        let label = source.label(object.source.place(&path, None).span, "");
+        report.diagnostics.push(finding(Lint { at: path, ..lint }, Some(label), file));
+    }
+    report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
+    true
+}
+
+fn duplicate_keys(document: &Document<'_>, file: &Arc<str>, source: &Source<'_>) -> Vec<Diagnostic> {
+    let duplicates = document.duplicate_keys().iter();
+    duplicates
+        .map(|duplicate| {
+            Diagnostic::error(
+                Code::of("profile/duplicate-key"),
+                file,
+                format!(
+                    "the key \"{}\" is set twice, and readers disagree about which one counts",
+                    duplicate.key
+                ),
+            )
+            .at(source.label(duplicate.second, "").related(source.label(duplicate.first, "first set here")))
+            .because("the profile has no certain meaning, and Palisade does not use it")
+            .help("remove one of them")
+        })
+        .collect()
+}
+
+fn lint_text(text: &str, kernel: Option<KernelVersion>, file: &Arc<str>, report: &mut FileReport) -> bool {
+    let source = Source::new(text);
+    let first = report.diagnostics.len();
+    if text.len() > MAX_SIZE {
         let problem = Diagnostic::error(
             Code::of("profile/too-large"),
             file,
-            format!("the profile has {} bytes; a ConfigMap holds at most {MAX_SIZE}", profile.text.len()),
+            format!("the profile has {} bytes; a ConfigMap holds at most {MAX_SIZE}", text.len()),
         );
         report.diagnostics.push(problem);
     }
-    let value: Value = match serde_json::from_str(&profile.text) {
+    // The same text read with places.
+    let parsed = parse(text, &Limits::default());
+    let document = parsed.documents.first();
+    let value = match strict_json::read(text) {
         Ok(value) => value,
-        Err(error) => {
-            report.diagnostics.push(not_json(&error, file, &source));
+        Err(JsonError::DuplicateKey(key)) => {
+            let found = document.map(|document| duplicate_keys(document, file, &source)).unwrap_or_default();
+            if found.is_empty() {
+                let message =
+                    format!("the key {key:?} is set twice, and readers disagree about which one counts");
+                report.diagnostics.push(Diagnostic::error(Code::of("profile/duplicate-key"), file, message));
+            }
+            report.diagnostics.extend(found);
             report.errors += 1;
-            return;
+            return false;
+        }
+        Err(JsonError::Syntax(_) | JsonError::TooDeep) => {
+            let problem = match serde_json::from_str::<Value>(text) {
+                Err(error) => not_json(&error, file, &source),
+                Ok(_) => Diagnostic::error(Code::of("profile/not-json"), file, "this is not JSON"),
+            };
+            report.diagnostics.push(problem);
+            report.errors += 1;
+            return false;
         }
     };
-    // The same text read with places; runtimes take the last of two equal keys, so that is only a warning here.
-    let parsed = parse(&profile.text, &Limits::default());
     for error in &parsed.errors {
         report
             .diagnostics
             .push(Diagnostic { severity: Severity::Warning, ..yaml_problem(error, file, &source) });
     }
-    let document = parsed.documents.first();
-    for duplicate in document.into_iter().flat_map(Document::duplicate_keys) {
-        report.diagnostics.push(
-            Diagnostic::warning(
-                Code::of("profile/duplicate-key"),
-                file,
-                format!("the key \"{}\" is set twice; the last one counts", duplicate.key),
-            )
-            .at(source.label(duplicate.second, "")),
-        );
-    }
     for lint in document::lint(&value, kernel) {
-        report.diagnostics.push(finding(lint, document, file, &source));
+        let label = document.map(|document| source.label(place(document, &lint.at), ""));
+        report.diagnostics.push(finding(lint, label, file));
     }
-    report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
+    if let Some(found) = report.diagnostics.get_mut(first..) {
+        found.sort_by(|a, b| a.order().cmp(&b.order()));
+    }
+    true
 }
 
-fn finding(lint: Lint, document: Option<&Document<'_>>, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
+fn finding(lint: Lint, at: Option<Label>, file: &Arc<str>) -> Diagnostic {
     let code = Code(format!("profile/{}", lint.rule).into());
+    let because = lint.because();
     let mut finding = match lint.severity {
-        document::Severity::Error => Diagnostic::error(code, file, lint.message)
-            .because("a container with this profile will not start"),
-        document::Severity::Warning => Diagnostic::warning(code, file, lint.message)
-            .because("the runtime takes it, but not as it was meant"),
-    };
-    finding.at = document.map(|document| source.label(place(document, &lint.at), ""));
+        document::Severity::Error => Diagnostic::error(code, file, lint.message),
+        document::Severity::Warning => Diagnostic::warning(code, file, lint.message),
+    }
+    .because(because);
+    finding.at = at;
     let path = lint.at.to_string();
     finding.path = (!path.is_empty()).then_some(path);
     finding.help = lint.help;
@@ -248,10 +370,10 @@ fn not_json(error: &serde_json::Error, file: &Arc<str>, source: &Source<'_>) -> 
     let at = (line.start + error.column().saturating_sub(1)).min(line.end);
     Diagnostic::error(Code::of("profile/not-json"), file, format!("this is not JSON: {message}"))
         .at(source.label(Span::new(at, (at + 1).min(source.text().len())), ""))
-        .because("a container with this profile will not start")
+        .because("a container with this profile does not start")
 }
 
-fn print(reports: &[FileReport], outputs: Vec<Output>, terminal: &mut Terminal) -> Exit {
+fn print(reports: &[FileReport], judged: usize, outputs: Vec<Output>, terminal: &mut Terminal) -> Exit {
     let style = human::Style { color: terminal.out_color, width: Terminal::width() };
     let renderers: Vec<Renderer> =
         outputs.into_iter().map(|output| Renderer::new(output, LevelVersion::PRIVILEGED, style)).collect();
@@ -265,75 +387,115 @@ fn print(reports: &[FileReport], outputs: Vec<Output>, terminal: &mut Terminal) 
     }
     match sinks.finish(&mut terminal.out) {
         Err(error) => terminal.cannot_write(&error),
-        Ok(totals) if totals.errors == reports.len() => Exit::Input,
+        Ok(_) if judged == 0 => Exit::Input,
         Ok(totals) if totals.error_findings > 0 => Exit::Findings,
         Ok(_) => Exit::Clean,
     }
 }
 
-/// The one profile of a file, for commands that compare.
-fn single(path: &Path, terminal: &Terminal) -> Option<Value> {
-    let fail = |message: String| {
-        terminal.say(format!("error: {message}"));
-        None
-    };
-    let (file, text) = match read(path) {
-        Ok(read) => read,
-        Err(problem) => return fail(problem.summary),
-    };
-    let mut profiles = profiles(&text);
-    match (profiles.pop(), profiles.is_empty()) {
-        (Some(profile), true) => match serde_json::from_str(&profile.text) {
-            Ok(value) => Some(value),
-            Err(error) => fail(format!("{file} is not JSON: {error}")),
-        },
+/// The meaning of the one profile of a file, for commands that compare.
+fn single(path: &Path) -> Result<Filter, String> {
+    let (file, text) = read(path).map_err(|problem| problem.summary)?;
+    let parsed = parse(&text, &Limits::default());
+    let mut profiles = profiles(&text, &parsed);
+    let value = match (profiles.pop().map(|profile| profile.content), profiles.is_empty()) {
+        (None, _) => return Err(format!("{file} holds no seccomp profile")),
         (Some(_), false) => {
-            fail(format!("{file} holds several profiles; put the one to compare into a file"))
+            return Err(format!("{file} holds several profiles; put the one to compare into a file"));
         }
-        (None, _) => fail(format!("{file} holds no seccomp profile")),
-    }
+        (Some(Content::Text { text, .. }), true) => {
+            strict_json::read(&text).map_err(|error| format!("{file} {error}"))?
+        }
+        (Some(Content::Object(object)), true) => {
+            if let Some(duplicate) = object.node.document().duplicate_keys().first() {
+                return Err(format!("{file} sets the key {:?} twice", duplicate.key));
+            }
+            let spec = spec(&object).map_err(|error| format!("{file}: {error}"))?;
+            if let Some(base) = spec.base {
+                return Err(format!("{file} has the base profile {base:?}, whose rules are not known here"));
+            }
+            spec.value
+        }
+    };
+    Filter::read(&value).map_err(|error| format!("{file} has no meaning to compare: {error}"))
 }
 
 fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Exit {
-    let (Some(before), Some(after)) = (single(old, terminal), single(new, terminal)) else {
-        return Exit::Input;
+    let (before, after) = (single(old), single(new));
+    for error in [&before, &after].into_iter().filter_map(|read| read.as_ref().err()) {
+        terminal.say(format!("error: {error}"));
+    }
+    let (Ok(before), Ok(after)) = (before, after) else { return Exit::Input };
+    let Ok(differences) = before.differences(&after) else {
+        terminal.say("error: the rules are too involved to be compared");
+        return Exit::Incomplete;
     };
-    let diff = document::diff(&before, &after);
+    let of_calls = |kind: DifferenceKind| {
+        differences.iter().filter(move |found| found.reach == Reach::Call && found.kind == kind)
+    };
+    let [gained, lost, changed] = [DifferenceKind::Gained, DifferenceKind::Lost, DifferenceKind::Changed]
+        .map(|kind| of_calls(kind).count());
     let mut text = String::new();
     if as_json {
-        let changed: Vec<Value> = diff
-            .changed
-            .iter()
-            .map(|(call, before, after)| json!({"syscall": call, "before": before, "after": after}))
-            .collect();
-        let default =
-            diff.default_action.as_ref().map(|(before, after)| json!({"before": before, "after": after}));
-        let value = json!({
-            "defaultAction": default, "gained": diff.gained, "lost": diff.lost, "changed": changed,
-        });
-        let _ = writeln!(text, "{value:#}");
+        let _ = writeln!(text, "{:#}", diff_json(&differences));
     } else {
-        if let Some((before, after)) = &diff.default_action {
-            let _ = writeln!(text, "! default action: {before} -> {after}");
+        for found in &differences {
+            let _ = writeln!(text, "{}", diff_line(found));
         }
-        for call in &diff.gained {
-            let _ = writeln!(text, "+ {call}");
-        }
-        for call in &diff.lost {
-            let _ = writeln!(text, "- {call}");
-        }
-        for (call, before, after) in &diff.changed {
-            let _ = writeln!(text, "~ {call}: {before} -> {after}");
-        }
-        let words =
-            format!("{} gained, {} lost, {} changed", diff.gained.len(), diff.lost.len(), diff.changed.len());
-        terminal.say(if diff.is_empty() { "both profiles do the same".to_owned() } else { words });
+        terminal.say(if differences.is_empty() {
+            "both profiles do the same: no system call with any arguments gets another answer".to_owned()
+        } else {
+            format!("{gained} gained, {lost} lost, {changed} changed")
+        });
     }
     match terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
         Err(error) => terminal.cannot_write(&error),
-        Ok(()) if diff.is_empty() => Exit::Clean,
+        Ok(()) if differences.is_empty() => Exit::Clean,
         Ok(()) => Exit::Findings,
     }
+}
+
+fn syscall_name(found: &Difference) -> &'static str {
+    found.call.syscall.map_or("", Syscall::name)
+}
+
+fn diff_line(found: &Difference) -> String {
+    let Difference { call, before, after, .. } = found;
+    let change = format!("{before} -> {after}");
+    match (found.reach, found.kind) {
+        (Reach::Default, _) => format!("! default action: {change}, such as for {call}"),
+        (Reach::Architecture, _) => {
+            format!("! {}: {change}, such as for {call}", call.architecture.token())
+        }
+        (Reach::Call, DifferenceKind::Gained) => format!("+ {}: {call}: {change}", syscall_name(found)),
+        (Reach::Call, DifferenceKind::Lost) => format!("- {}: {call}: {change}", syscall_name(found)),
+        (Reach::Call, DifferenceKind::Changed) => format!("~ {}: {call}: {change}", syscall_name(found)),
+    }
+}
+
+fn diff_json(differences: &[Difference]) -> Value {
+    let change = |found: &Difference| {
+        let arguments: Vec<String> = found.call.arguments.iter().map(|value| format!("{value:#x}")).collect();
+        json!({
+            "syscall": found.call.syscall.map(Syscall::name), "architecture": found.call.architecture.token(),
+            "arguments": arguments, "before": found.before.to_string(), "after": found.after.to_string(),
+        })
+    };
+    let calls = |kind: DifferenceKind| {
+        differences.iter().filter(move |found| found.reach == Reach::Call && found.kind == kind)
+    };
+    let names = |kind: DifferenceKind| calls(kind).map(syscall_name).collect::<Vec<_>>();
+    let default = differences.iter().find(|found| found.reach == Reach::Default);
+    let architectures = differences.iter().filter(|found| found.reach == Reach::Architecture);
+    json!({
+        "equal": differences.is_empty(),
+        "defaultAction": default.map(|found| json!({"before": found.before.to_string(), "after": found.after.to_string()})),
+        "gained": names(DifferenceKind::Gained),
+        "lost": names(DifferenceKind::Lost),
+        "changed": calls(DifferenceKind::Changed).map(change).collect::<Vec<_>>(),
+        "architectures": architectures.map(change).collect::<Vec<_>>(),
+        "examples": differences.iter().map(change).collect::<Vec<_>>(),
+    })
 }
 
 fn hash(files: &[std::path::PathBuf], terminal: &mut Terminal) -> Exit {
@@ -348,11 +510,19 @@ fn hash(files: &[std::path::PathBuf], terminal: &mut Terminal) -> Exit {
                 continue;
             }
         };
-        for profile in profiles(&content) {
-            for byte in Sha256::digest(profile.text.as_bytes()) {
+        let parsed = parse(&content, &Limits::default());
+        for profile in profiles(&content, &parsed) {
+            let Content::Text { text: document, .. } = &profile.content else {
+                terminal.say(format!(
+                    "error: {file}: the operator writes the file of a SeccompProfile, and its hash is not known here"
+                ));
+                exit = Exit::Input;
+                continue;
+            };
+            for byte in Sha256::digest(document.as_bytes()) {
                 let _ = write!(text, "{byte:02x}");
             }
-            let key = profile.key.map(|key| format!("/{key}")).unwrap_or_default();
+            let key = profile.name.map(|key| format!("/{key}")).unwrap_or_default();
             let _ = writeln!(text, "  {file}{key}");
         }
     }

@@ -7,10 +7,14 @@ use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
 use palisade_node::{
-    api::{PodSource, kube::KubeSource},
-    cri::client::Runtime,
+    api::{PodKey, PodSource, kube::KubeSource},
+    cri::{
+        client::{Runtime, RuntimeError},
+        proto::ContainerState,
+    },
     node::NodeConfig,
     pod::RunPod,
+    runner::observed::labels,
     verify::{PodReport, declared_pods, summary, verify_pod},
 };
 use serde_json::{Value, json};
@@ -52,8 +56,8 @@ pub struct VerifyArgs {
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 everything declared is enforced, 1 something is not, 2 no such pod or wrong usage, 3 the runtime or the cluster
-does not answer.
+Exit status: 0 everything declared is enforced, 1 something is not, or a running container could not be compared, 2 no such pod or
+wrong usage, 3 the runtime or the cluster does not answer.
 
 Pods come from the API server if --kubeconfig, --context or KUBECONFIG names one, otherwise from what the node noted at the
 runtime. Only the API server knows whether a ConfigMap holds another profile by now.";
@@ -77,11 +81,11 @@ pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
         Ok(config) => config,
         Err(why) => return fail(terminal, &why, Exit::Input),
     };
-    let mut reports = Vec::new();
+    let mut found = Verified::default();
     let exit = service::ask(terminal, async {
         match collect(args, &config).await {
-            Ok(found) => {
-                reports = found;
+            Ok(verified) => {
+                found = verified;
                 Exit::Clean
             }
             Err((why, exit)) => fail(terminal, &why, exit),
@@ -90,20 +94,92 @@ pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
     if exit != Exit::Clean {
         return exit;
     }
+    let Verified { reports, unverified } = found;
     let text = match args.output {
-        Format::Json => json_text(&reports),
+        Format::Json => json_text(&reports, &unverified),
         Format::Human => human_text(&reports),
     };
     if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
         return terminal.cannot_write(&error);
     }
-    if reports.iter().any(PodReport::has_mismatch) { Exit::Findings } else { Exit::Clean }
+    for container in &unverified {
+        terminal.say(format!("error: {container}"));
+    }
+    let compared =
+        reports.iter().flat_map(|report| &report.containers).any(|report| report.skipped.is_none());
+    // Who asks for one pod wants to know about that pod; on a whole node there may be nothing.
+    let nothing = !compared && args.pod.is_some();
+    let enforced = !reports.iter().any(PodReport::has_mismatch) && unverified.is_empty() && !nothing;
+    if enforced { Exit::Clean } else { Exit::Findings }
 }
 
-async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Vec<PodReport>, (String, Exit)> {
+/// What was compared, and what runs without having been.
+#[derive(Debug, Default)]
+struct Verified {
+    reports: Vec<PodReport>,
+    unverified: Vec<String>,
+}
+
+/// A container that the runtime runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RunningContainer {
+    pod: PodKey,
+    name: String,
+    id: String,
+}
+
+/// The running containers that no comparison covers: those of pods that nobody declares here, those that a pod does not name, and
+/// those whose process could not be read. `compared` holds the identity of the pod and the name of the container.
+fn unverified(
+    mut running: Vec<RunningContainer>,
+    compared: &[(String, String)],
+    known: &[PodKey],
+) -> Vec<String> {
+    let mut left = compared.to_vec();
+    running.sort();
+    let mut found = Vec::new();
+    for container in running {
+        let RunningContainer { pod, name, id } = container;
+        // Of two containers with the same name only one was compared.
+        if let Some(at) = left.iter().position(|(uid, compared)| *uid == pod.uid && *compared == name) {
+            left.swap_remove(at);
+            continue;
+        }
+        let short = id.get(..12).unwrap_or(&id);
+        let of = format!("{}/{}", pod.namespace, pod.name);
+        found.push(if pod.uid.is_empty() {
+            format!("container {short} runs, but belongs to no pod")
+        } else if known.iter().any(|key| key.uid == pod.uid) {
+            format!("container {name:?} ({short}) of pod {of} runs, but could not be compared")
+        } else {
+            format!("container {name:?} ({short}) runs for pod {of}, which is not known to run on this node")
+        });
+    }
+    found
+}
+
+async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContainer>, RuntimeError> {
+    let containers = runtime.list_containers(&[]).await?;
+    let running = containers.into_iter().filter(|container| container.state() == ContainerState::Running);
+    let read = running.map(|container| {
+        let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+        RunningContainer {
+            pod: PodKey {
+                namespace: label(labels::POD_NAMESPACE),
+                name: label(labels::POD_NAME),
+                uid: label(labels::POD_UID),
+            },
+            name: label(labels::CONTAINER_NAME),
+            id: container.id.clone(),
+        }
+    });
+    Ok(read.collect())
+}
+
+async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (String, Exit)> {
     let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)
         .map_err(|error| (error.to_string(), Exit::Input))?;
-    let no_answer = |error: palisade_node::cri::client::RuntimeError| {
+    let no_answer = |error: RuntimeError| {
         (runtime_away(&format!("the container runtime does not answer: {error}")), Exit::Incomplete)
     };
     // A runtime that hangs is found out sooner by this than by a list.
@@ -135,11 +211,20 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Vec<PodReport
     }
     pods.sort_by(|a, b| a.key.cmp(&b.key));
     let mut reports = Vec::new();
+    let mut compared = Vec::new();
     for pod in &pods {
         let api = source.as_ref().map(|source| source as &dyn PodSource);
-        reports.push(verify_pod(config, &runtime, api, pod).await.map_err(no_answer)?);
+        let report = verify_pod(config, &runtime, api, pod).await.map_err(no_answer)?;
+        let done = report.containers.iter().filter(|container| container.skipped.is_none());
+        compared.extend(done.map(|container| (pod.key.uid.clone(), container.container.clone())));
+        reports.push(report);
     }
-    Ok(reports)
+    let mut running = running_containers(&runtime).await.map_err(no_answer)?;
+    let known: Vec<PodKey> = pods.iter().map(|pod| pod.key.clone()).collect();
+    if args.pod.is_some() {
+        running.retain(|container| known.iter().any(|key| key.uid == container.pod.uid));
+    }
+    Ok(Verified { reports, unverified: unverified(running, &compared, &known) })
 }
 
 /// The API server, if one was named.
@@ -153,11 +238,12 @@ async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSou
     Ok(Some(KubeSource::new(args.cluster.connect().await?, &config.node_name)))
 }
 
-fn json_text(reports: &[PodReport]) -> String {
+fn json_text(reports: &[PodReport], unverified: &[String]) -> String {
     let mismatches = reports.iter().filter(|report| report.has_mismatch()).count();
     let stale = reports.iter().flat_map(|report| &report.containers).filter(|c| c.stale_profile.is_some());
-    let value: Value = json!({"pods": reports,
-        "summary": {"pods": reports.len(), "mismatches": mismatches, "stale": stale.count()}});
+    let summary = json!({"pods": reports.len(), "mismatches": mismatches, "stale": stale.count(),
+        "unverified": unverified.len()});
+    let value: Value = json!({"pods": reports, "unverified": unverified, "summary": summary});
     format!("{value:#}\n")
 }
 
@@ -167,9 +253,46 @@ pub fn human_text(reports: &[PodReport]) -> String {
     let header = ["POD", "CONTAINER", "CHECK", "DECLARED", "KERNEL", "VERDICT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().flat_map(PodReport::lines).collect();
     if rows.is_empty() {
-        return "no pods run here\n".to_owned();
+        return "nothing was compared: no pod that is known to run on this node has containers here\n"
+            .to_owned();
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
     format!("{text}\n{}\n", summary(reports))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_running_container_is_compared_or_reported() {
+        let key =
+            |uid: &str, name: &str| PodKey { namespace: "shop".into(), name: name.into(), uid: uid.into() };
+        let running = |uid: &str, name: &str, id: &str| RunningContainer {
+            pod: key(uid, "web"),
+            name: name.into(),
+            id: id.into(),
+        };
+        let compared = [("1".to_owned(), "c".to_owned())];
+        for (case, containers, expected) in [
+            ("compared", vec![running("1", "c", "aa")], &[][..]),
+            ("nothing runs", vec![], &[]),
+            (
+                "twice, and one of them compared",
+                vec![running("1", "c", "aa"), running("1", "c", "bb")],
+                &["container \"c\" (bb) of pod shop/web runs, but could not be compared"],
+            ),
+            (
+                "another node's pod",
+                vec![running("2", "c", "0123456789abcdef")],
+                &[
+                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not known to run on this node",
+                ],
+            ),
+            ("nobody's", vec![running("", "", "aa")], &["container aa runs, but belongs to no pod"]),
+        ] {
+            assert_eq!(unverified(containers, &compared, &[key("1", "web")]), expected, "{case}");
+        }
+    }
 }

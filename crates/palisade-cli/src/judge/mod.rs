@@ -4,6 +4,7 @@
 //! is upstream's; the places are the user's. No IO here: [`crate::input`] reads, [`crate::render`] writes.
 
 mod annotations;
+mod fields;
 mod problems;
 mod standards;
 mod words;
@@ -28,8 +29,8 @@ use palisade_policy::standards::{
 use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
-    diagnostic::{Code, Diagnostic, ObjectId, Severity},
-    manifest::{Object, objects},
+    diagnostic::{Code, Diagnostic, Label, ObjectId, Severity},
+    manifest::{self, Object, objects},
     source_map::{ObjectSource, Place, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
@@ -119,8 +120,10 @@ pub struct FileReport {
     pub verdicts: Vec<Verdict>,
     /// Findings from top to bottom.
     pub diagnostics: Vec<Diagnostic>,
-    /// Objects that hold no pod.
+    /// Objects that hold no pod, and documents that are no objects.
     pub skipped: usize,
+    /// Documents that are no Kubernetes objects: where they begin.
+    pub foreign: Vec<Label>,
     /// Documents, or whole files, that could not be judged.
     pub errors: usize,
     /// Findings that a person accepted.
@@ -131,7 +134,43 @@ impl FileReport {
     /// Nothing found yet.
     #[must_use]
     pub const fn new(file: Arc<str>) -> Self {
-        Self { file, verdicts: Vec::new(), diagnostics: Vec::new(), skipped: 0, errors: 0, suppressed: 0 }
+        Self {
+            file,
+            verdicts: Vec::new(),
+            diagnostics: Vec::new(),
+            skipped: 0,
+            foreign: Vec::new(),
+            errors: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// Says of documents that are no Kubernetes objects that they are none: an error where the user named the file and it holds
+    /// nothing else, a warning beside objects, and nothing for files that a search found.
+    pub fn name_foreign(&mut self, named: bool) {
+        let alone = self.verdicts.is_empty() && self.errors == 0 && self.skipped == self.foreign.len();
+        if alone && !named {
+            return;
+        }
+        let empty = alone && self.foreign.is_empty();
+        if empty {
+            let summary = format!("{} holds no Kubernetes object", self.file);
+            self.diagnostics.push(Diagnostic::error(Code::of("input/not-an-object"), &self.file, summary));
+        }
+        for label in std::mem::take(&mut self.foreign) {
+            let (code, file) = (Code::of("input/not-an-object"), &self.file);
+            let finding = if alone {
+                Diagnostic::error(code, file, NOT_AN_OBJECT)
+            } else {
+                Diagnostic::warning(code, file, NOT_AN_OBJECT)
+            };
+            self.diagnostics.push(finding.at(label));
+        }
+        if alone {
+            self.errors += self.skipped.max(1);
+            self.skipped = 0;
+        }
+        self.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
     /// A file of which nothing could be judged.
@@ -268,6 +307,8 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
 }
 
+const NOT_AN_OBJECT: &str = "this is no Kubernetes object: it has no apiVersion and no kind";
+
 struct Walk<'w, 's> {
     file: &'w Arc<str>,
     source: &'w Source<'s>,
@@ -276,7 +317,7 @@ struct Walk<'w, 's> {
     report: &'w mut FileReport,
 }
 
-impl Walk<'_, '_> {
+impl<'w, 's> Walk<'w, 's> {
     fn object(&mut self, object: &Object<'_>) {
         let Some(workload) = object.workload else {
             self.skip(&object.source, object.api_version, object.kind);
@@ -290,12 +331,24 @@ impl Walk<'_, '_> {
     }
 
     fn skip(&mut self, object: &ObjectSource<'_>, api_version: &str, kind: &str) {
+        if let Some((what, help)) = manifest::misnamed(api_version, kind) {
+            let mut finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
+                .at(self.source.label(object.head(), ""))
+                .because("an API server does not serve it, and what is in it was not judged");
+            finding.help = help;
+            self.report.diagnostics.push(finding);
+            self.report.errors += 1;
+            return;
+        }
         if !self.settings.strict {
             self.report.skipped += 1;
+            if api_version.is_empty() && kind.is_empty() {
+                self.report.foreign.push(self.source.label(object.head(), ""));
+            }
             return;
         }
         let what = match (api_version, kind) {
-            ("", "") => "this is no Kubernetes object: it has no apiVersion and no kind".to_owned(),
+            ("", "") => NOT_AN_OBJECT.to_owned(),
             (_, "") => "this object has no kind".to_owned(),
             ("", kind) => format!("this {kind} has no apiVersion"),
             (api_version, kind) => format!("{kind} of {api_version} holds no pod that could be judged"),
@@ -317,6 +370,11 @@ impl Walk<'_, '_> {
                     .because(format!("an API server cannot read this {}", workload.kind));
                 self.report.diagnostics.push(finding);
                 self.report.errors += 1;
+                // One mistake does not hide the others; the type at fault is named already.
+                let mut others = Vec::new();
+                fields::report(&self.context(object, workload), node, &mut others);
+                others.retain(|other| other.code.as_str() != "api/type");
+                self.report.diagnostics.append(&mut others);
                 return;
             }
         };
@@ -338,15 +396,9 @@ impl Walk<'_, '_> {
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
-        let mut context = Context {
-            file: self.file,
-            source: self.source,
-            settings: self.settings,
-            object,
-            workload,
-            filled: Vec::new(),
-        };
+        let mut context = self.context(object, workload);
         let findings = &mut self.report.diagnostics;
+        fields::report(&context, node, findings);
         annotations::report(&context, node, &subject.view(&pod), findings);
         // An API server validates a template as it is written; policy decides about the pods that it becomes.
         let future = Prepared::future_pod(pod.clone(), subject, compat);
@@ -370,6 +422,18 @@ impl Walk<'_, '_> {
             allowed: outcome.allowed(),
             message: if outcome.allowed() { String::new() } else { outcome.details() },
         });
+    }
+
+    const fn context<'c>(
+        &self,
+        object: &'c ObjectSource<'c>,
+        workload: &'static WorkloadKind,
+    ) -> Context<'c, 's>
+    where
+        'w: 'c,
+    {
+        let (file, source, settings) = (self.file, self.source, self.settings);
+        Context { file, source, settings, object, workload, filled: Vec::new() }
     }
 
     fn read_suppressions(&mut self, object: &ObjectSource<'_>, workload: &WorkloadKind) {

@@ -151,9 +151,12 @@ fn an_error_does_not_hide_other_documents_or_files() {
 #[test]
 fn unknown_kinds_are_skipped_unless_strict() {
     let text = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\njust: data\n---\napiVersion: example.com/v1\nkind: Gadget\n";
-    let run = Project::with(text).run(&["check", "."]);
-    assert_eq!((run.stdout.as_str(), run.status), ("", 0), "{run}");
+    let run = Project::with(&format!("{text}---\n{GOOD}")).run(&["check", "."]);
+    assert_eq!((run.codes(), run.status), (vec!["input/not-an-object".to_owned()], 0), "{run}");
     assert!(run.stderr.contains("3 objects without a pod skipped"), "{run}");
+    let run = Project::with(text).run(&["check", "."]);
+    assert_eq!(run.status, 2, "nothing was judged: {run}");
+    assert!(run.stderr.contains("error: nothing was judged"), "{run}");
     let run = Project::with(text).run(&["check", ".", "--strict", "-q"]);
     insta::assert_snapshot!(run, @r#"
     error[input/unknown-kind]: Service of v1 holds no pod that could be judged
@@ -208,8 +211,100 @@ fn nothing_to_look_at() {
     let run = project.run(&["check", "."]);
     assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{run}");
     assert!(run.stderr.contains("no manifests found"), "{run}");
-    project.file("empty.yaml", "# nothing\n---\n---\n");
-    assert_eq!(project.run(&["check", "."]).status, 0);
+    project.file("empty.yaml", "# nothing\n---\n---\n").file("values.yaml", "replicas: 3\n");
+    let run = project.run(&["check", "."]);
+    assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{run}");
+    assert!(run.stderr.contains("error: nothing was judged"), "{run}");
+    project.file("shadow", "root:*:19000:0:99999:7:::\n");
+    insta::assert_snapshot!(project.run(&["check", "shadow", "empty.yaml"]), @r#"
+    error[input/not-an-object]: empty.yaml holds no Kubernetes object
+     --> empty.yaml
+
+    error[input/not-an-object]: this is no Kubernetes object: it has no apiVersion and no kind
+     --> shadow:1:1
+      |
+    1 | root:*:19000:0:99999:7:::
+      | ^^^^^^^^^^^^^^^^^^^^^^^^
+
+    0 objects in 2 files judged at restricted:latest: 0 allowed, 0 denied; 2 errors
+    exit status: 2
+    "#);
+}
+
+#[test]
+fn fields_and_kinds_that_no_api_server_knows() {
+    let project = Project::new();
+    project
+        .file(
+            "pod.yaml",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {any: thing}}\nspec:\n  securityContxt: {runAsNonRoot: true}\n  hostUsers: false\n  securityContext: {containerDefaults: {}}\n  containers:\n    - name: web\n      image: nginx\n      stdin: 1\n",
+        )
+        .file("types.yaml", "apiVersion: v1\nkind: Pod\nspec: {hostPid: true, containers: [{name: web, ports: {}}]}\n")
+        .file("kind.yaml", "apiVersion: apps/v1\nkind: Deploymnt\nmetadata: {name: web}\n")
+        .file("group.yaml", "kind: CronJob\nmetadata: {name: web}\n");
+    insta::assert_snapshot!(project.run(&["check", "--level=privileged", "."]), @r#"
+    error[input/unknown-kind]: this CronJob has no apiVersion
+     --> group.yaml:1:7
+      |
+    1 | kind: CronJob
+      |       ^^^^^^^
+      = because: an API server does not serve it, and what is in it was not judged
+      = help: did you mean apiVersion: batch/v1?
+
+    error[input/unknown-kind]: apps/v1 has no kind Deploymnt
+     --> kind.yaml:2:7
+      |
+    2 | kind: Deploymnt
+      |       ^^^^^^^^^
+      = because: an API server does not serve it, and what is in it was not judged
+      = help: did you mean Deployment?
+
+    error[api/unknown-field]: unknown field "securityContxt"
+     --> pod.yaml:5:3
+      |
+    5 |   securityContxt: {runAsNonRoot: true}
+      |   ^^^^^^^^^^^^^^
+      = because: an API server drops it from this Pod, and strict validation rejects it
+      = help: did you mean securityContext?
+
+    warning[api/other-release]: Kubernetes has no field "containerDefaults": it is one of Palisade's extensions
+     --> pod.yaml:7:21
+      |
+    7 |   securityContext: {containerDefaults: {}}
+      |                     ^^^^^^^^^^^^^^^^^
+      = because: the API server drops it from this Pod
+      = help: check with --kubernetes-version extended
+
+    error[api/type]: spec.containers[0].stdin is a number, and must be true or false
+      --> pod.yaml:11:14
+       |
+    11 |       stdin: 1
+       |              ^
+       = because: an API server cannot read this Pod
+
+    error[api/unknown-field]: unknown field "hostPid"
+     --> types.yaml:3:8
+      |
+    3 | spec: {hostPid: true, containers: [{name: web, ports: {}}]}
+      |        ^^^^^^^
+      = because: an API server drops it from this Pod, and strict validation rejects it
+      = help: did you mean hostPID?
+
+    error[api/type]: spec.containers[0].ports: expected a list, found a mapping
+     --> types.yaml:3:55
+      |
+    3 | spec: {hostPid: true, containers: [{name: web, ports: {}}]}
+      |                                                       ^^ expected a list, found a mapping
+      = because: an API server cannot read this Pod
+
+    1 object in 4 files judged at privileged:latest: 1 allowed, 0 denied; 6 errors, 1 warning
+    exit status: 1
+    "#);
+    let older = project.run(&["check", "--level=privileged", "--kubernetes-version=v1.24", "pod.yaml"]);
+    assert!(
+        older.stdout.contains("v1.24 does not have the field \"hostUsers\" yet: it came with v1.25"),
+        "{older}"
+    );
 }
 
 #[test]

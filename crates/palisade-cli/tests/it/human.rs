@@ -570,6 +570,13 @@ items:
 fn wide_characters_tabs_and_terminal_codes_do_no_harm() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: \"\\e[31m日本\\tx\", \"日本\": 1, securityContext: {privileged: true}}\n";
     insta::assert_snapshot!(check(text, &["--level=baseline"]), @r#"
+    error[api/unknown-field]: unknown field "日本"
+     --> pod.yaml:6:27
+      |
+    6 |   - {name: "\e[31m日本\tx", "日本": 1, securityContext: {privileged: true}}
+      |                             ^^^^^^
+      = because: an API server drops it from this Pod, and strict validation rejects it
+
     error[pss/privileged]: container "�[31m日本    x" is privileged
      --> pod.yaml:6:66
       |
@@ -589,6 +596,13 @@ fn a_very_long_line_is_cut_around_the_place() {
         "{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"a\": {filler}, \"spec\": {{\"hostPID\": true, \"containers\": [{{\"name\": \"c\"}}], \"b\": {filler}}}}}"
     );
     insta::assert_snapshot!(check(&text, &["--level=baseline"]), @r#"
+    error[api/unknown-field]: unknown field "a"
+     --> pod.yaml:1:37
+      |
+    1 | {"apiVersion": "v1", "kind": "Pod", "a": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx …
+      |                                     ^^^
+      = because: an API server drops it from this Pod, and strict validation rejects it
+
     error[pss/hostNamespaces]: pod sets hostPID
      --> pod.yaml:1:2066
       |
@@ -596,6 +610,13 @@ fn a_very_long_line_is_cut_around_the_place() {
       |                                                               ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
       = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+
+    error[api/unknown-field]: unknown field "b"
+     --> pod.yaml:1:2103
+      |
+    1 | … ", "spec": {"hostPID": true, "containers": [{"name": "c"}], "b": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx …
+      |                                                               ^^^
+      = because: an API server drops it from this Pod, and strict validation rejects it
 
     exit status: 1
     "#);

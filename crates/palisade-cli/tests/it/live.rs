@@ -57,15 +57,17 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let _ = accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await;
     put("", "Pod", Some("shop"), json!({"metadata": {"name": "lone"}, "spec": {"nodeName": "n1", "securityContext": {"runAsNonRoot": true},
         "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}})).await;
-    put(
-        "",
-        "Pod",
-        Some("shop"),
-        json!({"metadata": {"name": "web-1", "ownerReferences": [{"apiVersion": "apps/v1",
-        "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true}]},
-        "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}),
-    )
-    .await;
+    let set = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    let uid = put("apps", "ReplicaSet", Some("shop"), set).await.metadata.uid.unwrap();
+    let alike = &template["spec"];
+    let other = json!({"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]});
+    for (name, uid, spec) in
+        [("web-1", uid.as_str(), alike), ("unlike", uid.as_str(), &other), ("hidden", "1", alike)]
+    {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true});
+        let pod = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec});
+        put("", "Pod", Some("shop"), pod).await;
+    }
 
     let run = |arguments: &'static [&'static str]| {
         let kubeconfig = kubeconfig.clone();
@@ -75,7 +77,13 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     assert!(shown.contains("error[pss/privileged]"), "{shown}");
     assert!(shown.contains("--> cluster:shop/pod/lone:"), "{shown}");
     assert!(shown.contains("--> cluster:shop/deployment/web:"), "{shown}");
-    assert!(shown.contains("2 objects in 2 files judged at baseline:latest: 0 allowed, 2 denied"), "{shown}");
+    assert!(shown.contains("--> cluster:shop/replicaset/web:"), "{shown}");
+    assert!(
+        shown.contains("--> cluster:shop/pod/unlike:"),
+        "a pod that is not what its controller makes: {shown}"
+    );
+    assert!(shown.contains("--> cluster:shop/pod/hidden:"), "a controller that does not exist: {shown}");
+    assert!(shown.contains("5 objects in 5 files judged at baseline:latest: 0 allowed, 5 denied"), "{shown}");
     assert!(shown.ends_with("exit status: 1"), "{shown}");
     let shown = run(&["check", "--cluster", "-n", "shop", "--owned", "--level=baseline", "-q", "-o", "name"])
         .await
@@ -83,7 +91,7 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     assert!(shown.contains("web-1"), "{shown}");
     let shown = run(&["check", "--cluster"]).await.unwrap();
     assert_eq!(
-        shown, "there are no pods or workloads to judge\nexit status: 0",
+        shown, "error: nothing was judged: there are no pods or workloads\nexit status: 2",
         "the context's namespace is empty"
     );
 

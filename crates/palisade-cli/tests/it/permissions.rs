@@ -202,6 +202,9 @@ fn pod(name: &str, annotations: &Value, profile: &str) -> Value {
             "localhostProfile": format!("palisade/{hash}.json")}}, "containers": [{"name": "c", "image": "i"}]}})
 }
 
+/// A profile that denies something: others are not published.
+const PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_grant_what_is_used_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +217,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     world.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
         "spec": {"taints": [{"key": "palisade.dev/profiles-not-ready", "effect": "NoSchedule"}]}}));
     let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "team"}, "data": {"p.json": text}});
-    world.apply(&map("{}"));
+    world.apply(&map(PROFILE));
 
     // The webhook: it registers itself, answers for a pod with a ConfigMap profile and a namespace, and leaves.
     let port = free_port();
@@ -239,7 +242,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         world.until("registered", "palisade-webhook", right).await;
     }
     let mut legacy =
-        pod("legacy", &json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/p.json"}), "{}");
+        pod("legacy", &json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/p.json"}), PROFILE);
     legacy["spec"]["securityContext"] = json!({});
     for _ in 0..100 {
         world.apply(&legacy);
@@ -259,12 +262,12 @@ async fn roles_grant_what_is_used_and_nothing_else() {
 
     // The controller: a profile is missing, one cannot be had, one has aged, one is wanted by nobody.
     let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256_hex(text.as_bytes()))});
-    world.apply(&pod("missing", &source("{}", "web"), "{}"));
+    world.apply(&pod("missing", &source(PROFILE, "web"), PROFILE));
     world.apply(&pod("lost", &source("lost", "absent"), "lost"));
     let mut unwanted = published("[]");
     unwanted["metadata"]["annotations"] = json!({"palisade.dev/unreferenced-since": "2020-01-01T00:00:00Z"});
     world.apply(&unwanted);
-    world.kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256_hex(b"{}")], "");
+    world.kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256_hex(PROFILE.as_bytes())], "");
     let controller = world.start(
         "palisade-controller",
         &["controller", "--controllers=profile-publisher", "--profile-grace-period=1h"],
@@ -279,7 +282,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         world.until("published", "palisade-controller", right).await;
     }
     let mark = "palisade.dev/unreferenced-since=2020-01-01T00:00:00Z";
-    world.kubectl(&["annotate", "publishedprofile", &sha256_hex(b"{}"), mark], "");
+    world.kubectl(&["annotate", "publishedprofile", &sha256_hex(PROFILE.as_bytes()), mark], "");
     world.until("mark taken back", "palisade-controller", ("publishedprofiles", "patch")).await;
     controller.stop();
 

@@ -27,7 +27,7 @@ fn lint_points_into_the_file() {
       |
     3 |   "architectures": ["X86_64"],
       |                     ^^^^^^^^
-      = because: a container with this profile will not start
+      = because: a container with this profile does not start
 
     warning[profile/unknown-syscall]: there is no system call wrote: runtimes ignore it
      --> bad.json:5:24
@@ -42,7 +42,7 @@ fn lint_points_into_the_file() {
       |
     5 |     {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALOW"}
       |                                                                    ^^^^^^^^^^^^^^^
-      = because: a container with this profile will not start
+      = because: a container with this profile does not start
       = help: one of SCMP_ACT_ALLOW, SCMP_ACT_ERRNO, SCMP_ACT_KILL, SCMP_ACT_KILL_PROCESS, SCMP_ACT_KILL_THREAD, SCMP_ACT_LOG, SCMP_ACT_NOTIFY, SCMP_ACT_TRACE, SCMP_ACT_TRAP
 
     exit status: 1
@@ -95,9 +95,9 @@ fn diff_says_what_is_gained_and_lost() {
     let project = Project::new();
     project.file("old.json", PROFILE).file("new.json", PROFILE.replace("\"write\"", "\"mount\", \"ptrace\""));
     insta::assert_snapshot!(project.run(&["profile", "diff", "old.json", "new.json"]), @r#"
-    + mount
-    + ptrace
-    - write
+    + mount: mount() on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1 -> SCMP_ACT_ALLOW
+    + ptrace: ptrace() on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1 -> SCMP_ACT_ALLOW
+    - write: write() on SCMP_ARCH_X86_64: SCMP_ACT_ALLOW -> SCMP_ACT_ERRNO 1
     2 gained, 1 lost, 0 changed
     exit status: 1
     "#);
@@ -119,4 +119,116 @@ fn hash_is_that_of_sha256sum() {
     let inside = project.run(&["profile", "hash", "cm.yaml"]).stdout;
     assert_eq!(inside.split_whitespace().next(), whole.split_whitespace().next(), "{inside}{whole}");
     assert!(inside.ends_with("  cm.yaml/p.json\n"), "{inside}");
+}
+
+#[test]
+fn diff_judges_by_meaning_and_shows_a_call() {
+    let project = Project::new();
+    let rule = |args: &str| {
+        format!(
+            r#"{{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{args}]}}]}}"#
+        )
+    };
+    let masked = r#"{"index":0,"value":2114060288,"op":"SCMP_CMP_MASKED_EQ"}"#;
+    project
+        .file("a.json", rule(masked))
+        .file(
+            "same.json",
+            rule(&masked.replace("\"op\"", "\"valueTwo\":0,\"op\""))
+                .replace("\"syscalls\"", "\"defaultErrnoRet\":1,\"syscalls\""),
+        )
+        .file("errno.json", rule(masked).replace("\"syscalls\"", "\"defaultErrnoRet\":38,\"syscalls\""))
+        .file("wide.json", rule(""))
+        .file(
+            "x86.json",
+            rule(masked).replace("\"syscalls\"", "\"architectures\":[\"SCMP_ARCH_X86\"],\"syscalls\""),
+        )
+        .file("twice.json", r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultAction":"SCMP_ACT_ERRNO"}"#);
+    assert_eq!(project.run(&["profile", "diff", "a.json", "same.json"]).status, 0);
+    let all = ["errno.json", "wide.json", "x86.json", "twice.json"]
+        .map(|other| project.run(&["profile", "diff", "a.json", other]).to_string());
+    insta::assert_snapshot!(all.join("\n\n"), @r#"
+    ! default action: SCMP_ACT_ERRNO 1 -> SCMP_ACT_ERRNO 38, such as for _sysctl() on SCMP_ARCH_X86_64
+    ~ clone: clone(0x20000) on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1 -> SCMP_ACT_ERRNO 38
+    0 gained, 0 lost, 1 changed
+    exit status: 1
+
+    + clone: clone(0x20000) on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1 -> SCMP_ACT_ALLOW
+    1 gained, 0 lost, 0 changed
+    exit status: 1
+
+    ! SCMP_ARCH_X86: SCMP_ACT_KILL_THREAD -> SCMP_ACT_ERRNO 1, such as for _llseek() on SCMP_ARCH_X86
+    0 gained, 0 lost, 0 changed
+    exit status: 1
+
+    error: twice.json sets the key "defaultAction" twice, and readers disagree about which one counts
+    exit status: 2
+    "#);
+    let run = project.run(&["profile", "diff", "a.json", "wide.json", "--json"]);
+    assert_eq!(run.json()["equal"], false);
+    assert_eq!(run.json()["examples"][0]["arguments"][0], "0x20000");
+}
+
+#[test]
+fn lint_names_what_confines_nothing_or_means_two_things() {
+    let project = Project::new();
+    project
+        .file("log.json", r#"{"defaultAction":"SCMP_ACT_LOG"}"#)
+        .file("twice.json", "{\n  \"defaultAction\": \"SCMP_ACT_ERRNO\",\n  \"defaultAction\": \"SCMP_ACT_ALLOW\"\n}\n")
+        .file(
+            "docker.json",
+            r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount","execve","exit_group"],"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}]}"#,
+        )
+        .file(
+            "spo.yaml",
+            "apiVersion: security-profiles-operator.x-k8s.io/v1beta1\nkind: SeccompProfile\nmetadata: {name: audit}\nspec:\n  defaultAction: SCMP_ACT_LOG\n  baseProfileName: runc-v1.3\n  syscalls:\n    - names: [mkdri]\n      action: SCMP_ACT_ERRNO\n",
+        );
+    insta::assert_snapshot!(project.run(&["profile", "lint", "log.json", "twice.json", "docker.json", "spo.yaml"]), @r#"
+    error[profile/confines-nothing]: no system call is denied: the profile confines nothing
+     --> log.json:1:18
+      |
+    1 | {"defaultAction":"SCMP_ACT_LOG"}
+      |                  ^^^^^^^^^^^^^^
+      = because: a container with this profile is as free as one without a profile
+
+    error[profile/duplicate-key]: the key "defaultAction" is set twice, and readers disagree about which one counts
+     --> twice.json:3:3
+      |
+    2 |   "defaultAction": "SCMP_ACT_ERRNO",
+      |   --------------- first set here
+    3 |   "defaultAction": "SCMP_ACT_ALLOW"
+      |   ^^^^^^^^^^^^^^^
+      = because: the profile has no certain meaning, and Palisade does not use it
+      = help: remove one of them
+
+    error[profile/docker-only]: includes is Docker's: other runtimes drop it, and the rule applies to every container
+     --> docker.json:1:114
+      |
+    1 | {"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount","execve","exit_group"],"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}]}
+      |                                                                                                                  ^^^^^^^^^^
+      = because: a container with this profile may do more than the rule says
+      = help: write a profile of its own for each case
+
+    error[profile/confines-nothing]: no system call is denied: the profile confines nothing
+     --> spo.yaml:5:18
+      |
+    5 |   defaultAction: SCMP_ACT_LOG
+      |                  ^^^^^^^^^^^^
+      = because: a container with this profile is as free as one without a profile
+
+    warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not judged here
+     --> spo.yaml:6:20
+      |
+    6 |   baseProfileName: runc-v1.3
+      |                    ^^^^^^^^^
+
+    warning[profile/unknown-syscall]: there is no system call mkdri: runtimes ignore it
+     --> spo.yaml:8:15
+      |
+    8 |     - names: [mkdri]
+      |               ^^^^^
+      = because: the runtime takes it, but not as it was meant
+
+    exit status: 1
+    "#);
 }

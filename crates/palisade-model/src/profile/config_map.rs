@@ -9,7 +9,14 @@ use std::fmt;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::{ProfileRef, published::is_sha256, seccomp};
+use super::{
+    ProfileRef,
+    decision::TooComplex,
+    filter::{Filter, FilterError},
+    json::{self, JsonError},
+    published::is_sha256,
+    seccomp,
+};
 
 /// The largest profile taken: what a ConfigMap can hold.
 pub const MAX_PROFILE_BYTES: usize = 1 << 20;
@@ -35,12 +42,27 @@ pub enum DocumentError {
     /// Deeper than any profile, and than whoever reads it should follow.
     #[error("is nested more than {MAX_PROFILE_DEPTH} levels deep, where a profile has five")]
     TooDeep,
+    /// A key is there twice: the runtime may read another profile than whoever checked it.
+    #[error("sets the key {0:?} twice, and readers disagree about which one counts")]
+    DuplicateKey(String),
+    /// JSON, but not a profile that has one meaning.
+    #[error("is not a seccomp profile: {0}")]
+    NotAProfile(String),
+    /// It denies no system call. Whoever wants that asks for `Unconfined`, and policy sees it.
+    #[error("confines nothing: no system call is denied")]
+    ConfinesNothing,
+    /// Made so that nobody can tell what it does.
+    #[error("has rules too involved to be judged")]
+    NotJudged,
     /// A NUL, written out or as `\u0000`: what comes after it would be lost on the way to the kernel.
     #[error("has a NUL character")]
     Nul,
 }
 
-/// Checks that a text is JSON within bounds. Nothing else about it is looked at: the runtime validates further.
+/// Checks that a text is a profile that confines something: JSON within bounds that has one meaning, by which at least one
+/// system call is denied.
+///
+/// What every runtime refuses is left to the runtime, as the designs ask: a document that is no object, an unknown action.
 pub fn check_document(text: &str) -> Result<(), DocumentError> {
     if text.len() > MAX_PROFILE_BYTES {
         return Err(DocumentError::TooLarge { size: text.len() });
@@ -51,16 +73,23 @@ pub fn check_document(text: &str) -> Result<(), DocumentError> {
     if text.contains('\0') {
         return Err(DocumentError::Nul);
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| {
-        let said = error.to_string();
-        // serde_json has no other way to tell this from a mistake.
-        if said.starts_with("recursion limit exceeded") {
-            DocumentError::TooDeep
-        } else {
-            DocumentError::NotJson(said)
-        }
+    let value = json::read(text).map_err(|error| match error {
+        JsonError::Syntax(message) => DocumentError::NotJson(message),
+        JsonError::TooDeep => DocumentError::TooDeep,
+        JsonError::DuplicateKey(key) => DocumentError::DuplicateKey(key),
     })?;
-    if has_nul(&value) { Err(DocumentError::Nul) } else { Ok(()) }
+    if has_nul(&value) {
+        return Err(DocumentError::Nul);
+    }
+    match Filter::read(&value) {
+        Ok(filter) => match filter.denied_call() {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(DocumentError::ConfinesNothing),
+            Err(TooComplex) => Err(DocumentError::NotJudged),
+        },
+        Err(FilterError::NotAnObject | FilterError::UnknownAction { .. }) => Ok(()),
+        Err(error) => Err(DocumentError::NotAProfile(error.to_string())),
+    }
 }
 
 fn has_nul(value: &Value) -> bool {
@@ -188,7 +217,53 @@ mod tests {
         let too_large = format!("{large} ");
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         for (case, text, expected) in [
-            ("a profile", r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#, "ok"),
+            ("a profile", r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#, "ok"),
+            (
+                "one call is denied",
+                r#"{"defaultAction":"SCMP_ACT_LOG","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO"}]}"#,
+                "ok",
+            ),
+            ("a list is the runtime's business", "[]", "ok"),
+            (
+                "no profile",
+                "{}",
+                "is not a seccomp profile: has neither defaultAction nor syscalls: a runtime applies no profile at all",
+            ),
+            (
+                "null",
+                "null",
+                "is not a seccomp profile: has neither defaultAction nor syscalls: a runtime applies no profile at all",
+            ),
+            (
+                "allows everything",
+                r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#,
+                "confines nothing: no system call is denied",
+            ),
+            (
+                "logs everything",
+                r#"{"defaultAction":"SCMP_ACT_LOG"}"#,
+                "confines nothing: no system call is denied",
+            ),
+            (
+                "only rules that allow",
+                r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ALLOW"}]}"#,
+                "confines nothing: no system call is denied",
+            ),
+            (
+                "denies what does not exist",
+                r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["nope"],"action":"SCMP_ACT_KILL"}]}"#,
+                "confines nothing: no system call is denied",
+            ),
+            (
+                "the same key twice",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultAction":"SCMP_ACT_ALLOW"}"#,
+                "sets the key \"defaultAction\" twice, and readers disagree about which one counts",
+            ),
+            (
+                "the same key in other letters",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultaction":"SCMP_ACT_ALLOW"}"#,
+                "is not a seccomp profile: defaultaction: must be written defaultAction: runtimes read it as that key",
+            ),
             ("an unknown action is the runtime's business", r#"{"defaultAction":"NOPE"}"#, "ok"),
             ("1 MiB", &large, "ok"),
             ("1 MiB and a byte", &too_large, "has 1048577 bytes, more than the 1048576 a profile may have"),

@@ -1,17 +1,20 @@
-//! Seccomp profile documents: what is wrong in one, and what differs between two.
+//! Seccomp profile documents: what is wrong in one, in the eyes of its author.
 //!
-//! Implements: the JSON that container runtimes read (OCI `linux.seccomp`, with the extensions of Docker's and
-//! containerd's own profiles). A runtime checks little: unknown names are dropped in silence, unknown actions stop
-//! the container. Hashing is left to those who have the bytes.
+//! Implements: the JSON that container runtimes read (OCI `linux.seccomp`), and what they do with the extensions of Docker's
+//! own profiles: they drop them. A runtime checks little: unknown names are dropped in silence, unknown actions stop the
+//! container. What a document means is in [`super::filter`]; hashing is left to those who have the bytes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::syscalls;
+use super::{
+    architecture::Architecture,
+    decision::TooComplex,
+    filter::{FLAGS, Filter, FilterError},
+    json,
+    syscalls::{self, Syscall},
+};
 use crate::field_path::FieldPath;
 
 /// The largest profile that is accepted, in bytes: what a ConfigMap may hold.
@@ -23,9 +26,9 @@ pub type KernelVersion = (u32, u32);
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// A container with this profile will not start.
+    /// A container with this profile does not start, or is less confined than the document reads.
     Error,
-    /// It will start, and not do what the author meant.
+    /// It starts, and not everything in the document has an effect.
     Warning,
 }
 
@@ -44,6 +47,24 @@ pub struct Lint {
     pub help: Option<String>,
 }
 
+impl Lint {
+    /// What a container that gets the profile has to expect.
+    #[must_use]
+    pub fn because(&self) -> &'static str {
+        match (self.severity, self.rule) {
+            (Severity::Error, "confines-nothing" | "empty-profile") => {
+                "a container with this profile is as free as one without a profile"
+            }
+            (Severity::Error, "docker-only") => {
+                "a container with this profile may do more than the rule says"
+            }
+            (Severity::Error, "not-judged") => "what the profile allows is not known",
+            (Severity::Error, _) => "a container with this profile does not start",
+            (Severity::Warning, _) => "the runtime takes it, but not as it was meant",
+        }
+    }
+}
+
 /// Actions and the kernel that brought them.
 const ACTIONS: &[(&str, KernelVersion)] = &[
     ("SCMP_ACT_ALLOW", (3, 5)),
@@ -57,32 +78,6 @@ const ACTIONS: &[(&str, KernelVersion)] = &[
     ("SCMP_ACT_TRAP", (3, 5)),
 ];
 
-const ARCHITECTURES: &[&str] = &[
-    "SCMP_ARCH_AARCH64",
-    "SCMP_ARCH_ARM",
-    "SCMP_ARCH_LOONGARCH64",
-    "SCMP_ARCH_M68K",
-    "SCMP_ARCH_MIPS",
-    "SCMP_ARCH_MIPS64",
-    "SCMP_ARCH_MIPS64N32",
-    "SCMP_ARCH_MIPSEL",
-    "SCMP_ARCH_MIPSEL64",
-    "SCMP_ARCH_MIPSEL64N32",
-    "SCMP_ARCH_PARISC",
-    "SCMP_ARCH_PARISC64",
-    "SCMP_ARCH_PPC",
-    "SCMP_ARCH_PPC64",
-    "SCMP_ARCH_PPC64LE",
-    "SCMP_ARCH_RISCV64",
-    "SCMP_ARCH_S390",
-    "SCMP_ARCH_S390X",
-    "SCMP_ARCH_SH",
-    "SCMP_ARCH_SHEB",
-    "SCMP_ARCH_X32",
-    "SCMP_ARCH_X86",
-    "SCMP_ARCH_X86_64",
-];
-
 const OPERATORS: &[&str] = &[
     "SCMP_CMP_EQ",
     "SCMP_CMP_GE",
@@ -93,11 +88,20 @@ const OPERATORS: &[&str] = &[
     "SCMP_CMP_NE",
 ];
 
+/// Kernels that brought the flags.
+const FLAG_KERNELS: &[(&str, KernelVersion)] = &[
+    ("SECCOMP_FILTER_FLAG_LOG", (4, 14)),
+    ("SECCOMP_FILTER_FLAG_SPEC_ALLOW", (4, 17)),
+    ("SECCOMP_FILTER_FLAG_TSYNC", (3, 17)),
+    ("SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV", (5, 19)),
+];
+
+/// The first kernel that has seccomp filters at all.
+const FIRST_KERNEL: KernelVersion = (3, 5);
+
 const TOP_KEYS: &[&str] = &[
-    "archMap",
     "architectures",
     "defaultAction",
-    "defaultErrno",
     "defaultErrnoRet",
     "flags",
     "listenerMetadata",
@@ -105,8 +109,12 @@ const TOP_KEYS: &[&str] = &[
     "syscalls",
 ];
 
-const RULE_KEYS: &[&str] =
-    &["action", "args", "comment", "errno", "errnoRet", "excludes", "includes", "name", "names"];
+const RULE_KEYS: &[&str] = &["action", "args", "errnoRet", "names"];
+
+const ARGUMENT_KEYS: &[&str] = &["index", "op", "value", "valueTwo"];
+
+/// Keys for people that nobody expects a runtime to read.
+const COMMENT_KEYS: &[&str] = &["comment", "$schema"];
 
 /// Calls without which the runtime cannot start any program.
 const NEEDED_TO_START: &[&str] = &["execve", "exit_group"];
@@ -136,111 +144,203 @@ impl Linter {
         self.lints.push(Lint { at, severity, rule, message, help });
     }
 
+    fn error(&mut self, rule: &'static str, at: FieldPath, message: impl Into<String>) {
+        self.report(Severity::Error, rule, at, message.into(), None);
+    }
+
+    fn warn(&mut self, rule: &'static str, at: FieldPath, message: impl Into<String>) {
+        self.report(Severity::Warning, rule, at, message.into(), None);
+    }
+
     fn document(&mut self, profile: &Value) {
         let root = FieldPath::root;
-        let Some(profile) = profile.as_object() else {
-            let message = "a seccomp profile is a JSON object".to_owned();
-            self.report(Severity::Error, "not-an-object", root(), message, None);
+        let Some(fields) = profile.as_object() else {
+            self.error("not-an-object", root(), "a seccomp profile is a JSON object");
             return;
         };
-        self.unknown_keys(profile, TOP_KEYS, &root());
-        match profile.get("defaultAction") {
+        if let Some((major, minor)) = self.kernel.filter(|kernel| *kernel < FIRST_KERNEL) {
+            let message = format!("Linux {major}.{minor} has no seccomp filters: they came with 3.5");
+            self.error("kernel-too-old", root(), message);
+        }
+        self.keys(fields, TOP_KEYS, &root());
+        match fields.get("defaultAction").filter(|action| !action.is_null()) {
             None => {
+                let empty = Filter::read(profile) == Err(FilterError::Empty);
+                let (rule, message) = if empty {
+                    (
+                        "empty-profile",
+                        "without defaultAction and syscalls, a runtime applies no profile at all",
+                    )
+                } else {
+                    ("missing-default-action", "defaultAction is missing")
+                };
                 let help = Some("add \"defaultAction\": \"SCMP_ACT_ERRNO\"".to_owned());
-                self.report(
-                    Severity::Error,
-                    "missing-default-action",
-                    root(),
-                    "defaultAction is missing".to_owned(),
-                    help,
-                );
+                self.report(Severity::Error, rule, root(), message.to_owned(), help);
             }
             Some(action) => self.action(action, &root().field("defaultAction")),
         }
-        self.architectures(profile.get("architectures"), &root().field("architectures"));
-        for (index, entry) in array(profile.get("archMap")).enumerate() {
-            let at = root().field("archMap").index(index);
-            if let Some(main) = entry.get("architecture") {
-                self.architecture(main, at.clone().field("architecture"));
-            }
-            self.architectures(entry.get("subArchitectures"), &at.field("subArchitectures"));
-        }
-        match profile.get("syscalls") {
-            None | Some(Value::Null | Value::Array(_)) => {}
-            Some(_) => {
-                let message = "syscalls is not a list".to_owned();
-                self.report(Severity::Error, "not-a-list", root().field("syscalls"), message, None);
+        self.errno(fields, "defaultAction", "defaultErrnoRet", &root());
+        for (index, name) in self.list(fields, "architectures", &root()).iter().enumerate() {
+            let at = root().field("architectures").index(index);
+            if name.as_str().and_then(Architecture::named).is_none() {
+                self.error("unknown-architecture", at, format!("{name} is not an architecture"));
             }
         }
-        for (index, rule) in array(profile.get("syscalls")).enumerate() {
+        for (index, flag) in self.list(fields, "flags", &root()).iter().enumerate() {
+            self.flag(flag, root().field("flags").index(index));
+        }
+        for (index, rule) in self.list(fields, "syscalls", &root()).iter().enumerate() {
             self.rule(rule, &root().field("syscalls").index(index));
         }
-        self.whole(&Reading::of(profile));
+        match Filter::read(profile) {
+            Ok(filter) => {
+                let judged = self.whole(&filter);
+                if judged == Err(TooComplex) {
+                    let message = "the rules are too involved to be judged";
+                    self.error("not-judged", root().field("syscalls"), message);
+                }
+            }
+            // Every reason has a finding of its own; this one is the net below them.
+            Err(error) if !self.lints.iter().any(|lint| lint.severity == Severity::Error) => {
+                self.error("not-a-profile", root(), error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The items of a list; anything else is an error.
+    fn list<'v>(
+        &mut self,
+        fields: &'v Map<String, Value>,
+        name: &'static str,
+        at: &FieldPath,
+    ) -> &'v [Value] {
+        match fields.get(name) {
+            None | Some(Value::Null) => &[],
+            Some(Value::Array(items)) => items,
+            Some(_) => {
+                self.error("not-a-list", at.clone().field(name), format!("{name} is not a list"));
+                &[]
+            }
+        }
     }
 
     fn rule(&mut self, rule: &Value, at: &FieldPath) {
         let Some(fields) = rule.as_object() else {
-            self.report(
-                Severity::Error,
-                "not-an-object",
-                at.clone(),
-                "a rule is a JSON object".to_owned(),
-                None,
-            );
+            self.error("not-an-object", at.clone(), "a rule is a JSON object");
             return;
         };
-        self.unknown_keys(fields, RULE_KEYS, at);
-        match fields.get("action") {
-            None => self.report(
-                Severity::Error,
-                "missing-action",
-                at.clone(),
-                "the rule has no action".to_owned(),
-                None,
-            ),
+        self.keys(fields, RULE_KEYS, at);
+        match fields.get("action").filter(|action| !action.is_null()) {
+            None => self.error("missing-action", at.clone(), "the rule has no action"),
             Some(action) => self.action(action, &at.clone().field("action")),
         }
         let mut seen = BTreeSet::new();
-        for (name, path) in names(fields, at) {
-            if !seen.insert(name) {
-                let message = format!("{name} is named twice in one rule");
-                self.report(Severity::Warning, "repeated-syscall", path, message, None);
-            } else if !syscalls::is_known(name) {
-                let message = format!("there is no system call {name}: runtimes ignore it");
-                let help = syscalls::nearest(name).map(|near| format!("did you mean {near}?"));
-                self.report(Severity::Warning, "unknown-syscall", path, message, help);
+        for (index, name) in self.list(fields, "names", at).iter().enumerate() {
+            let path = at.clone().field("names").index(index);
+            match name.as_str() {
+                None | Some("") => {
+                    self.error("not-a-name", path, format!("{name} is not the name of a system call"));
+                }
+                Some(name) if !seen.insert(name) => {
+                    self.warn("repeated-syscall", path, format!("{name} is named twice in one rule"));
+                }
+                Some(name) => self.name(name, path),
             }
         }
-        if seen.is_empty() {
-            let message = "the rule names no system call".to_owned();
-            self.report(Severity::Warning, "empty-rule", at.clone(), message, None);
+        if seen.is_empty() && !fields.contains_key("name") {
+            self.warn("empty-rule", at.clone(), "the rule names no system call");
         }
-        let errno = fields.get("errnoRet").filter(|value| !value.is_null());
-        let action = fields.get("action").and_then(Value::as_str).unwrap_or_default();
-        if errno.is_some() && !matches!(action, "SCMP_ACT_ERRNO" | "SCMP_ACT_TRACE") {
-            let message = format!("errnoRet has no meaning with {action}");
-            self.report(Severity::Warning, "useless-errno", at.clone().field("errnoRet"), message, None);
+        self.errno(fields, "action", "errnoRet", at);
+        let arguments = self.list(fields, "args", at);
+        let mut tested = BTreeSet::new();
+        for (index, argument) in arguments.iter().enumerate() {
+            let path = at.clone().field("args").index(index);
+            self.argument(argument, &path);
+            if !tested.insert(argument.get("index").and_then(Value::as_u64)) {
+                let message = "two conditions are on the same argument: the rule applies if any of its conditions holds";
+                self.warn("alternative-conditions", path, message);
+            }
         }
-        for (index, argument) in array(fields.get("args")).enumerate() {
-            self.argument(argument, &at.clone().field("args").index(index));
+    }
+
+    fn name(&mut self, name: &str, at: FieldPath) {
+        let Some(syscall) = Syscall::named(name) else {
+            let message = format!("there is no system call {name}: runtimes ignore it");
+            let help = syscalls::nearest(name).map(|near| format!("did you mean {near}?"));
+            self.report(Severity::Warning, "unknown-syscall", at, message, help);
+            return;
+        };
+        let since = syscall.since();
+        if let Some((major, minor)) = self.kernel.filter(|kernel| *kernel < since) {
+            let message =
+                format!("{name} came with Linux {}.{}: {major}.{minor} does not have it", since.0, since.1);
+            self.warn("syscall-too-new", at, message);
+        }
+    }
+
+    fn errno(&mut self, fields: &Map<String, Value>, action: &str, errno: &'static str, at: &FieldPath) {
+        let Some(value) = fields.get(errno).filter(|value| !value.is_null()) else { return };
+        let at = at.clone().field(errno);
+        let action = fields.get(action).and_then(Value::as_str).unwrap_or_default();
+        match value.as_u64() {
+            Some(number) if number <= 4095 => {}
+            Some(number) => {
+                self.warn("errno-too-large", at.clone(), format!("{number} is larger than any error number"));
+            }
+            None => self.error("not-a-number", at.clone(), format!("{value} is not an error number")),
+        }
+        if !matches!(action, "SCMP_ACT_ERRNO" | "SCMP_ACT_TRACE") {
+            self.warn("useless-errno", at, format!("{errno} has no meaning with {action}"));
         }
     }
 
     fn argument(&mut self, argument: &Value, at: &FieldPath) {
-        let index = argument.get("index").and_then(Value::as_u64);
-        if index.is_none_or(|index| index > 5) {
-            let message = "a system call has the arguments 0 to 5".to_owned();
-            self.report(Severity::Error, "argument-index", at.clone().field("index"), message, None);
+        let Some(fields) = argument.as_object() else {
+            self.error("not-an-object", at.clone(), "a condition is a JSON object");
+            return;
+        };
+        self.keys(fields, ARGUMENT_KEYS, at);
+        let number = |name: &str| fields.get(name).filter(|value| !value.is_null()).map(Value::as_u64);
+        if number("index").is_some_and(|index| index.is_none_or(|index| index > 5)) {
+            self.error("argument-index", at.clone().field("index"), "a system call has the arguments 0 to 5");
         }
-        if argument.get("value").is_some_and(|value| value.as_u64().is_none()) {
-            let message = "the value is not a whole number".to_owned();
-            self.report(Severity::Error, "argument-value", at.clone().field("value"), message, None);
+        for name in ["value", "valueTwo"] {
+            if number(name) == Some(None) {
+                self.error(
+                    "argument-value",
+                    at.clone().field(name),
+                    format!("the {name} is not a whole number"),
+                );
+            }
         }
-        let operator = argument.get("op").and_then(Value::as_str).unwrap_or_default();
+        let operator = fields.get("op").and_then(Value::as_str).unwrap_or_default();
         if !OPERATORS.contains(&operator) {
             let message = format!("{operator:?} is not an operator");
             let help = Some(format!("one of {}", OPERATORS.join(", ")));
             self.report(Severity::Error, "unknown-operator", at.clone().field("op"), message, help);
+        }
+        let (mask, wanted) = (number("value").flatten(), number("valueTwo").flatten());
+        if operator == "SCMP_CMP_MASKED_EQ" && wanted.unwrap_or_default() & !mask.unwrap_or_default() != 0 {
+            let message = "valueTwo has bits outside the mask in value: they do not count";
+            self.warn("outside-mask", at.clone().field("valueTwo"), message);
+        }
+    }
+
+    fn flag(&mut self, flag: &Value, at: FieldPath) {
+        let name = flag.as_str().unwrap_or_default();
+        if !FLAGS.contains(&name) {
+            self.error("unknown-flag", at, format!("{flag} is not a flag"));
+            return;
+        }
+        let since =
+            FLAG_KERNELS.iter().find(|(known, _)| *known == name).map_or(FIRST_KERNEL, |(_, since)| *since);
+        if let Some(kernel) = self.kernel.filter(|kernel| *kernel < since) {
+            let message = format!(
+                "{name} needs Linux {}.{}, and this is for {}.{}",
+                since.0, since.1, kernel.0, kernel.1
+            );
+            self.error("flag-too-new", at, message);
         }
     }
 
@@ -265,154 +365,88 @@ impl Linter {
         }
     }
 
-    fn architectures(&mut self, list: Option<&Value>, at: &FieldPath) {
-        for (index, name) in array(list).enumerate() {
-            self.architecture(name, at.clone().index(index));
+    fn keys(&mut self, fields: &Map<String, Value>, known: &[&str], at: &FieldPath) {
+        for (key, value) in fields.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
+            let path = at.clone().key(key.clone());
+            let folded = json::folded(key);
+            if let Some(meant) = known.iter().find(|name| name.to_lowercase() == folded) {
+                let message =
+                    format!("{key} is read as {meant} by runtimes, whatever else the document says");
+                self.report(Severity::Error, "key-case", path, message, Some(format!("write {meant}")));
+            } else if !is_empty(value) && !COMMENT_KEYS.contains(&key.as_str()) {
+                self.foreign_key(key, path);
+            }
         }
     }
 
-    fn architecture(&mut self, name: &Value, at: FieldPath) {
-        if !name.as_str().is_some_and(|name| ARCHITECTURES.contains(&name)) {
-            let message = format!("{name} is not an architecture");
-            self.report(Severity::Error, "unknown-architecture", at, message, None);
-        }
-    }
-
-    fn unknown_keys(&mut self, fields: &Map<String, Value>, known: &[&str], at: &FieldPath) {
-        for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
-            let message = format!("{key} is not part of a seccomp profile: runtimes ignore it");
-            self.report(Severity::Warning, "unknown-key", at.clone().key(key.clone()), message, None);
-        }
-    }
-
-    /// What only the whole document shows.
-    fn whole(&mut self, reading: &Reading<'_>) {
-        let allows = |action: &str| {
-            matches!(action, "SCMP_ACT_ALLOW" | "SCMP_ACT_LOG" | "SCMP_ACT_NOTIFY" | "SCMP_ACT_TRACE")
-        };
-        if allows(reading.default) && reading.rules.values().flatten().all(|rule| allows(rule.action)) {
-            let message = "nothing is denied: the profile does not confine anything".to_owned();
-            self.report(
+    /// A key that no runtime reads.
+    fn foreign_key(&mut self, key: &str, at: FieldPath) {
+        let (severity, rule, message, help) = match key {
+            "includes" | "excludes" => (
+                Severity::Error,
+                "docker-only",
+                format!("{key} is Docker's: other runtimes drop it, and the rule applies to every container"),
+                "write a profile of its own for each case",
+            ),
+            "name" => (
+                Severity::Error,
+                "docker-only",
+                "name is Docker's: other runtimes drop it, and the rule names no system call".to_owned(),
+                "write it as a list: names",
+            ),
+            "archMap" => (
                 Severity::Warning,
-                "confines-nothing",
-                FieldPath::root().field("defaultAction"),
-                message,
-                None,
-            );
+                "docker-only",
+                "archMap is Docker's: other runtimes drop it, and calls of other architectures end the thread".to_owned(),
+                "list the architectures in architectures",
+            ),
+            "errno" | "defaultErrno" => (
+                Severity::Warning,
+                "docker-only",
+                format!("{key} is Docker's: other runtimes drop it"),
+                "write the number: errnoRet or defaultErrnoRet",
+            ),
+            _ => {
+                let message = format!("{key} is not part of a seccomp profile: runtimes ignore it");
+                let known = TOP_KEYS.iter().chain(RULE_KEYS).chain(ARGUMENT_KEYS).copied();
+                let help = crate::spelling::nearest(key, known).map(|near| format!("did you mean {near}?"));
+                self.report(Severity::Warning, "unknown-key", at, message, help);
+                return;
+            }
+        };
+        self.report(severity, rule, at, message, Some(help.to_owned()));
+    }
+
+    /// What only the meaning of the whole document shows.
+    fn whole(&mut self, filter: &Filter) -> Result<(), TooComplex> {
+        if filter.denied_call()?.is_none() {
+            let at = FieldPath::root().field("defaultAction");
+            self.error("confines-nothing", at, "no system call is denied: the profile confines nothing");
         }
-        for name in NEEDED_TO_START {
-            let denied = [
-                "SCMP_ACT_ERRNO",
-                "SCMP_ACT_KILL",
-                "SCMP_ACT_KILL_PROCESS",
-                "SCMP_ACT_KILL_THREAD",
-                "SCMP_ACT_TRAP",
-            ]
-            .contains(&reading.unconditional(name));
-            if denied && !reading.allows_somehow(name) {
+        for syscall in NEEDED_TO_START.iter().filter_map(|name| Syscall::named(name)) {
+            if filter.find_call(syscall, |answer| !answer.denies())?.is_none() {
+                let name = syscall.name();
                 let message = format!("{name} is denied: no program can start under this profile");
-                self.report(
-                    Severity::Warning,
-                    "cannot-start",
-                    FieldPath::root(),
-                    message,
-                    Some(format!("allow {name}")),
+                let help = Some(format!("allow {name}"));
+                self.report(Severity::Warning, "cannot-start", FieldPath::root(), message, help);
+            }
+        }
+        let conflicts = filter.conflicts()?;
+        for (call, answer) in &conflicts {
+            let name = call.syscall.map_or("", Syscall::name);
+            let message = format!("{name} has several actions: {call} gets {answer}");
+            self.warn("conflicting-actions", FieldPath::root().field("syscalls"), message);
+        }
+        for syscall in filter.named_calls() {
+            if let Some((counts, other)) = filter.overruled(syscall) {
+                let name = syscall.name();
+                let message = format!(
+                    "{name} has several actions: {counts} without conditions counts, {other} never applies"
                 );
+                self.warn("conflicting-actions", FieldPath::root().field("syscalls"), message);
             }
         }
-        for (name, rules) in &reading.rules {
-            let mut unconditional: Vec<_> =
-                rules.iter().filter(|rule| !rule.conditional).map(|rule| rule.action).collect();
-            unconditional.sort_unstable();
-            unconditional.dedup();
-            if unconditional.len() > 1 {
-                let message = format!("{name} has several actions: {}", unconditional.join(", "));
-                self.report(
-                    Severity::Warning,
-                    "conflicting-actions",
-                    FieldPath::root().field("syscalls"),
-                    message,
-                    None,
-                );
-            }
-        }
-    }
-}
-
-fn array(value: Option<&Value>) -> impl Iterator<Item = &Value> {
-    value.and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The system calls a rule names: the list, or the single name of old profiles.
-fn names<'v>(rule: &'v Map<String, Value>, at: &FieldPath) -> Vec<(&'v str, FieldPath)> {
-    let listed = array(rule.get("names"))
-        .enumerate()
-        .filter_map(|(index, name)| Some((name.as_str()?, at.clone().field("names").index(index))));
-    let single = rule.get("name").and_then(Value::as_str).map(|name| (name, at.clone().field("name")));
-    listed.chain(single.filter(|(name, _)| !name.is_empty())).collect()
-}
-
-/// A profile as what it does to each call.
-struct Reading<'v> {
-    default: &'v str,
-    rules: BTreeMap<&'v str, Vec<RuleFor<'v>>>,
-}
-
-struct RuleFor<'v> {
-    action: &'v str,
-    /// Applies only to some arguments, architectures, capabilities or kernels.
-    conditional: bool,
-    text: String,
-}
-
-impl<'v> Reading<'v> {
-    fn of(profile: &'v Map<String, Value>) -> Self {
-        let default = profile.get("defaultAction").and_then(Value::as_str).unwrap_or_default();
-        let mut rules: BTreeMap<&'v str, Vec<RuleFor<'v>>> = BTreeMap::new();
-        for rule in array(profile.get("syscalls")).filter_map(Value::as_object) {
-            let action = rule.get("action").and_then(Value::as_str).unwrap_or_default();
-            let conditions: Vec<String> = ["args", "includes", "excludes"]
-                .into_iter()
-                .filter_map(|key| {
-                    rule.get(key).filter(|value| !is_empty(value)).map(|value| format!("{key} {value}"))
-                })
-                .collect();
-            let errno = rule.get("errnoRet").filter(|value| !value.is_null());
-            let mut text = action.to_owned();
-            if let Some(errno) = errno {
-                let _ = write!(text, " {errno}");
-            }
-            if !conditions.is_empty() {
-                let _ = write!(text, " if {}", conditions.join(", "));
-            }
-            for (name, _) in names(rule, &FieldPath::root()) {
-                let entry = RuleFor { action, conditional: !conditions.is_empty(), text: text.clone() };
-                rules.entry(name).or_default().push(entry);
-            }
-        }
-        Self { default, rules }
-    }
-
-    fn unconditional(&self, name: &str) -> &str {
-        let rules = self.rules.get(name).map_or(&[][..], Vec::as_slice);
-        rules.iter().find(|rule| !rule.conditional).map_or(self.default, |rule| rule.action)
-    }
-
-    fn allows_somehow(&self, name: &str) -> bool {
-        self.rules.get(name).is_some_and(|rules| rules.iter().any(|rule| rule.action == "SCMP_ACT_ALLOW"))
-    }
-
-    /// All that the profile says about a call, in one text that two profiles can be compared by.
-    fn told(&self, name: &str) -> String {
-        match self.rules.get(name) {
-            None => self.default.to_owned(),
-            Some(rules) => {
-                let mut texts: Vec<&str> = rules.iter().map(|rule| rule.text.as_str()).collect();
-                texts.sort_unstable();
-                texts.dedup();
-                texts.join("; ")
-            }
-        }
+        Ok(())
     }
 }
 
@@ -425,58 +459,12 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What a container gains and loses when one profile takes the place of another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProfileDiff {
-    /// Actions for calls that no rule names, if they differ: before, after.
-    pub default_action: Option<(String, String)>,
-    /// Calls that are allowed now and were not.
-    pub gained: Vec<String>,
-    /// Calls that were allowed and are not now.
-    pub lost: Vec<String>,
-    /// Calls that are told differently, neither gained nor lost: name, before, after.
-    pub changed: Vec<(String, String, String)>,
-}
-
-impl ProfileDiff {
-    /// Whether both profiles do the same.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// Compares two profile documents by what they do.
-#[must_use]
-pub fn diff(before: &Value, after: &Value) -> ProfileDiff {
-    let empty = Map::new();
-    let before = Reading::of(before.as_object().unwrap_or(&empty));
-    let after = Reading::of(after.as_object().unwrap_or(&empty));
-    let mut diff = ProfileDiff::default();
-    if before.default != after.default {
-        diff.default_action = Some((before.default.to_owned(), after.default.to_owned()));
-    }
-    let named: BTreeSet<&str> = before.rules.keys().chain(after.rules.keys()).copied().collect();
-    for name in named {
-        let (told_before, told_after) = (before.told(name), after.told(name));
-        if told_before == told_after {
-            continue;
-        }
-        let allowed = |reading: &Reading<'_>| reading.unconditional(name) == "SCMP_ACT_ALLOW";
-        match (allowed(&before), allowed(&after)) {
-            (false, true) => diff.gained.push(name.to_owned()),
-            (true, false) => diff.lost.push(name.to_owned()),
-            _ => diff.changed.push((name.to_owned(), told_before, told_after)),
-        }
-    }
-    diff
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{KernelVersion, diff, lint};
+    use super::*;
 
     fn found(profile: &Value, kernel: Option<KernelVersion>) -> Vec<String> {
         lint(profile, kernel).into_iter().map(|lint| format!("{} {}", lint.rule, lint.at)).collect()
@@ -485,26 +473,40 @@ mod tests {
     #[test]
     fn finds_what_a_runtime_would_drop_or_refuse() {
         let good = json!({"defaultAction": "SCMP_ACT_ERRNO", "architectures": ["SCMP_ARCH_X86_64"],
-            "syscalls": [{"names": ["execve", "exit_group", "read"], "action": "SCMP_ACT_ALLOW"}]});
-        assert_eq!(found(&good, Some((6, 1))), Vec::<String>::new());
+            "syscalls": [{"names": ["execve", "exit_group", "read", "riscv_hwprobe"], "action": "SCMP_ACT_ALLOW"}]});
+        assert_eq!(found(&good, Some((6, 5))), Vec::<String>::new());
         for (profile, kernel, expected) in [
             (json!([]), None, &["not-an-object "][..]),
-            (json!({}), None, &["missing-default-action "]),
-            (json!({"defaultAction": "SCPM_ACT_LOG"}), None, &["unknown-action defaultAction"]),
+            (json!({}), None, &["empty-profile "]),
+            (json!({"defaultAction": null, "syscalls": []}), None, &["empty-profile "]),
             (
-                json!({"defaultAction": "SCMP_ACT_LOG", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}),
-                Some((4, 13)),
-                &["action-too-new defaultAction"],
+                json!({"syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}),
+                None,
+                &["missing-default-action "],
             ),
-            (json!({"defaultAction": "SCMP_ACT_ALLOW"}), None, &["confines-nothing defaultAction"]),
+            (json!({"defaultAction": "SCPM_ACT_LOG"}), None, &["unknown-action defaultAction"]),
+            (json!({"defaultAction": "SCMP_ACT_NOTIFY"}), None, &["not-a-profile "]),
             (
-                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscals": [], "syscalls": [
-                    {"names": ["mkdri", "chmod", "chmod"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 6, "value": -1, "op": "EQ"}]}]}),
+                json!({"defaultAction": "SCMP_ACT_LOG", "flags": ["SECCOMP_FILTER_FLAG_LOG", "LOG"],
+                    "syscalls": [{"names": ["mkdir", "openat2"], "action": "SCMP_ACT_ERRNO"}]}),
+                Some((3, 10)),
+                &[
+                    "action-too-new defaultAction",
+                    "flag-too-new flags[0]",
+                    "unknown-flag flags[1]",
+                    "syscall-too-new syscalls[0].names[1]",
+                ],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscals": [], "Syscalls": [], "syscalls": [
+                    {"names": ["mkdri", "chmod", "chmod", 7, ""], "action": "SCMP_ACT_ERRNO", "args": [{"index": 6, "value": -1, "op": "EQ"}]}]}),
                 None,
                 &[
-                    "unknown-key [syscals]",
+                    "key-case [Syscalls]",
                     "unknown-syscall syscalls[0].names[0]",
                     "repeated-syscall syscalls[0].names[2]",
+                    "not-a-name syscalls[0].names[3]",
+                    "not-a-name syscalls[0].names[4]",
                     "argument-index syscalls[0].args[0].index",
                     "argument-value syscalls[0].args[0].value",
                     "unknown-operator syscalls[0].args[0].op",
@@ -513,12 +515,25 @@ mod tests {
             (json!({"defaultAction": "SCMP_ACT_ERRNO"}), None, &["cannot-start ", "cannot-start "]),
             (
                 json!({"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["x86"], "syscalls": [
-                    {"name": "chmod", "action": "SCMP_ACT_KILL", "errnoRet": 1}, {"names": ["chmod"], "action": "SCMP_ACT_ERRNO"}]}),
+                    {"names": ["chmod"], "action": "SCMP_ACT_KILL", "errnoRet": 1}]}),
+                None,
+                &["unknown-architecture architectures[0]", "useless-errno syscalls[0].errnoRet"],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                    {"names": ["chmod"], "action": "SCMP_ACT_KILL"}, {"names": ["chmod"], "action": "SCMP_ACT_ERRNO"}]}),
+                None,
+                &["conflicting-actions syscalls"],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "archMap": [{"architecture": "SCMP_ARCH_X86_64"}], "syscalls": [
+                    {"names": ["chmod"], "action": "SCMP_ACT_ERRNO", "includes": {"caps": ["CAP_FOWNER"]}, "excludes": {}},
+                    {"name": "mkdir", "action": "SCMP_ACT_ERRNO"}]}),
                 None,
                 &[
-                    "unknown-architecture architectures[0]",
-                    "useless-errno syscalls[0].errnoRet",
-                    "conflicting-actions syscalls",
+                    "docker-only [archMap]",
+                    "docker-only syscalls[0][includes]",
+                    "docker-only syscalls[1][name]",
                 ],
             ),
         ] {
@@ -527,15 +542,84 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_is_gained_and_lost() {
-        let before = json!({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
-            {"names": ["read", "write"], "action": "SCMP_ACT_ALLOW"}, {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0}]}]});
-        let after = json!({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
-            {"names": ["read", "mount"], "action": "SCMP_ACT_ALLOW"}, {"names": ["clone"], "action": "SCMP_ACT_KILL"}]});
-        let diff = diff(&before, &after);
-        assert_eq!((diff.gained, diff.lost), (vec!["mount".to_owned()], vec!["write".to_owned()]));
-        assert_eq!(diff.changed.len(), 1);
-        assert_eq!(diff.default_action, None);
-        assert!(super::diff(&before, &before).is_empty());
+    fn a_profile_that_denies_nothing_is_an_error() {
+        let every: Vec<&str> = Syscall::all().map(Syscall::name).collect();
+        let rule = |action: &str, args: Value| json!([{"names": ["mkdir"], "action": action, "args": args}]);
+        for (case, profile) in [
+            ("allowed by default", json!({"defaultAction": "SCMP_ACT_ALLOW"})),
+            ("logged by default", json!({"defaultAction": "SCMP_ACT_LOG"})),
+            ("traced by default", json!({"defaultAction": "SCMP_ACT_TRACE"})),
+            (
+                "only rules that allow",
+                json!({"defaultAction": "SCMP_ACT_LOG", "syscalls": rule("SCMP_ACT_ALLOW", json!([]))}),
+            ),
+            (
+                "a call that does not exist",
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdirr"], "action": "SCMP_ACT_ERRNO"}]}),
+            ),
+            (
+                "a rule for no call",
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"name": "mkdir", "action": "SCMP_ACT_ERRNO"}]}),
+            ),
+            (
+                "a condition that never holds",
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rule("SCMP_ACT_ERRNO", json!([{"index": 0, "op": "SCMP_CMP_LT", "value": 0}]))}),
+            ),
+            (
+                "every call allowed by rules",
+                json!({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": every, "action": "SCMP_ACT_ALLOW"}]}),
+            ),
+            (
+                "a conflict that may allow",
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                {"names": ["mkdir"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "op": "SCMP_CMP_GT", "value": 1}]},
+                {"names": ["mkdir"], "action": "SCMP_ACT_LOG", "args": [{"index": 1, "op": "SCMP_CMP_GE", "value": 0}]}]}),
+            ),
+        ] {
+            let lints = lint(&profile, None);
+            let found = lints.iter().find(|lint| lint.rule == "confines-nothing");
+            assert_eq!(found.map(|lint| lint.severity), Some(Severity::Error), "{case}: {lints:?}");
+        }
+        let twin = json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rule("SCMP_ACT_ERRNO", json!([{"index": 0, "op": "SCMP_CMP_LT", "value": 1}]))});
+        assert_eq!(found(&twin, None), Vec::<String>::new());
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            prop::sample::select(vec![
+                "SCMP_ACT_ALLOW",
+                "SCMP_ACT_ERRNO",
+                "mkdir",
+                "SCMP_ARCH_X86",
+                "SCMP_CMP_EQ",
+                ""
+            ])
+            .prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 40, 4, |inner| {
+            let keys: Vec<String> =
+                TOP_KEYS.iter().chain(RULE_KEYS).chain(ARGUMENT_KEYS).map(ToString::to_string).collect();
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(prop::sample::select(keys), inner, 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// What a runtime refuses is an error of lint, and nothing makes it panic.
+        #[test]
+        fn lint_never_calls_an_unusable_profile_good(profile in json_value(), major in 2_u32..8, minor in 0_u32..20) {
+            let lints = lint(&profile, Some((major, minor)));
+            let good = !lints.iter().any(|lint| lint.severity == Severity::Error);
+            match Filter::read(&profile) {
+                Err(error) => prop_assert!(!good, "{error}"),
+                Ok(filter) => prop_assert!(!good || filter.denied_call() != Ok(None)),
+            }
+        }
     }
 }

@@ -5,11 +5,15 @@
 //! [`crate::node`].
 
 pub mod apparmor;
+pub mod architecture;
 pub mod config_map;
+pub mod decision;
 pub mod document;
+pub mod filter;
+pub mod json;
 pub mod published;
 pub mod seccomp;
-mod syscalls;
+pub mod syscalls;
 
 use std::fmt;
 

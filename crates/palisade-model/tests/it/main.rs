@@ -4,6 +4,7 @@
 mod compat_matrix;
 mod designs;
 mod effective;
+mod libseccomp;
 mod node;
 
 use palisade_model::pod::Pod;

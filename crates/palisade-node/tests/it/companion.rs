@@ -20,13 +20,13 @@ use palisade_node::profiles::sha256_hex;
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Value, json};
 
-use crate::companion_world::{PROFILE, World, condition, kind, until};
+use crate::companion_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 
 #[tokio::test]
 async fn a_node_becomes_ready_when_its_profiles_are_in_place() {
     let world = World::new().await;
     let needed = world.publish(PROFILE).await;
-    let published = world.publish("{}").await;
+    let published = world.publish(OTHER_PROFILE).await;
     world.put_pod("waiting", &needed).await;
     let running = world.start();
     world.until_held(&needed).await;
@@ -246,7 +246,7 @@ async fn containers_with_an_older_profile_are_reported() {
 #[tokio::test]
 async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     let world = World::new().await;
-    let (first, second) = (world.publish(PROFILE).await, world.publish("{}").await);
+    let (first, second) = (world.publish(PROFILE).await, world.publish(OTHER_PROFILE).await);
     let running = world.start();
     world.until_held(&first).await;
     world.until_held(&second).await;

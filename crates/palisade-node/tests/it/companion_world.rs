@@ -37,7 +37,8 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tower::filter::Filter;
 
 const SOON: Duration = Duration::from_mins(1);
-pub(crate) const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
+pub(crate) const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ERRNO" }"#;
+pub(crate) const OTHER_PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_KILL"}"#;
 
 pub(crate) struct World {
     pub(crate) client: Client,

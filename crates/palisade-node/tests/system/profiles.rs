@@ -232,9 +232,12 @@ async fn bad_profiles_are_told_and_disturb_nobody() {
         ("action", r#"{"defaultAction":"SCMP_ACT_NOPE"}"#),
         (
             "call",
-            r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["nosuchcall"],"action":"SCMP_ACT_ERRNO"}]}"#,
+            r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["nosuchcall","mkdir"],"action":"SCMP_ACT_ERRNO"}]}"#,
         ),
         ("list", "[]"),
+        ("log", r#"{"defaultAction":"SCMP_ACT_LOG"}"#),
+        ("none", "{}"),
+        ("twice", r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultAction":"SCMP_ACT_ALLOW"}"#),
     ] {
         map.data.insert(key.to_owned(), text.to_owned());
     }
@@ -266,6 +269,17 @@ async fn bad_profiles_are_told_and_disturb_nobody() {
             "key binary of ConfigMap default/bad is in binaryData: a seccomp profile is text and belongs in data",
         ),
         ("absent", config, "couldn't find key absent in ConfigMap default/bad"),
+        ("log", config, "seccomp profile configmap/bad/log confines nothing: no system call is denied"),
+        (
+            "none",
+            config,
+            "seccomp profile configmap/bad/none is not a seccomp profile: has neither defaultAction nor syscalls: a runtime applies no profile at all",
+        ),
+        (
+            "twice",
+            config,
+            "seccomp profile configmap/bad/twice sets the key \"defaultAction\" twice, and readers disagree about which one counts",
+        ),
         (
             "list",
             "CreateContainerError",
