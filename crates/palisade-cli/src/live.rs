@@ -1,13 +1,16 @@
 //! Objects of a running cluster, judged and explained like files.
 //!
 //! Each object becomes a text of its own, named `cluster:<namespace>/<kind>/<name>`, in the YAML that `kubectl get` prints,
-//! without what the API server adds for itself. What another workload controls is judged through that workload.
+//! without what the API server adds for itself. What another workload of the cluster controls is judged through that workload.
+
+use std::collections::BTreeSet;
 
 use clap::Args;
 use kube::Client;
 use palisade_model::{
-    compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR},
-    workload::{WORKLOADS, WorkloadKind},
+    compat::{Compat, Kubelet},
+    server_version::{announced, kubelet_of},
+    workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use serde_json::{Value, json};
 
@@ -50,15 +53,24 @@ fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     )
 }
 
-/// The pods and workloads of a namespace, or of all.
-pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<Input>, String> {
+/// Whose rules the API server applies.
+async fn compat(client: &Client) -> Result<Compat, String> {
+    let version = get(client, "/version")
+        .await
+        .map_err(|error| format!("cannot read /version of the cluster: {error}"))?;
+    announced(&version).map_err(|error| error.to_string())
+}
+
+/// The pods and workloads of a namespace, or of all, and whose rules the API server applies to them.
+pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<(Vec<Input>, Compat), String> {
     let client = args.connection.connect().await?;
+    let compat = compat(&client).await?;
     let scope = match (args.all_namespaces, namespace) {
         (true, _) => None,
         (false, Some(namespace)) => Some(namespace.to_owned()),
         (false, None) => Some(client.default_namespace().to_owned()),
     };
-    let mut inputs = Vec::new();
+    let mut found = Vec::new();
     for kind in listed() {
         let mut token = String::new();
         loop {
@@ -66,11 +78,8 @@ pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<I
             let page = get(&client, &path)
                 .await
                 .map_err(|error| format!("cannot list {} of the cluster: {error}", kind.resource))?;
-            for object in page["items"].as_array().into_iter().flatten() {
-                if args.owned || !is_controlled(object) {
-                    inputs.push(input(object.clone(), kind));
-                }
-            }
+            let items = page["items"].as_array().into_iter().flatten();
+            found.extend(items.map(|object| (kind, object.clone())));
             // Tokens are opaque, and made of what a query takes.
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {
@@ -78,16 +87,54 @@ pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<I
             }
         }
     }
+    let controllers: BTreeSet<Controller> =
+        found.iter().map(|(kind, object)| Controller::of(kind, object)).collect();
+    let mut inputs: Vec<Input> = found
+        .into_iter()
+        .filter(|(_, object)| args.owned || !is_controlled(object, &controllers))
+        .map(|(kind, object)| input(object, kind))
+        .collect();
     inputs.sort();
-    Ok(inputs)
+    Ok((inputs, compat))
 }
 
-/// Whether a workload that is judged itself made the object.
-fn is_controlled(object: &Value) -> bool {
+/// What identifies a workload to the objects that it controls. A reference to anything else hides nothing.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Controller {
+    group: String,
+    kind: String,
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Controller {
+    fn of(kind: &WorkloadKind, object: &Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Self {
+            group: kind.group.to_owned(),
+            kind: kind.kind.to_owned(),
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+        }
+    }
+}
+
+/// Whether a workload that is judged itself controls the object.
+fn is_controlled(object: &Value, controllers: &BTreeSet<Controller>) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| {
-        let known = listed().any(|kind| owner["kind"] == kind.kind);
-        owner["controller"] == true && known
+    owners.into_iter().flatten().filter(|owner| owner["controller"] == true).any(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let uid = text("uid");
+        !uid.is_empty()
+            && controllers.contains(&Controller {
+                group: group_of(&text("apiVersion")).to_owned(),
+                kind: text("kind"),
+                namespace: object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
+                name: text("name"),
+                uid,
+            })
     })
 }
 
@@ -168,29 +215,24 @@ pub async fn object(
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     })?;
-    let version = get(&client, "/version")
-        .await
-        .map_err(|error| format!("the cluster does not tell its version: {error}"))?;
-    let minor = version["gitVersion"].as_str().and_then(|text| text.parse::<KubernetesVersion>().ok());
-    let minor = minor.map_or(NEWEST_MINOR, |version| version.minor).clamp(OLDEST_MINOR, NEWEST_MINOR);
-    let mut compat = Compat::kubernetes(minor);
-    if let Some(version) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
-        compat.kubelet = Kubelet::Kubernetes(version);
+    let mut compat = compat(&client).await?;
+    if let Some(kubelet) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
+        compat.kubelet = kubelet;
     }
     Ok((input(found, kind), compat))
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(client: &Client, node: Option<&str>) -> Option<KubernetesVersion> {
-    let read = |node: &Value| {
-        let version = node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?;
-        version.parse::<KubernetesVersion>().ok()
-    };
+async fn kubelet(client: &Client, node: Option<&str>) -> Option<Kubelet> {
+    let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
         return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
     }
     let nodes = get(client, "/api/v1/nodes").await.ok()?;
-    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|version| (version.minor, version.patch))
+    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
+        Kubelet::Kubernetes(version) => (version.minor, version.patch),
+        Kubelet::Designs => (u16::MAX, u16::MAX),
+    })
 }
 
 #[cfg(test)]
@@ -216,13 +258,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workload_made_is_judged_through_it() {
-        let owned = |kind: &str, controller: bool| {
-            is_controlled(
-                &json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": controller}]}}),
-            )
+    fn only_a_workload_that_exists_hides_what_it_controls() {
+        let kind = kind_named("rs").unwrap();
+        let set = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "1"}});
+        let known = BTreeSet::from([Controller::of(kind, &set)]);
+        let good = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true});
+        let owned = |namespace: &str, change: Value| {
+            let mut owner = good.clone();
+            for (field, value) in change.as_object().unwrap() {
+                owner[field] = value.clone();
+            }
+            is_controlled(&json!({"metadata": {"namespace": namespace, "ownerReferences": [owner]}}), &known)
         };
-        assert!(owned("ReplicaSet", true) && !owned("ReplicaSet", false) && !owned("Rollout", true));
-        assert!(!is_controlled(&json!({"metadata": {}})));
+        assert!(owned("shop", json!({})));
+        for change in [
+            json!({"controller": false}),
+            json!({"name": "other"}),
+            json!({"uid": "2"}),
+            json!({"uid": ""}),
+            json!({"kind": "Deployment"}),
+            json!({"apiVersion": "example.com/v1"}),
+        ] {
+            assert!(!owned("shop", change.clone()), "{change}");
+        }
+        assert!(!owned("other", json!({})));
+        assert!(!is_controlled(&json!({"metadata": {}}), &known));
     }
 }

@@ -7,7 +7,9 @@ use kube::{
     api::{DynamicObject, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_model::compat::{Compat, FeatureGates};
 use serde_json::{Value, json};
 
 fn palisade(arguments: &[&str], kubeconfig: &std::path::Path) -> String {
@@ -57,15 +59,20 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let _ = accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await;
     put("", "Pod", Some("shop"), json!({"metadata": {"name": "lone"}, "spec": {"nodeName": "n1", "securityContext": {"runAsNonRoot": true},
         "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}})).await;
-    put(
-        "",
-        "Pod",
-        Some("shop"),
-        json!({"metadata": {"name": "web-1", "ownerReferences": [{"apiVersion": "apps/v1",
-        "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": true}]},
-        "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}),
-    )
-    .await;
+    let set = json!({"metadata": {"name": "set"}, "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "set"}},
+        "template": {"metadata": {"labels": {"app": "set"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let set = put("apps", "ReplicaSet", Some("shop"), set).await;
+    for (name, owner, uid) in [
+        ("owned", "set", set.metadata.uid.as_deref().unwrap()),
+        // References to controllers that do not exist, or no longer.
+        ("made-up-name", "web", "1"),
+        ("made-up-uid", "set", "1"),
+    ] {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": uid, "controller": true});
+        let pod = json!({"metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}});
+        put("", "Pod", Some("shop"), pod).await;
+    }
 
     let run = |arguments: &'static [&'static str]| {
         let kubeconfig = kubeconfig.clone();
@@ -75,12 +82,15 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     assert!(shown.contains("error[pss/privileged]"), "{shown}");
     assert!(shown.contains("--> cluster:shop/pod/lone:"), "{shown}");
     assert!(shown.contains("--> cluster:shop/deployment/web:"), "{shown}");
-    assert!(shown.contains("2 objects in 2 files judged at baseline:latest: 0 allowed, 2 denied"), "{shown}");
+    assert!(shown.contains("--> cluster:shop/pod/made-up-name:"), "{shown}");
+    assert!(shown.contains("--> cluster:shop/pod/made-up-uid:"), "{shown}");
+    assert!(!shown.contains("cluster:shop/pod/owned:"), "{shown}");
+    assert!(shown.contains("5 objects in 5 files judged at baseline:latest: 1 allowed, 4 denied"), "{shown}");
     assert!(shown.ends_with("exit status: 1"), "{shown}");
     let shown = run(&["check", "--cluster", "-n", "shop", "--owned", "--level=baseline", "-q", "-o", "name"])
         .await
         .unwrap();
-    assert!(shown.contains("web-1"), "{shown}");
+    assert!(shown.contains("owned"), "{shown}");
     let shown = run(&["check", "--cluster"]).await.unwrap();
     assert_eq!(
         shown, "there are no pods or workloads to judge\nexit status: 0",
@@ -96,4 +106,60 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
     assert_eq!(shown, "error: pods \"absent\" not found\nexit status: 3");
     server.shutdown().await;
+}
+
+/// The embedded server announces its extensions and gates; an emulated release looks like the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_announces_whose_rules_it_applies() {
+    for (compat, git_version, api, status) in [
+        (
+            Compat {
+                gates: FeatureGates { seccomp_config_maps: true, app_armor: true },
+                ..Compat::designs()
+            },
+            "v1.37.0+palisade",
+            "the designs",
+            0,
+        ),
+        (Compat::designs(), "v1.37.0+palisade", "the designs", 1),
+        (Compat::kubernetes(37), "v1.37.0", "v1.37", 1),
+        (Compat::kubernetes(24), "v1.24.0", "v1.24", 1),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let version = KubeVersion::minor(u8::try_from(compat.api_minor()).unwrap());
+        let server =
+            Server::builder().version(version).compat(compat).kubeconfig(&kubeconfig).start().await.unwrap();
+        let client = Client::new(server.router(), "default");
+        let get = async |path: &str| {
+            client.request::<Value>(hyper::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+        };
+        let version = get("/version").await;
+        assert_eq!(version["gitVersion"], git_version);
+        assert_eq!(version.get("palisade").is_some(), compat.is_designs(), "{version}");
+        assert_eq!(client.apiserver_version().await.unwrap().git_version, git_version);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": if compat.gates.seccomp_config_maps {
+                json!({"type": "ConfigMap", "configMapProfile": "profiles/web.json"})
+            } else {
+                json!({"type": "Unconfined"})
+            }},
+            "containers": [{"name": "c", "image": "i", "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}});
+        let pods: Api<DynamicObject> = Api::namespaced_with(
+            client.clone(),
+            "default",
+            &kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "Pod")),
+        );
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let run = |arguments: &'static [&'static str]| {
+            let kubeconfig = kubeconfig.clone();
+            tokio::task::spawn_blocking(move || palisade(arguments, &kubeconfig))
+        };
+        let shown = run(&["explain", "--live", "default/p", "-o", "json"]).await.unwrap();
+        assert!(shown.contains(&format!("\"apiserver\": \"{api}\"")), "{shown}");
+        let shown = run(&["check", "--cluster", "-n", "default"]).await.unwrap();
+        assert!(shown.ends_with(&format!("exit status: {status}")), "{api}: {shown}");
+        server.shutdown().await;
+    }
 }
