@@ -18,6 +18,51 @@ pub enum Seen {
     Irrelevant,
     /// It should count, and cannot be read.
     Unreadable,
+    /// It holds pods, and nothing is known of what its kind makes of them.
+    Undecided,
+}
+
+/// Kinds that hold pods without making any.
+const RECORDS: [(&str, &str); 4] = [
+    ("apps", "ControllerRevision"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("metrics.k8s.io", "PodMetrics"),
+    ("metrics.k8s.io", "PodMetricsList"),
+];
+
+/// Whether an object of an unknown kind holds the spec of a pod somewhere.
+#[must_use]
+pub fn holds_pod(api_version: &str, kind: &str, object: &Value) -> bool {
+    fn search(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().any(search),
+            Value::Object(fields) => {
+                let containers = fields.get("containers").and_then(Value::as_array);
+                containers.is_some_and(|all| all.iter().any(|container| container.get("image").is_some()))
+                    || fields.values().any(search)
+            }
+            _ => false,
+        }
+    }
+    let (group, is_known) = (group_of(api_version), workload_kind(api_version, kind).is_some());
+    !is_known && !RECORDS.contains(&(group, kind)) && search(object)
+}
+
+/// Whether an object shows that its cluster is OpenShift, which admits pods by SecurityContextConstraints.
+#[must_use]
+pub fn is_of_openshift(object: &Value) -> bool {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let is_openshift = |word: &str| word.contains("openshift.io");
+    let keys = |pointer: &str| object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    let metadata = ["/metadata/labels", "/metadata/annotations", "/spec/template/metadata/annotations"];
+    is_openshift(group_of(text("/apiVersion")))
+        || metadata.iter().any(|pointer| keys(pointer).any(|(key, _)| is_openshift(key)))
+        || text("/roleRef/name").starts_with("system:openshift:")
+        || text("/metadata/name").starts_with("system:openshift:")
+        || object["rules"].as_array().into_iter().flatten().any(|rule| {
+            let groups = rule["apiGroups"].as_array();
+            groups.into_iter().flatten().any(|group| group.as_str().is_some_and(is_openshift))
+        })
 }
 
 impl Cluster {
@@ -31,9 +76,13 @@ impl Cluster {
             ("", "Namespace") => self.set_namespace(object),
             ("", "ServiceAccount") => self.set_service_account(namespace, name),
             ("", "Pod") => {
-                let Ok(pod) = WatchedPod::deserialize(object) else {
-                    self.set_unreadable("Pod", namespace, name);
-                    return Seen::Unreadable;
+                let pod = match WatchedPod::deserialize(object) {
+                    Ok(pod) => pod,
+                    Err(error) => {
+                        let reason = format!("it cannot be decoded: {error}");
+                        self.set_undecided(api_version, kind, namespace, name, &reason);
+                        return Seen::Unreadable;
+                    }
                 };
                 self.set_pod(pod);
             }
@@ -50,7 +99,13 @@ impl Cluster {
             // Nothing makes pods out of these by itself.
             ("", "PodTemplate") => return Seen::Irrelevant,
             _ => match workload_kind(api_version, kind) {
-                Some(workload) => self.set_workload(workload, object),
+                Some(workload) if self.set_workload(workload, object) => {}
+                Some(_) => return Seen::Unreadable,
+                None if holds_pod(api_version, kind, object) => {
+                    let reason = "it holds a pod, and its kind is not known";
+                    self.set_undecided(api_version, kind, namespace, name, reason);
+                    return Seen::Undecided;
+                }
                 None => return Seen::Irrelevant,
             },
         }
