@@ -156,7 +156,8 @@ mod tests {
             )
         };
         let (a, b, c) = (pod("abcde", "x"), pod("fghij", "x"), pod("abcde", "y"));
-        let like = |json: &'_ str| Likeness::of(json.as_bytes()).map(|l| (l.spec.len(), l.annotations.len())).ok();
+        let like =
+            |json: &'_ str| Likeness::of(json.as_bytes()).map(|l| (l.spec.len(), l.annotations.len())).ok();
         assert_eq!(like(&a), like(&b));
         let key = |json| Likeness::of(json).expect("a pod");
         assert!(key(a.as_bytes()) == key(b.as_bytes()));

@@ -80,7 +80,8 @@ fn read<'a>(json: &'a [u8], path: &[&str]) -> Result<Workload<'a>, serde_json::E
             .copied()
             .ok_or_else(|| serde::de::Error::custom(format_args!("{field} is missing")))?;
     }
-    let controller = metadata.owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
+    let controller =
+        metadata.owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
     let idle_of = controller.filter(|_| spec.replicas == Some(0)).map(|owner| owner.uid);
     Ok(Workload { uid: metadata.uid, idle_of, template: template.get() })
 }
@@ -102,7 +103,8 @@ pub(super) fn warnings(
         })
         .collect();
     let readable = named.iter().filter_map(|(_, _, workload)| workload.as_ref().ok());
-    let uids: BTreeSet<&str> = readable.map(|workload| &*workload.uid).filter(|uid| !uid.is_empty()).collect();
+    let uids: BTreeSet<&str> =
+        readable.map(|workload| &*workload.uid).filter(|uid| !uid.is_empty()).collect();
     let mut known: HashMap<(&[&str], &str), Option<String>> = HashMap::new();
     let mut found = Violations::default();
     for (kind, name, workload) in &named {

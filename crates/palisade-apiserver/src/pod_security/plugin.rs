@@ -25,8 +25,8 @@ use self_cell::self_cell;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{existing_pods, existing_templates};
 use super::rules::read_pod;
+use super::{existing_pods, existing_templates};
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;

@@ -63,8 +63,7 @@ impl Cluster {
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
-const HEADER: &str =
-    r#"existing pod templates in namespace "default" violate the new PodSecurity enforce level "baseline:latest""#;
+const HEADER: &str = r#"existing pod templates in namespace "default" violate the new PodSecurity enforce level "baseline:latest""#;
 
 fn workload(name: &str, spec: &Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": name}},

@@ -108,7 +108,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
         (false, false) => {
             let mut reading = read(args);
             let cluster = reading.cluster();
-            let Reading { problems, used, hides_owners, .. } = reading;
+            let Reading { problems, used, hides_owners, assumes, .. } = reading;
             for problem in &problems {
                 terminal.say(format!("error: {problem}"));
             }
@@ -125,6 +125,11 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
                 terminal.say(
                     "note: nothing in the input belongs to OpenShift, so that no constraint and no label is assumed; use \
                      --openshift to judge it as in a new OpenShift cluster",
+                );
+            } else if assumes {
+                terminal.say(
+                    "note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new \
+                     cluster are assumed",
                 );
             }
             (Answer::of(&cluster, report(&cluster).collect(), None), problems)
@@ -266,6 +271,8 @@ struct Reading<'a> {
     used: usize,
     /// Some namespace has labels as the label syncer sets them, and does not say who set them.
     hides_owners: bool,
+    /// The constraints of a new OpenShift cluster are assumed without anybody having asked for that.
+    assumes: bool,
 }
 
 /// Whether an object uses fields that only Palisade's extensions have.
@@ -284,7 +291,7 @@ fn is_extended(value: &Value) -> bool {
 
 impl<'a> Reading<'a> {
     const fn new(args: &'a RolloutArgs) -> Self {
-        Self { args, objects: Vec::new(), problems: Vec::new(), used: 0, hides_owners: false }
+        Self { args, objects: Vec::new(), problems: Vec::new(), used: 0, hides_owners: false, assumes: false }
     }
 
     /// The cluster that the objects make up.
@@ -297,6 +304,9 @@ impl<'a> Reading<'a> {
         };
         let mut cluster = Cluster::new(compat);
         let is_openshift = self.args.openshift || objects.iter().any(|(object, _)| is_of_openshift(object));
+        let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
+        self.assumes =
+            is_openshift && !self.args.openshift && !objects.iter().any(|(object, _)| is_constraint(object));
         if is_openshift {
             // The input's own constraints replace those of the same name.
             cluster.add_openshift_defaults();

@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::support::{Project, Run, Running, kubectl, shared};
 
 /// Everything the rollout depends on, as the help of the command lists it.
-const DUMPED: &str = "ns,sa,pods,deploy,ds,sts,rs,rc,jobs,cronjobs,roles,rolebindings,clusterroles,clusterrolebindings";
+const DUMPED: &str =
+    "ns,sa,pods,deploy,ds,sts,rs,rc,jobs,cronjobs,roles,rolebindings,clusterroles,clusterrolebindings";
 
 fn corpus(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/rollout").join(folder)
@@ -54,7 +55,11 @@ type Verdicts = BTreeMap<String, (String, BTreeSet<String>, BTreeSet<String>)>;
 fn verdicts(run: &Run) -> Verdicts {
     let names = |list: &Value| -> BTreeSet<String> {
         let objects = list.as_array().unwrap().iter();
-        objects.map(|object| format!("{}/{}", object["kind"].as_str().unwrap(), object["name"].as_str().unwrap())).collect()
+        objects
+            .map(|object| {
+                format!("{}/{}", object["kind"].as_str().unwrap(), object["name"].as_str().unwrap())
+            })
+            .collect()
     };
     let json = run.json();
     json["namespaces"]
@@ -73,7 +78,12 @@ fn verdicts(run: &Run) -> Verdicts {
         .collect()
 }
 
-fn same_from_every_source(arguments: &[&str], folders: &[PathBuf], expected: &[(&str, &str)], status: &[&str]) {
+fn same_from_every_source(
+    arguments: &[&str],
+    folders: &[PathBuf],
+    expected: &[(&str, &str)],
+    status: &[&str],
+) {
     let project = Project::new();
     let kubeconfig = project.path("kubeconfig");
     let mut command = project.command();
@@ -85,12 +95,14 @@ fn same_from_every_source(arguments: &[&str], folders: &[PathBuf], expected: &[(
     kubectl(&kubeconfig, &["apply", "-f", crd.to_str().unwrap()], "");
     let paths: Vec<&str> = folders.iter().map(|folder| folder.to_str().unwrap()).collect();
     let applied = folders.iter().map(|folder| {
-        let mut texts: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+        let mut texts: Vec<PathBuf> =
+            fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
         texts.sort();
         texts.iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>().join("\n---\n")
     });
     let applied = applied.collect::<Vec<_>>().join("\n---\n");
-    let namespaces: Vec<&str> = applied.split("\n---\n").filter(|text| text.contains("kind: Namespace")).collect();
+    let namespaces: Vec<&str> =
+        applied.split("\n---\n").filter(|text| text.contains("kind: Namespace")).collect();
     kubectl(&kubeconfig, &["apply", "-f", "-"], &namespaces.join("\n---\n"));
     // Service accounts, and ranges where there are constraints.
     let until = Instant::now() + Duration::from_mins(1);
@@ -100,13 +112,15 @@ fn same_from_every_source(arguments: &[&str], folders: &[PathBuf], expected: &[(
         let of = |kind: &str| -> BTreeSet<String> {
             let items = listed["items"].as_array().unwrap().iter().filter(|item| item["kind"] == kind);
             let has_range = |item: &&Value| {
-                kind != "Namespace" || !arguments.contains(&"--openshift")
+                kind != "Namespace"
+                    || !arguments.contains(&"--openshift")
                     || item["metadata"]["annotations"].get("openshift.io/sa.scc.uid-range").is_some()
             };
             let field = if kind == "Namespace" { "name" } else { "namespace" };
             items.filter(has_range).map(|item| item["metadata"][field].as_str().unwrap().to_owned()).collect()
         };
-        let all = listed["items"].as_array().unwrap().iter().filter(|item| item["kind"] == "Namespace").count();
+        let all =
+            listed["items"].as_array().unwrap().iter().filter(|item| item["kind"] == "Namespace").count();
         if of("Namespace").len() == all && of("ServiceAccount").len() == all {
             break;
         }
@@ -115,7 +129,11 @@ fn same_from_every_source(arguments: &[&str], folders: &[PathBuf], expected: &[(
     }
     kubectl(&kubeconfig, &["apply", "-f", "-"], &applied);
 
-    let kinds = if arguments.contains(&"--openshift") { format!("{DUMPED},farms,scc") } else { format!("{DUMPED},farms") };
+    let kinds = if arguments.contains(&"--openshift") {
+        format!("{DUMPED},farms,scc")
+    } else {
+        format!("{DUMPED},farms")
+    };
     let (dump, _) = kubectl(&kubeconfig, &["get", "-A", "-o", "yaml", "--show-managed-fields", &kinds], "");
     let run = [&["rollout", "status", "-o", "json"], status].concat();
     let files = project.run(&[&run[..], &paths[..]].concat());

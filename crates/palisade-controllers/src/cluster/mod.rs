@@ -393,7 +393,14 @@ impl Cluster {
     }
 
     /// An object was seen that cannot be judged.
-    pub fn set_undecided(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str, reason: &str) {
+    pub fn set_undecided(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        reason: &str,
+    ) {
         let group = group_of(api_version);
         let (key, list) = (self.key(group, kind, name), self.list_of(group, kind));
         if namespace.is_empty() {

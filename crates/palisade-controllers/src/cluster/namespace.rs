@@ -219,9 +219,7 @@ impl NamespaceRecord {
         match self.level_to_test() {
             Some(level) => below(&counts.all, level) + from(&counts.rejected, level),
             // The owner decided on the level, and knows; nobody decided that pods are missing.
-            None => {
-                from(&counts.rejected, Level::Privileged) + below(&counts.short, self.enforced())
-            }
+            None => from(&counts.rejected, Level::Privileged) + below(&counts.short, self.enforced()),
         }
     }
 

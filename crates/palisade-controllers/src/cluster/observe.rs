@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use palisade_model::workload::{group_of, workload_kind};
-use palisade_policy::scc::{allocate::Allocator, built_in, namespace_ranges::UID_RANGE};
+use palisade_policy::scc::{allocate::Allocator, built_in, choose::VALIDATED, namespace_ranges::UID_RANGE};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -48,21 +48,28 @@ pub fn holds_pod(api_version: &str, kind: &str, object: &Value) -> bool {
     !is_known && !RECORDS.contains(&(group, kind)) && search(object)
 }
 
-/// Whether an object shows that its cluster is OpenShift, which admits pods by SecurityContextConstraints.
+/// Whether an object shows that its cluster admits pods by SecurityContextConstraints: a constraint, a grant of one, or what
+/// their admission, the range allocator or the label syncer writes and reads.
 #[must_use]
 pub fn is_of_openshift(object: &Value) -> bool {
+    const GROUP: &str = "security.openshift.io";
+    const ROLES: &str = "system:openshift:scc:";
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let is_openshift = |word: &str| word.contains("openshift.io");
-    let keys = |pointer: &str| object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
-    let metadata = ["/metadata/labels", "/metadata/annotations", "/spec/template/metadata/annotations"];
-    is_openshift(group_of(text("/apiVersion")))
-        || metadata.iter().any(|pointer| keys(pointer).any(|(key, _)| is_openshift(key)))
-        || text("/roleRef/name").starts_with("system:openshift:")
-        || text("/metadata/name").starts_with("system:openshift:")
-        || object["rules"].as_array().into_iter().flatten().any(|rule| {
-            let groups = rule["apiGroups"].as_array();
-            groups.into_iter().flatten().any(|group| group.as_str().is_some_and(is_openshift))
-        })
+    let keys = |field: &str| object["metadata"][field].as_object().into_iter().flat_map(|map| map.keys());
+    let is_key = |key: &String| {
+        key == VALIDATED
+            || key.starts_with("openshift.io/sa.scc.")
+            || key.starts_with("security.openshift.io/")
+    };
+    let grants = |rule: &Value| {
+        let groups = rule["apiGroups"].as_array().into_iter().flatten();
+        groups.into_iter().any(|group| group == GROUP)
+    };
+    group_of(text("/apiVersion")) == GROUP
+        || keys("labels").chain(keys("annotations")).any(is_key)
+        || text("/roleRef/name").starts_with(ROLES)
+        || text("/metadata/name").starts_with(ROLES)
+        || object["rules"].as_array().into_iter().flatten().any(grants)
 }
 
 impl Cluster {

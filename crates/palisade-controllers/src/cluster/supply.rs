@@ -28,7 +28,8 @@ pub(super) fn supply(kind: &WorkloadKind, object: &Value) -> Supply {
         .flatten()
         .find(|condition| condition["type"] == "ReplicaFailure" && condition["status"] == "True");
     if let Some(condition) = failure {
-        let message = condition["message"].as_str().or(condition["reason"].as_str()).unwrap_or("ReplicaFailure");
+        let message =
+            condition["message"].as_str().or(condition["reason"].as_str()).unwrap_or("ReplicaFailure");
         let message: String = message.chars().take(MOST_MESSAGE).collect();
         return if is_current {
             Supply::Rejected(format!("its pods are rejected: {message}"))
@@ -56,7 +57,8 @@ pub(super) fn supply(kind: &WorkloadKind, object: &Value) -> Supply {
         }
         "Job" if object["status"]["startTime"].is_string() && !has_ended(object) => {
             // After a failure the controller waits before it makes the next pod.
-            if object["spec"]["suspend"] == true || of("/status/failed") > 0 || of("/status/terminating") > 0 {
+            if object["spec"]["suspend"] == true || of("/status/failed") > 0 || of("/status/terminating") > 0
+            {
                 return Supply::Enough;
             }
             let left = number("/spec/completions").map(|all| all.saturating_sub(of("/status/succeeded")));
@@ -97,7 +99,9 @@ mod tests {
             json!({"status": {"observedGeneration": observed, "conditions": [
                 {"type": "ReplicaFailure", "status": status, "reason": "FailedCreate", "message": "pods are forbidden"}]}})
         };
-        for (kind, group) in [("Deployment", "apps/v1"), ("ReplicaSet", "apps/v1"), ("ReplicationController", "v1")] {
+        for (kind, group) in
+            [("Deployment", "apps/v1"), ("ReplicaSet", "apps/v1"), ("ReplicationController", "v1")]
+        {
             assert_eq!(of(group, kind, status(2, "True")), "rejected", "{kind}");
             assert_eq!(of(group, kind, status(1, "True")), "short", "{kind}");
             assert_eq!(of(group, kind, status(2, "False")), "enough", "{kind}");
@@ -109,13 +113,48 @@ mod tests {
     fn numbers_report_missing_pods() {
         for (case, kind, object, expected) in [
             ("no status", "DaemonSet", json!({}), "enough"),
-            ("all nodes", "DaemonSet", json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 3}}), "enough"),
-            ("one node less", "DaemonSet", json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 2}}), "short"),
-            ("an old status", "DaemonSet", json!({"status": {"observedGeneration": 1, "desiredNumberScheduled": 3}}), "enough"),
-            ("none of one", "StatefulSet", json!({"status": {"observedGeneration": 2, "replicas": 0}}), "short"),
-            ("scaled to zero", "StatefulSet", json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 2, "replicas": 0}}), "enough"),
-            ("in order", "StatefulSet", json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 1, "readyReplicas": 0}}), "enough"),
-            ("at once", "StatefulSet", json!({"spec": {"replicas": 3, "podManagementPolicy": "Parallel"}, "status": {"observedGeneration": 2, "replicas": 1}}), "short"),
+            (
+                "all nodes",
+                "DaemonSet",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 3}}),
+                "enough",
+            ),
+            (
+                "one node less",
+                "DaemonSet",
+                json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 2}}),
+                "short",
+            ),
+            (
+                "an old status",
+                "DaemonSet",
+                json!({"status": {"observedGeneration": 1, "desiredNumberScheduled": 3}}),
+                "enough",
+            ),
+            (
+                "none of one",
+                "StatefulSet",
+                json!({"status": {"observedGeneration": 2, "replicas": 0}}),
+                "short",
+            ),
+            (
+                "scaled to zero",
+                "StatefulSet",
+                json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 2, "replicas": 0}}),
+                "enough",
+            ),
+            (
+                "in order",
+                "StatefulSet",
+                json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 1, "readyReplicas": 0}}),
+                "enough",
+            ),
+            (
+                "at once",
+                "StatefulSet",
+                json!({"spec": {"replicas": 3, "podManagementPolicy": "Parallel"}, "status": {"observedGeneration": 2, "replicas": 1}}),
+                "short",
+            ),
         ] {
             assert_eq!(of("apps/v1", kind, object), expected, "{kind}: {case}");
         }
@@ -125,8 +164,16 @@ mod tests {
             ("one pod", json!({"status": {"startTime": "t", "active": 1}}), "enough"),
             ("after a failure", json!({"status": {"startTime": "t", "failed": 1}}), "enough"),
             ("suspended", json!({"spec": {"suspend": true}, "status": {"startTime": "t"}}), "enough"),
-            ("the last one", json!({"spec": {"parallelism": 5, "completions": 3}, "status": {"startTime": "t", "succeeded": 2, "active": 1}}), "enough"),
-            ("complete", json!({"status": {"startTime": "t", "conditions": [{"type": "Complete", "status": "True"}]}}), "enough"),
+            (
+                "the last one",
+                json!({"spec": {"parallelism": 5, "completions": 3}, "status": {"startTime": "t", "succeeded": 2, "active": 1}}),
+                "enough",
+            ),
+            (
+                "complete",
+                json!({"status": {"startTime": "t", "conditions": [{"type": "Complete", "status": "True"}]}}),
+                "enough",
+            ),
         ] {
             assert_eq!(of("batch/v1", "Job", object), expected, "Job: {case}");
         }

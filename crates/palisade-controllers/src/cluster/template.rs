@@ -232,7 +232,9 @@ fn admit(
         match admission.mutate(&request).decision {
             Decision::Admitted(admitted) => admitted.changes,
             Decision::Ignored => Vec::new(),
-            Decision::Refused(refusal @ (Refusal::AnnotationMissing { .. } | Refusal::NamespaceMissing { .. })) => {
+            Decision::Refused(
+                refusal @ (Refusal::AnnotationMissing { .. } | Refusal::NamespaceMissing { .. }),
+            ) => {
                 return Admitted::Unknown(refusal.to_string());
             }
             Decision::Refused(Refusal::NotValidated { .. }) => {

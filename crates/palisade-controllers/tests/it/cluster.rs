@@ -33,7 +33,8 @@ fn templates_without_pods_are_judged_as_admission_would_make_them() {
     let root = json!({"containers": [{"name": "app", "image": "i", "securityContext": {"runAsUser": 0}}]});
     world.workload("apps/v1", "Deployment", deployment("opted-out", "root", &root));
     assert_eq!(blockers(&world.cluster, "opted-out"), ["Deployment/root"]);
-    let rejection = |world: &World| world.cluster.namespace("opted-out").unwrap().blockers()[0].rejection.clone();
+    let rejection =
+        |world: &World| world.cluster.namespace("opted-out").unwrap().blockers()[0].rejection.clone();
     assert!(rejection(&world).unwrap().contains("no SecurityContextConstraints"));
 
     // Now one may, and the label syncer is switched off.
@@ -54,8 +55,7 @@ fn templates_without_pods_are_judged_as_admission_would_make_them() {
 
     // A ReplicaSet that a Deployment controls is the Deployment's business.
     let mut replica_set = deployment("opted-out", "root-1", &root);
-    replica_set["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "root", "uid": "u", "controller": true}]);
+    replica_set["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "root", "uid": "u", "controller": true}]);
     world.workload("apps/v1", "ReplicaSet", replica_set);
     assert_eq!(blockers(&world.cluster, "opted-out").len(), 2);
 
@@ -186,8 +186,18 @@ fn what_nothing_admits_violates_and_what_cannot_be_judged_is_undecided() {
 
     for (case, api_version, kind, spec) in [
         ("no template", "apps/v1", "Deployment", json!({})),
-        ("a template that cannot be decoded", "apps/v1", "Deployment", json!({"template": {"spec": {"containers": 7}}})),
-        ("an unknown kind", "example.com/v1", "Farm", json!({"workers": [{"pod": {"containers": [{"image": "i"}]}}]})),
+        (
+            "a template that cannot be decoded",
+            "apps/v1",
+            "Deployment",
+            json!({"template": {"spec": {"containers": 7}}}),
+        ),
+        (
+            "an unknown kind",
+            "example.com/v1",
+            "Farm",
+            json!({"workers": [{"pod": {"containers": [{"image": "i"}]}}]}),
+        ),
     ] {
         let mut world = World::new();
         world.namespace("team", json!({}));

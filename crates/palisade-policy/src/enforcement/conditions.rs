@@ -110,7 +110,9 @@ fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, 
         }
         _ if inputs.evaluation == Evaluation::Undecided => (
             "Undecided",
-            format!("enforcement has not begun in this release; {namespaces}, but not every namespace can be judged"),
+            format!(
+                "enforcement has not begun in this release; {namespaces}, but not every namespace can be judged"
+            ),
         ),
         _ => ("Evaluated", format!("enforcement has not begun in this release; {namespaces}")),
     }

@@ -28,7 +28,8 @@ pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
     };
     for group in groups["groups"].as_array().into_iter().flatten() {
         let name = group["name"].as_str().unwrap_or_default();
-        let Some(api_version) = group.pointer("/preferredVersion/groupVersion").and_then(Value::as_str) else {
+        let Some(api_version) = group.pointer("/preferredVersion/groupVersion").and_then(Value::as_str)
+        else {
             continue;
         };
         if is_built_in(name) {
