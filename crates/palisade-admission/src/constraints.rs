@@ -5,7 +5,13 @@
 //!
 //! Leaves to others: the choice and its texts (`palisade_policy::scc::choose`), and where constraints and grants come from.
 
-use palisade_model::{change::Change, metadata::ObjectMeta, pod::Pod};
+use palisade_model::{
+    change::Change,
+    compat::Compat,
+    metadata::ObjectMeta,
+    pod::Pod,
+    prepare::{Prepared, Subject as PodSubject},
+};
 use palisade_policy::scc::{
     choose::{self, Admission, Authorizer, Malformed},
     constraint::ReadError,
@@ -43,6 +49,8 @@ pub struct Constraints<'c> {
 pub struct Asked<'q> {
     /// Which half of the plugin asks.
     pub pass: Pass,
+    /// Whose reading of the pod is judged.
+    pub compat: &'q Compat,
     /// The pod as it shall be.
     pub object: &'q Value,
     /// The pod as it is, if it is there already.
@@ -85,10 +93,23 @@ impl Constraints<'_> {
             judged.warnings.push(warning);
             return judged;
         }
-        // What cannot be read as a pod is refused by validation, in better words.
-        let Ok(pod) = Pod::deserialize(asked.object) else { return judged };
-        let old = asked.old.and_then(|old| old.get("metadata"));
-        let old = old.and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default();
+        let read = |object| {
+            Pod::deserialize(object)
+                .map_err(|error| ("Unknown".to_owned(), format!("cannot decode the pod: {error}")))
+        };
+        let (pod, old) = match (read(asked.object), asked.old.map(read).transpose()) {
+            (Ok(pod), Ok(old)) => (pod, old),
+            (Err(why), _) | (_, Err(why)) => {
+                judged.refused = Some(why);
+                return judged;
+            }
+        };
+        let pod = match asked.pass {
+            Pass::Mutate => Prepared::written(pod, old.as_ref(), PodSubject::Pod, asked.compat),
+            // What was written by then is what will be stored.
+            Pass::Validate => Prepared::stored(pod, asked.compat),
+        };
+        let old = old.map(|old| old.metadata).unwrap_or_default();
         let operation = match asked.old {
             None => choose::Operation::Create,
             Some(before) => choose::Operation::Update {
@@ -122,7 +143,7 @@ impl Constraints<'_> {
             Decision::Ignored => {}
             Decision::Admitted(admitted) => judged.changes = admitted.changes,
             Decision::Refused(refusal) => {
-                let name = match pod.metadata.display_name() {
+                let name = match pod.pod().metadata.display_name() {
                     "" => "Unknown",
                     name => name,
                 };

@@ -3,8 +3,11 @@
 //! A policy that cannot be read is reported as a warning and left out: one mistake must not stop every pod.
 
 use palisade_model::{
-    change::Change, compat::Compat, metadata::StringMap, pod::Pod, pod_view::PodView, prepare::Subject,
-    prepare::prepare_for_create,
+    change::Change,
+    compat::Compat,
+    metadata::StringMap,
+    pod::Pod,
+    prepare::{Prepared, Subject},
 };
 use palisade_policy::profiles::policy::ProfilePolicy;
 use serde::Deserialize;
@@ -59,10 +62,7 @@ pub fn defaults(policies: &[&ProfilePolicy], object: &Value, compat: &Compat) ->
     let mut object = object.clone();
     for policy in policies {
         let made = match Pod::deserialize(&object) {
-            Ok(mut pod) => {
-                prepare_for_create(&mut pod, Subject::Pod, compat);
-                policy.defaults(&PodView::of_pod(&pod))
-            }
+            Ok(pod) => policy.defaults(&Prepared::new(pod, Subject::Pod, compat)),
             // What cannot be read as a pod is refused by validation, in better words.
             Err(_) => break,
         };
@@ -76,11 +76,10 @@ pub fn defaults(policies: &[&ProfilePolicy], object: &Value, compat: &Compat) ->
 
 /// Why the policies refuse a pod; `None` if they do not.
 #[must_use]
-pub fn refusal(policies: &[&ProfilePolicy], pod: &Pod<'_>, compat: &Compat) -> Option<String> {
-    let view = PodView::of_pod(pod);
+pub fn refusal(policies: &[&ProfilePolicy], pod: &Prepared<'_>) -> Option<String> {
     let violations: Vec<String> = policies
         .iter()
-        .flat_map(|policy| policy.violations(&view, compat))
+        .flat_map(|policy| policy.violations(pod))
         .map(|violation| format!("{}: {}", violation.at, violation.message))
         .collect();
     (!violations.is_empty()).then(|| violations.join(", "))

@@ -4,12 +4,7 @@
 //! policies, Pod Security Admission, constraints. The first no is the answer; warnings and audit annotations of
 //! all that were asked go along.
 
-use palisade_model::{
-    change::Change,
-    metadata::ObjectMeta,
-    pod::Pod,
-    prepare::{Subject, prepare_for_create},
-};
+use palisade_model::{change::Change, metadata::ObjectMeta, pod::Pod, prepare::Prepared};
 use palisade_policy::{
     profiles::policy::ProfilePolicy, scc::choose::Authorizer, standards::namespace::Limit,
 };
@@ -83,7 +78,7 @@ pub fn validate(
         response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
-        response.join(by_constraints(review, facts));
+        response.join(by_constraints(review, rules, facts));
     }
     response
 }
@@ -129,9 +124,8 @@ fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Respons
         }
     }
     let reading = rules.reading();
-    prepare_for_create(&mut pod, Subject::Pod, &reading);
     config_map_profiles::restore(&mut pod);
-    let refusal = profile_policies::refusal(&facts.policies, &pod, &reading);
+    let refusal = profile_policies::refusal(&facts.policies, &Prepared::stored(pod, &reading));
     response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
     response
 }
@@ -142,13 +136,14 @@ fn mentions_sources(review: &Review<'_>) -> bool {
     review.object.is_some_and(|raw| raw.get().contains(NEEDLE))
 }
 
-fn by_constraints(review: &Review<'_>, facts: &Facts<'_>) -> Response {
+fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Response {
     let Some((constraints, authorizer)) = &facts.constraints else { return Response::default() };
     let read = |raw: &serde_json::value::RawValue| serde_json::from_str::<Value>(raw.get()).ok();
     let Some(object) = review.object.and_then(read) else { return Response::default() };
     let old = review.old_object.filter(|_| review.operation == "UPDATE").and_then(read);
     let judged = constraints.judge(&Asked {
         pass: Pass::Validate,
+        compat: &rules.reading(),
         object: &object,
         old: old.as_ref(),
         subresource: &review.request_sub_resource,

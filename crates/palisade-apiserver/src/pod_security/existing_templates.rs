@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use palisade_model::compat::Compat;
-use palisade_model::pod::Pod;
-use palisade_model::prepare::prepare_for_create;
+use palisade_model::prepare::Prepared;
 use palisade_model::workload::{WORKLOADS, WorkloadKind};
 use palisade_policy::standards::namespace::{ExistingPods, Violations};
 use serde::Deserialize;
@@ -139,10 +138,8 @@ fn violation(
     template: &str,
     compat: &Compat,
 ) -> Option<String> {
-    let mut pod: Pod<'_> = match serde_json::from_str(template) {
-        Ok(pod) => pod,
-        Err(error) => return Some(undecodable(&error)),
-    };
-    prepare_for_create(&mut pod, kind.subject(), compat);
-    existing.violation(&kind.subject().view(&pod))
+    match serde_json::from_str(template) {
+        Ok(pod) => existing.violation(&Prepared::future_pod(pod, kind.subject(), compat)),
+        Err(error) => Some(undecodable(&error)),
+    }
 }

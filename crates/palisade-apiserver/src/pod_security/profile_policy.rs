@@ -10,7 +10,7 @@ use palisade_model::compat::Compat;
 use serde_json::Value;
 
 use super::namespace_labels;
-use super::rules::read_pod;
+use super::rules::{read_pod, undecodable};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
@@ -58,7 +58,7 @@ impl Plugin for ProfilePolicyPlugin {
             return Ok(());
         }
         // Mistakes in policies are told once, by the judging pass.
-        let (policies, _) = select(&stored, &namespace_labels(request).unwrap_or_default());
+        let (policies, _) = select(&stored, &namespace_labels(request)?);
         for change in defaults(&policies, object, &self.compat) {
             change.apply(object);
         }
@@ -76,9 +76,10 @@ impl Plugin for ProfilePolicyPlugin {
         if stored.is_empty() {
             return Ok(());
         }
-        let (policies, warnings) = select(&stored, &namespace_labels(request).unwrap_or_default());
+        let (policies, warnings) = select(&stored, &namespace_labels(request)?);
         notes.warnings.extend(warnings);
-        let Some(pod) = read_pod(object, &self.compat) else { return Ok(()) };
-        refusal(&policies, &pod, &self.compat).map_or(Ok(()), |why| Err(request.forbidden(&why)))
+        let old = request.old_object.filter(|_| request.operation == Operation::Update);
+        let pod = read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
+        refusal(&policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
 }

@@ -87,14 +87,15 @@ async fn templates_without_pods_are_warned_about_and_marked() {
         cluster.create(DEPLOYMENTS, &workload(name, &host_network())).await;
     }
     let nightly = json!({"metadata": {"name": "nightly"}, "spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": {
-        "template": {"spec": {"restartPolicy": "Never", "hostPID": true, "containers": [{"name": "c", "image": "i"}]}}}}}});
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}}}}});
     cluster.create("/apis/batch/v1/namespaces/default/cronjobs", &nightly).await;
     assert_eq!(
         cluster.label("baseline").await,
         [
             HEADER,
-            "cronjobs.batch/nightly: host namespaces (hostPID=true)",
-            "deployments.apps/api (and 1 other template): host namespaces (hostNetwork=true)",
+            "cronjobs.batch/nightly: hostPath volumes",
+            "deployments.apps/api (and 1 other template): host namespaces",
         ]
     );
     // Pods come first, in upstream's words, and apart.
@@ -105,7 +106,7 @@ async fn templates_without_pods_are_warned_about_and_marked() {
         warnings[..3],
         [
             r#"existing pods in namespace "default" violate the new PodSecurity enforce level "baseline:latest""#,
-            "p: host namespaces (hostNetwork=true)",
+            "p: host namespaces",
             HEADER,
         ]
     );
@@ -166,10 +167,7 @@ async fn a_controller_that_does_not_exist_hides_no_template() {
     old["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
         "uid": "made-up", "controller": true}]);
     cluster.create(REPLICA_SETS, &old).await;
-    assert_eq!(
-        cluster.label("baseline").await,
-        [HEADER, "replicasets.apps/old: host namespaces (hostNetwork=true)"]
-    );
+    assert_eq!(cluster.label("baseline").await, [HEADER, "replicasets.apps/old: host namespaces"]);
 }
 
 #[tokio::test]

@@ -24,13 +24,15 @@ fn corpus(folder: &str) -> PathBuf {
 fn fixtures(project: &Project) -> Option<PathBuf> {
     let root = shared("fixtures/pod-security-standards")?;
     let mut text = String::new();
-    for (level, version) in [("baseline", "v1.34"), ("restricted", "v1.36"), ("restricted", "v1.25")] {
+    for (level, version) in [("baseline", "v1.34"), ("restricted", "v1.36")] {
         for outcome in ["pass", "fail"] {
             let namespace = format!("{level}-{}-{outcome}", version.replace('.', "-"));
             let Ok(files) = fs::read_dir(root.join(level).join(version).join(outcome)) else { continue };
             let _ = writeln!(text, "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}");
             let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
             files.sort();
+            // An API server rejects an unmasked /proc without a user namespace.
+            files.retain(|file| !file.file_name().unwrap().to_string_lossy().starts_with("procmount"));
             for file in files {
                 let pod = fs::read_to_string(&file).unwrap();
                 let name = file.file_stem().unwrap().to_str().unwrap().replace('_', "-").to_lowercase();

@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
-use palisade_model::{compat::Compat, pod_view::PodView};
+use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::{Evaluator, Outcome},
     level::{Level, LevelVersion, Version},
@@ -192,6 +192,7 @@ impl Judged {
 /// Judges, and keeps every distinct set of causes once.
 #[derive(Debug)]
 pub(super) struct Judge {
+    /// Whose reading of pods is judged.
     pub(super) compat: Compat,
     evaluator: Evaluator,
     known: HashSet<Arc<Causes>>,
@@ -204,7 +205,7 @@ impl Judge {
         Self { compat, evaluator: Evaluator::of(&compat), known: HashSet::new(), prune_at: 0 }
     }
 
-    pub(super) fn judge(&mut self, pod: &PodView<'_, '_>, subject: &Subject<'_>, supply: &Supply) -> Judged {
+    pub(super) fn judge(&mut self, pod: &Prepared<'_>, subject: &Subject<'_>, supply: &Supply) -> Judged {
         let at = |level| self.evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
         let restricted = at(Level::Restricted);
         let (level, causes) = if restricted.allowed() {

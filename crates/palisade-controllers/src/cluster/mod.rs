@@ -19,7 +19,7 @@ use palisade_model::{
     compat::Compat,
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
-    pod_view::PodView,
+    prepare::{Prepared, Subject as PodSubject},
     text::Text,
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
@@ -369,27 +369,37 @@ impl Cluster {
 
     /// A pod was seen.
     pub fn set_pod(&mut self, pod: WatchedPod<'_>) {
+        self.judge_pod(pod, false);
+    }
+
+    fn judge_pod(&mut self, pod: WatchedPod<'_>, is_new: bool) {
         let WatchedPod { metadata, spec, status } = pod;
         let pod = Pod { metadata, spec };
-        let key = self.key("", "Pod", &pod.metadata.name);
+        // What was decided when a pod was created stays decided; one that is only written down is still to be created.
+        let pod = if is_new {
+            Prepared::new(pod, PodSubject::Pod, &self.judge.compat)
+        } else {
+            Prepared::stored(pod, &self.judge.compat)
+        };
+        let metadata = &pod.pod().metadata;
+        let key = self.key("", "Pod", &metadata.name);
         let judged = (!status.is_over()).then(|| {
-            let Pod { metadata, .. } = &pod;
             let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
             let subject = Subject {
                 kind: "Pod",
                 name: &metadata.name,
                 owner: owner.map(|owner| (owner.kind.as_str(), owner.name.as_str())),
-                service_account: pod.spec.service_account(),
+                service_account: pod.spec().service_account(),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
                 list: self.list_of("", "Pod"),
             };
-            self.judge.judge(&PodView::of_pod(&pod), &subject, &Supply::Enough)
+            self.judge.judge(&pod, &subject, &Supply::Enough)
         });
-        let record = self.record(&pod.metadata.namespace);
+        let record = self.record(&metadata.namespace);
         record.forget_template(key);
         record.set_judged(key, judged);
-        self.settle(&pod.metadata.namespace);
+        self.settle(&metadata.namespace);
     }
 
     /// An object was seen that cannot be judged.

@@ -91,7 +91,8 @@ impl Cluster {
                         return Seen::Unreadable;
                     }
                 };
-                self.set_pod(pod);
+                // Only what an API server created has an identity.
+                self.judge_pod(pod, object["metadata"].get("uid").is_none());
             }
             ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, Some(object)),
             ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {

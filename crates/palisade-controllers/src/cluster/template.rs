@@ -4,8 +4,9 @@
 //! with constraints and grants. A template that no constraint admits is a violation: its pods never run.
 
 use palisade_model::{
+    compat::Compat,
     pod::Pod,
-    pod_view::PodView,
+    prepare::{Prepared, Subject as PodSubject},
     workload::{WorkloadKind, workload_kind},
 };
 use palisade_policy::{
@@ -139,7 +140,7 @@ impl Template {
         let mut supply = &self.supply;
         let rejected;
         if !constraints.is_empty() {
-            match admit(&mut object, namespace, grants, constraints) {
+            match admit(&mut object, namespace, grants, constraints, &judge.compat) {
                 Admitted::Yes => {}
                 Admitted::No(reason) => {
                     rejected = Supply::Rejected(reason);
@@ -149,20 +150,20 @@ impl Template {
             }
         }
         let pod = match Pod::deserialize(&object) {
-            Ok(pod) => pod,
+            Ok(pod) => Prepared::future_pod(pod, self.kind.subject(), &judge.compat),
             Err(error) => return undecided(&format!("its pod template cannot be decoded: {error}")),
         };
-        let annotations = &pod.metadata.annotations;
+        let annotations = &pod.pod().metadata.annotations;
         let subject = Subject {
             kind: self.kind.kind,
             name: &self.name,
             owner: self.owner.as_ref().map(|owner| (owner.kind.kind, &*owner.name)),
-            service_account: pod.spec.service_account(),
+            service_account: pod.spec().service_account(),
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
             list: self.list,
         };
-        judge.judge(&PodView::of_template(&pod, self.kind.path), &subject, supply)
+        judge.judge(&pod, &subject, supply)
     }
 }
 
@@ -197,6 +198,7 @@ fn admit(
     namespace: &NamespaceRecord,
     grants: &Grants,
     constraints: &ConstraintSet,
+    compat: &Compat,
 ) -> Admitted {
     let changes = {
         let mut pod = match Pod::deserialize(&*object) {
@@ -208,6 +210,7 @@ fn admit(
         }
         // What a template says about these decides nothing: admission writes them.
         pod.metadata.annotations.retain(|key, _| key != VALIDATED && key != SUBJECT_TYPE);
+        let pod = Prepared::new(pod, PodSubject::Pod, compat);
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
             .map(str::to_owned);
         let may_use = |identity: &Identity<'_>, constraint: &str| {
@@ -225,7 +228,7 @@ fn admit(
         };
         let admission = Admission {
             constraints,
-            options: Options::default(),
+            options: Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() },
             malformed: Malformed::Skip,
             require_standard: false,
         };
@@ -240,7 +243,7 @@ fn admit(
             Decision::Refused(Refusal::NotValidated { .. }) => {
                 return Admitted::No(format!(
                     "no SecurityContextConstraints that service account {} may use admit its pods",
-                    pod.spec.service_account()
+                    pod.spec().service_account()
                 ));
             }
             Decision::Refused(refusal) => return Admitted::No(refusal.to_string()),

@@ -1,6 +1,7 @@
 //! What the in-memory state makes of single changes.
 
 use palisade_controllers::cluster::{Cluster, Seen};
+use palisade_model::compat::Compat;
 use palisade_policy::{enforcement::violations::Verdict, standards::level::Level};
 use serde_json::{Value, json};
 
@@ -234,4 +235,47 @@ fn a_controller_that_does_not_exist_hides_nothing() {
     let kind = palisade_model::workload::workload_kind("apps/v1", "Deployment").unwrap();
     world.cluster.remove_workload(kind, "team", "web");
     assert_eq!(blockers(&world.cluster, "team"), ["ReplicaSet/made-up", "ReplicaSet/old"]);
+}
+
+/// The node runs the fields of Palisade's extensions, so readiness counts them: in pods and in templates, and only where the
+/// API server has them.
+#[test]
+fn fields_of_the_extensions_are_judged_as_the_node_runs_them() {
+    let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    for (case, context) in [
+        ("nothing", json!({})),
+        ("privileged by default", json!({"containerDefaults": {"privileged": true}})),
+        ("the network of the node", json!({"hostNetwork": true})),
+        ("IPC of the node", json!({"hostIPC": true})),
+    ] {
+        let mut context = context;
+        context["runAsNonRoot"] = json!(true);
+        context["seccompProfile"] = json!({"type": "RuntimeDefault"});
+        let spec = json!({"securityContext": context, "containers": [{"name": "a", "image": "i", "securityContext": restricted}]});
+        for compat in [Compat::designs(), Compat::kubernetes(37)] {
+            let expected = usize::from(case != "nothing" && compat.is_designs());
+            for (kind, object) in [
+                (
+                    "Pod",
+                    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}),
+                ),
+                (
+                    "Pod",
+                    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}, "spec": spec}),
+                ),
+                (
+                    "Deployment",
+                    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "p", "namespace": "team"},
+                    "spec": {"template": template(spec.clone())}}),
+                ),
+            ] {
+                let mut cluster = Cluster::new(compat);
+                cluster.observe(&object);
+                cluster.assume_what_manifests_leave_out();
+                let record = cluster.namespace("team").unwrap();
+                assert_eq!(record.violating(Level::Baseline), expected, "{kind}: {case}, {}", compat.api);
+                assert_eq!(record.class().is_some(), expected > 0, "{kind}: {case}, {}", compat.api);
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::{change::Change, compat::Compat, metadata::StringMap, pod_view::PodView};
+use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared};
 use serde::Deserialize;
 
 use super::rules::{Mechanism, ProfileRules, ProfileViolation};
@@ -100,15 +100,15 @@ impl ProfilePolicy {
 
     /// The writes that give a pod its defaults.
     #[must_use]
-    pub fn defaults(&self, view: &PodView<'_, '_>) -> Vec<Change> {
-        self.rules().filter_map(|(mechanism, rules)| rules.defaults(mechanism, view)).collect()
+    pub fn defaults(&self, pod: &Prepared<'_>) -> Vec<Change> {
+        self.rules().filter_map(|(mechanism, rules)| rules.defaults(mechanism, pod)).collect()
     }
 
     /// Every profile of a pod that the policy does not allow.
     #[must_use]
-    pub fn violations(&self, view: &PodView<'_, '_>, compat: &Compat) -> Vec<ProfileViolation> {
+    pub fn violations(&self, pod: &Prepared<'_>) -> Vec<ProfileViolation> {
         let name = format!("ProfilePolicy {:?}", self.metadata.name);
-        self.rules().flat_map(|(mechanism, rules)| rules.violations(mechanism, view, &name, compat)).collect()
+        self.rules().flat_map(|(mechanism, rules)| rules.violations(mechanism, pod, &name)).collect()
     }
 
     fn rules(&self) -> impl Iterator<Item = (Mechanism, &ProfileRules)> {
