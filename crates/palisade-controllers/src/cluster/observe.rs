@@ -61,10 +61,8 @@ pub fn is_of_openshift(object: &Value) -> bool {
             || key.starts_with("openshift.io/sa.scc.")
             || key.starts_with("security.openshift.io/")
     };
-    let grants = |rule: &Value| {
-        let groups = rule["apiGroups"].as_array().into_iter().flatten();
-        groups.into_iter().any(|group| group == GROUP)
-    };
+    let grants =
+        |rule: &Value| rule["apiGroups"].as_array().into_iter().flatten().any(|group| group == GROUP);
     group_of(text("/apiVersion")) == GROUP
         || keys("labels").chain(keys("annotations")).any(is_key)
         || text("/roleRef/name").starts_with(ROLES)
