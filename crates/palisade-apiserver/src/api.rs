@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{Method, Response};
 use palisade_apimachinery::status::GroupName;
 use palisade_apimachinery::{KubeVersion, Status};
+use palisade_model::compat::Compat;
 use tokio::sync::watch;
 
 use crate::admission_chain::{Chain, Cluster, ObjectRules};
@@ -67,6 +68,8 @@ pub struct Api {
     pub pod_security: Arc<crate::pod_security::PodSecurityPlugin>,
     /// The emulated release.
     pub version: KubeVersion,
+    /// Whose rules apply to the security of pods.
+    pub compat: Compat,
     /// Counters.
     pub metrics: Metrics,
     /// The audit log, if it is wanted.

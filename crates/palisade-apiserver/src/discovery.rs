@@ -9,6 +9,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use palisade_apimachinery::scheme::Subresource;
 use palisade_apimachinery::{Kind, Status};
+use palisade_model::server_version::announce;
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
@@ -47,7 +48,7 @@ pub fn paths(call: &Call<'_>, code: u16) -> Reply {
     Reply::json(code, &json!({"paths": paths}))
 }
 
-/// `/version` of the emulated release.
+/// `/version` of the emulated release; with Palisade's extensions, it announces them.
 pub fn version(call: &Call<'_>) -> Reply {
     let version = call.api.version;
     let minor = version.get().to_string();
@@ -67,6 +68,9 @@ pub fn version(call: &Call<'_>) -> Reply {
         info.insert("emulationMinor".to_owned(), minor.into());
         info.insert("minCompatibilityMajor".to_owned(), "1".into());
         info.insert("minCompatibilityMinor".to_owned(), version.get().saturating_sub(1).to_string().into());
+    }
+    if let Value::Object(info) = &mut info {
+        announce(&call.api.compat, info);
     }
     Reply::json(200, &info)
 }

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use clap::Args;
 use kube::Client;
 use palisade_model::{
-    compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR},
+    compat::{Compat, Kubelet},
+    server_version::{announced, kubelet_of},
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use serde_json::{Value, json};
@@ -53,6 +54,14 @@ fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     )
 }
 
+/// Whose rules the API server applies.
+async fn compat(client: &Client) -> Result<Compat, String> {
+    let version = get(client, "/version")
+        .await
+        .map_err(|error| format!("cannot read /version of the cluster: {error}"))?;
+    announced(&version).map_err(|error| error.to_string())
+}
+
 /// An object of the cluster.
 #[derive(Debug)]
 pub struct LiveObject {
@@ -62,9 +71,13 @@ pub struct LiveObject {
     pub controller: Option<usize>,
 }
 
-/// The pods and workloads of a namespace, or of all.
-pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<LiveObject>, String> {
+/// The pods and workloads of a namespace, or of all, and whose rules the API server applies to them.
+pub async fn workloads(
+    args: &LiveArgs,
+    namespace: Option<&str>,
+) -> Result<(Vec<LiveObject>, Compat), String> {
     let client = args.connection.connect().await?;
+    let compat = compat(&client).await?;
     let scope = match (args.all_namespaces, namespace) {
         (true, _) => None,
         (false, Some(namespace)) => Some(namespace.to_owned()),
@@ -91,9 +104,10 @@ pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<Vec<L
     }
     let controllers = controllers(&objects);
     let made = objects.into_iter().zip(controllers);
-    Ok(made
+    let live = made
         .map(|((kind, object), controller)| LiveObject { input: input(object, kind), controller })
-        .collect())
+        .collect();
+    Ok((live, compat))
 }
 
 fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
@@ -211,29 +225,24 @@ pub async fn object(
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     })?;
-    let version = get(&client, "/version")
-        .await
-        .map_err(|error| format!("the cluster does not tell its version: {error}"))?;
-    let minor = version["gitVersion"].as_str().and_then(|text| text.parse::<KubernetesVersion>().ok());
-    let minor = minor.map_or(NEWEST_MINOR, |version| version.minor).clamp(OLDEST_MINOR, NEWEST_MINOR);
-    let mut compat = Compat::kubernetes(minor);
-    if let Some(version) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
-        compat.kubelet = Kubelet::Kubernetes(version);
+    let mut compat = compat(&client).await?;
+    if let Some(kubelet) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
+        compat.kubelet = kubelet;
     }
     Ok((input(found, kind), compat))
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(client: &Client, node: Option<&str>) -> Option<KubernetesVersion> {
-    let read = |node: &Value| {
-        let version = node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?;
-        version.parse::<KubernetesVersion>().ok()
-    };
+async fn kubelet(client: &Client, node: Option<&str>) -> Option<Kubelet> {
+    let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
         return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
     }
     let nodes = get(client, "/api/v1/nodes").await.ok()?;
-    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|version| (version.minor, version.patch))
+    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
+        Kubelet::Kubernetes(version) => (version.minor, version.patch),
+        Kubelet::Designs => (u16::MAX, u16::MAX),
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,11 @@ use palisade_controllers::{
     label_syncer::plan::{all_labels, namespace_labels},
     readiness::plan::{Observed, Plan, plan},
 };
-use palisade_model::{compat::Compat, prepare::Prepared, workload::workload_kind};
+use palisade_model::{
+    compat::{Compat, NEWEST_MINOR},
+    prepare::Prepared,
+    workload::workload_kind,
+};
 use palisade_policy::{
     enforcement::{
         conditions::Troubles,
@@ -53,7 +57,7 @@ fn name(index: usize) -> String {
 }
 
 fn main() -> Result<(), Failure> {
-    let mut cluster = Cluster::new(Evaluator::default());
+    let mut cluster = Cluster::new(Compat::kubernetes(NEWEST_MINOR));
     cluster.add_openshift_defaults();
     let before = resident()?;
     let reading = fill(&mut cluster)?;

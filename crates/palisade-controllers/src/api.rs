@@ -13,6 +13,7 @@ use kube::{
     client::Body,
     core::{Status, response::reason},
 };
+use palisade_model::{compat::Compat, server_version::announced};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -168,6 +169,13 @@ impl Api {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whose rules the API server applies.
+    pub async fn compat(&self) -> Result<Compat, String> {
+        let version = self.ask(Method::GET, "/version", None, &Value::Null).await;
+        let version = version.map_err(|error| format!("cannot read /version: {error}"))?;
+        announced(&version).map_err(|error| error.to_string())
     }
 
     /// Makes an object.

@@ -14,11 +14,12 @@ use std::{
 
 use kube::Client;
 use palisade_model::compat::Compat;
-use palisade_policy::{enforcement::mode::Release, standards::evaluator::Evaluator};
+use palisade_policy::enforcement::mode::Release;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     api::Api,
+    backoff::Backoff,
     config_observer,
     context::Context,
     label_syncer,
@@ -78,7 +79,7 @@ pub struct Options {
     pub hosted: Vec<Hosted>,
     /// How often everything is evaluated anew.
     pub evaluation_interval: Duration,
-    /// Whose edition of the standards counts; the newest if nobody says.
+    /// Whose rules apply; those that the API server announces if nobody says.
     pub compat: Option<Compat>,
     /// The name to stand for election with; without one, this process leads.
     pub identity: Option<String>,
@@ -101,12 +102,6 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    fn evaluator(&self) -> Evaluator {
-        self.compat.as_ref().map_or_else(Evaluator::default, Evaluator::of)
-    }
-}
-
 /// Controllers, and what they count.
 pub struct Runner {
     client: Client,
@@ -125,7 +120,7 @@ impl Runner {
     /// Controllers that do not run yet.
     #[must_use]
     pub fn new(client: Client, options: Options) -> Arc<Self> {
-        let observed = Observed::new(options.evaluator());
+        let observed = Observed::new(options.compat.unwrap_or_default());
         Arc::new(Self { client, options, metrics: Arc::default(), current: Mutex::new(observed) })
     }
 
@@ -181,10 +176,14 @@ impl Runner {
     /// Runs controllers; returns only if one of them ends, which none should.
     async fn lead(&self, shutdown: &Shutdown) {
         let Options { release, gate, evaluation_interval, .. } = self.options;
-        let observed = Observed::new(self.options.evaluator());
+        let api = Api::new(self.client.clone());
+        let compat = match self.options.compat {
+            Some(compat) => compat,
+            None => announced(&api).await,
+        };
+        let observed = Observed::new(compat);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
         self.metrics.lead(true);
-        let api = Api::new(self.client.clone());
         let context = Arc::new(Context::new(
             api.clone(),
             Arc::clone(&observed),
@@ -219,6 +218,18 @@ impl Runner {
             None => std::future::pending().await,
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Whose rules the API server applies. Nothing is judged before that is known.
+async fn announced(api: &Api) -> Compat {
+    let mut backoff = Backoff::default();
+    loop {
+        match api.compat().await {
+            Ok(compat) => return compat,
+            Err(error) => tracing::warn!(%error, "the version of the API server is not known yet"),
+        }
+        tokio::time::sleep(backoff.next()).await;
     }
 }
 

@@ -24,6 +24,7 @@ mod projected;
 pub mod quote;
 mod reading;
 pub mod security_context;
+pub mod server_version;
 pub mod spelling;
 pub mod sync;
 pub mod text;

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use jiff::Timestamp;
+use palisade_model::server_version::kubelet_version;
 use serde_json::{Value, json};
 
 use crate::{cri::proto::RuntimeCondition, kernel::probe::NodeFeatures, node::Node, runner::status::seconds};
@@ -77,13 +78,7 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
     if let (Some(bytes), Value::Object(fields)) = (storage(&config.root_dir), &mut capacity) {
         fields.insert("ephemeral-storage".to_owned(), format!("{}Ki", bytes / 1024).into());
     }
-    let version = match config.compat.kubelet {
-        palisade_model::compat::Kubelet::Designs => format!("v1.{}.0", palisade_model::compat::NEWEST_MINOR),
-        palisade_model::compat::Kubelet::Kubernetes(version) if version.patch == u16::MAX => {
-            format!("v1.{}.0", version.minor)
-        }
-        palisade_model::compat::Kubelet::Kubernetes(version) => version.to_string(),
-    };
+    let version = kubelet_version(config.compat.kubelet);
     json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": config.node_name, "labels": all, "annotations": {
             "node.palisade.dev/features": serde_json::to_string(&features).unwrap_or_default()}},

@@ -47,10 +47,10 @@ struct Likeness<'a> {
 }
 
 impl<'a> Likeness<'a> {
-    fn of(json: &'a [u8]) -> Option<Self> {
-        let parts: Parts<'a> = serde_json::from_slice(json).ok()?;
+    fn of(json: &'a [u8]) -> Result<Self, serde_json::Error> {
+        let parts: Parts<'a> = serde_json::from_slice(json)?;
         let annotations = parts.metadata.annotations.map_or(&[][..], |raw| raw.get().as_bytes());
-        Some(Self { annotations, spec: parts.spec.get().as_bytes() })
+        Ok(Self { annotations, spec: parts.spec.get().as_bytes() })
     }
 
     /// The spec without the random part of the token volume's name.
@@ -113,7 +113,13 @@ fn judge<'p>(existing: &ExistingPods<'_>, stored: &'p [Arc<Object>], compat: &Co
     let mut known: HashMap<Likeness<'p>, Option<String>> = HashMap::new();
     let mut found = Violations::default();
     for object in stored {
-        let Some(likeness) = Likeness::of(&object.json) else { continue };
+        let likeness = match Likeness::of(&object.json) {
+            Ok(likeness) => likeness,
+            Err(error) => {
+                found.add(&undecodable(&error), object.name(), 1);
+                continue;
+            }
+        };
         let verdict = known.entry(likeness).or_insert_with(|| violation(existing, &object.json, compat));
         if let Some(reasons) = verdict {
             found.add(reasons, object.name(), 1);
@@ -122,11 +128,16 @@ fn judge<'p>(existing: &ExistingPods<'_>, stored: &'p [Arc<Object>], compat: &Co
     found
 }
 
+/// What is reported of a pod that cannot be decoded: nobody knows what it does.
+fn undecodable(error: &serde_json::Error) -> String {
+    format!("pod cannot be decoded: {error}")
+}
+
 fn violation(existing: &ExistingPods<'_>, json: &[u8], compat: &Compat) -> Option<String> {
     // What cannot be read cannot be called compliant.
     match serde_json::from_slice(json) {
         Ok(pod) => existing.violation(&Prepared::stored(pod, compat)),
-        Err(error) => Some(format!("cannot be decoded: {error}")),
+        Err(error) => Some(undecodable(&error)),
     }
 }
 
@@ -142,7 +153,8 @@ mod tests {
             )
         };
         let (a, b, c) = (pod("abcde", "x"), pod("fghij", "x"), pod("abcde", "y"));
-        let like = |json: &'_ str| Likeness::of(json.as_bytes()).map(|l| (l.spec.len(), l.annotations.len()));
+        let like =
+            |json: &'_ str| Likeness::of(json.as_bytes()).map(|l| (l.spec.len(), l.annotations.len())).ok();
         assert_eq!(like(&a), like(&b));
         let key = |json| Likeness::of(json).expect("a pod");
         assert!(key(a.as_bytes()) == key(b.as_bytes()));

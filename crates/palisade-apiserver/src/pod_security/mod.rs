@@ -5,6 +5,7 @@
 //! are turned into their questions and answers into statuses, warnings and audit annotations.
 
 mod existing_pods;
+mod existing_templates;
 mod plugin;
 mod profile_policy;
 mod psp;

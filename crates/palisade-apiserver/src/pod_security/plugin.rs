@@ -23,8 +23,8 @@ use self_cell::self_cell;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::existing_pods;
 use super::rules::{read_pod, undecodable};
+use super::{existing_pods, existing_templates};
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
@@ -121,6 +121,9 @@ impl PodSecurityPlugin {
                     let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::None);
                     let found = existing_pods::violations(&existing, &stored, &self.compat);
                     notes.warnings.extend(existing.summary(request.name, &found, stored.len(), stored.len()));
+                    let templates =
+                        existing_templates::warnings(&existing, request.cluster, request.name, &self.compat);
+                    notes.warnings.extend(templates);
                     return Ok(());
                 }
                 let start = Instant::now();

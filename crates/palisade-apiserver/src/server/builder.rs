@@ -268,6 +268,7 @@ impl Builder {
             pod_security,
             openshift,
             version: self.version,
+            compat: self.compat,
             feature_gates: self.feature_gates,
             metrics: Metrics::default(),
             audit,

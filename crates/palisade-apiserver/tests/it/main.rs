@@ -10,6 +10,7 @@ mod crash;
 mod in_process;
 mod kubectl;
 mod logs;
+mod namespace_labels;
 mod openshift;
 mod python;
 mod rights;

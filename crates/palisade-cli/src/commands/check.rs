@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use palisade_model::compat::Compat;
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
 use crate::{
@@ -33,7 +34,6 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Exit {
             Ok(config) => config,
             Err(error) => return complain(&error, terminal),
         };
-    let settings = settings(args, &config);
     let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
@@ -53,7 +53,7 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Exit {
     } else if outputs.is_empty() {
         outputs.push(Output::HUMAN);
     }
-    check(args, &config, &settings, outputs, terminal)
+    check(args, &config, outputs, terminal)
 }
 
 fn complain(error: &ConfigError, terminal: &Terminal) -> Exit {
@@ -62,11 +62,15 @@ fn complain(error: &ConfigError, terminal: &Terminal) -> Exit {
     Exit::Input
 }
 
-/// The command line wins over the file.
-fn settings(args: &CheckArgs, config: &Config) -> Settings {
+/// The command line wins over the file, and both over what a cluster announces.
+fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Settings {
     let level = args.level.or(config.level).unwrap_or(Level::Restricted);
     let version = args.policy_version.or(config.policy_version).unwrap_or(Version::Latest);
-    let ApiVersion(compat) = args.kubernetes_version.or(config.kubernetes_version).unwrap_or_default();
+    let ApiVersion(compat) = args
+        .kubernetes_version
+        .or(config.kubernetes_version)
+        .or(announced.map(ApiVersion))
+        .unwrap_or_default();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let mut settings = Settings::new(LevelVersion::new(level, version), compat, today);
@@ -77,32 +81,34 @@ fn settings(args: &CheckArgs, config: &Config) -> Settings {
     settings
 }
 
-fn check(
-    args: &CheckArgs,
-    config: &Config,
-    settings: &Settings,
-    outputs: Vec<Output>,
-    terminal: &mut Terminal,
-) -> Exit {
+fn check(args: &CheckArgs, config: &Config, outputs: Vec<Output>, terminal: &mut Terminal) -> Exit {
     let mode = Mode::of(args);
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
     };
     let live = &args.input.live;
+    let mut announced = None;
+    let mut objects = Vec::new();
     let mut found = if live.cluster {
         let namespace = args.namespace.as_deref();
         let asked = service::with_answer(crate::live::workloads(live, namespace));
         match asked.and_then(std::convert::identity) {
-            Ok(objects) if objects.is_empty() => {
+            Ok((listed, _)) if listed.is_empty() => {
                 terminal.say("error: nothing was judged: there are no pods or workloads");
                 return Exit::Input;
             }
-            Ok(objects) => Found { inputs: fold(objects, live.owned, settings), problems: Vec::new() },
+            Ok((listed, compat)) => {
+                announced = Some(compat);
+                objects = listed;
+                Found { inputs: Vec::new(), problems: Vec::new() }
+            }
             Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
         }
     } else {
         discover(&args.input.paths, excluded)
     };
+    let settings = &settings(args, config, announced);
+    found.inputs.append(&mut fold(objects, live.owned, settings));
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);
     }

@@ -1,10 +1,11 @@
 //! `palisade rollout status` and `plan`: which namespaces would suffer if Pod Security were enforced, why, and what
 //! to do about it, on a cluster, or from manifests or a dump of one.
 //!
-//! The answers are `palisade-controllers`'; here objects are read and the answers drawn. What manifests leave out is
-//! assumed as a new OpenShift cluster has it: the built-in constraints and their grants, the `default` service account,
-//! the ranges of namespaces.
+//! The answers are `palisade-controllers`'; here objects are read and the answers drawn. Where manifests are for OpenShift, what they
+//! leave out is assumed as a new cluster has it: the built-in constraints and their grants, the `default` service account,
+//! the ranges of namespaces. Anywhere else nothing fills the gaps of a pod, and none is assumed to.
 
+mod custom_resources;
 pub(crate) mod text;
 
 use std::{
@@ -16,25 +17,22 @@ use std::{
 use clap::{Args, Subcommand};
 use palisade_controllers::{
     api::Api,
-    cluster::{Cluster, Seen},
+    cluster::{Cluster, Seen, Undecided, holds_pod, is_of_openshift},
     observe::Observed,
     readiness::{
         ledger::Ledger,
         report::{NamespaceReport, report, report_with_times},
     },
 };
-use palisade_model::workload::workload_kind;
-use palisade_policy::{
-    enforcement::labels::LEVEL_ANNOTATION,
-    standards::{evaluator::Evaluator, policy::Mode},
-};
+use palisade_model::{compat::Compat, workload::workload_kind};
+use palisade_policy::{enforcement::labels::LEVEL_ANNOTATION, standards::policy::Mode};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
 use self::text::{json_text, plan_text, status_text};
 use crate::{
     Exit,
-    args::ExplainFormat,
+    args::{ApiVersion, ExplainFormat},
     cluster::ClusterArgs,
     config::glob_matches,
     input::{Input, discover},
@@ -69,14 +67,25 @@ pub struct RolloutArgs {
     /// Namespace of objects that name none [default: default]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// With paths: they are for OpenShift, and what they leave out is as in a new cluster [default: if they show that they are]
+    #[arg(long)]
+    pub openshift: bool,
+    /// API server whose rules apply: v1.19 to v1.37, or designs [default: the cluster's; with paths, v1.37, or designs if they
+    /// use the fields of those]
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes_version: Option<ApiVersion>,
     /// Output: table or json
     #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
     pub output: ExplainFormat,
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 nothing blocks enforcement, 1 something does, 2 something could not be read or wrong usage,
-3 the cluster could not be asked.
+Exit status: 0 everything was judged and complies, 1 something blocks enforcement or is undecided, 2 something could not be
+read or wrong usage, 3 the cluster could not be asked.
+
+A workload blocks enforcement if the level rejects its pods, or if they are rejected already: no constraint admits its template, or
+it reports that its pods cannot be created. What cannot be judged is undecided: templates that cannot be decoded, pods in kinds
+that are not known, workloads with fewer pods than they ask for and no reason.
 
 A cluster is asked for everything the rollout depends on, once. From a dump of one:
     kubectl get -A -o yaml --show-managed-fields ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,\\
@@ -97,8 +106,9 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
             Err((why, exit)) => return fail(terminal, &why, exit),
         },
         (false, false) => {
-            let Reading { mut cluster, problems, used, hides_owners, .. } = read(args);
-            cluster.assume_what_manifests_leave_out();
+            let mut reading = read(args);
+            let cluster = reading.cluster();
+            let Reading { problems, used, hides_owners, assumes, .. } = reading;
             for problem in &problems {
                 terminal.say(format!("error: {problem}"));
             }
@@ -111,14 +121,24 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
             if used == 0 {
                 return fail(terminal, "no namespace, workload or pod found", Exit::Input);
             }
-            let (namespaces, skipped) = (report(&cluster).collect(), skipped_constraints(&cluster));
-            (Answer { namespaces, skipped, live: None }, problems)
+            if cluster.constraints().is_empty() {
+                terminal.say(
+                    "note: nothing in the input belongs to OpenShift, so that no constraint and no label is assumed; use \
+                     --openshift to judge it as in a new OpenShift cluster",
+                );
+            } else if assumes {
+                terminal.say(
+                    "note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new \
+                     cluster are assumed",
+                );
+            }
+            (Answer::of(&cluster, report(&cluster).collect(), None), problems)
         }
     };
     let namespaces = &answer.namespaces;
     let text = match (command, args.output) {
         (RolloutCommand::Status(_), ExplainFormat::Table) => status_text(&answer),
-        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(namespaces),
+        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(&answer),
         (_, ExplainFormat::Json) => json_text(&answer),
     };
     if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
@@ -128,7 +148,8 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
         // What could not be read may be what stands in the way.
         return Exit::Input;
     }
-    if namespaces.iter().any(|namespace| namespace.class.is_some()) { Exit::Findings } else { Exit::Clean }
+    let is_compliant = answer.unplaced.is_empty() && namespaces.iter().all(NamespaceReport::is_compliant);
+    if is_compliant { Exit::Clean } else { Exit::Findings }
 }
 
 /// What is known, from wherever it comes.
@@ -136,8 +157,18 @@ struct Answer {
     namespaces: Vec<NamespaceReport>,
     /// Constraints that admit nothing because they make no sense, and why.
     skipped: Vec<(String, String)>,
+    /// What cannot be judged and is in no namespace.
+    unplaced: Vec<Undecided>,
     /// What a cluster says of itself.
     live: Option<Live>,
+}
+
+impl Answer {
+    fn of(cluster: &Cluster, namespaces: Vec<NamespaceReport>, live: Option<Live>) -> Self {
+        let skipped =
+            cluster.skipped_constraints().into_iter().map(|(name, why)| (name.to_owned(), why)).collect();
+        Self { namespaces, skipped, unplaced: cluster.unplaced().cloned().collect(), live }
+    }
 }
 
 /// What a cluster says of itself.
@@ -150,17 +181,18 @@ struct Live {
     unlabelled: Vec<String>,
 }
 
-fn skipped_constraints(cluster: &Cluster) -> Vec<(String, String)> {
-    cluster.skipped_constraints().into_iter().map(|(name, why)| (name.to_owned(), why)).collect()
-}
-
 /// Asks a cluster.
 fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (format!("cannot start: {error}"), Exit::Incomplete))?;
     runtime.block_on(async {
         let client = args.cluster.connect().await.map_err(|why| (why, Exit::Incomplete))?;
-        let (observed, api) = (Observed::new(Evaluator::default()), Api::new(client));
+        let api = Api::new(client);
+        let compat = match args.kubernetes_version {
+            Some(ApiVersion(compat)) => compat,
+            None => api.compat().await.map_err(|why| (why, Exit::Incomplete))?,
+        };
+        let observed = Observed::new(compat);
         let _watches = observed.watch(&api);
         let failing = async {
             let mut changes = observed.subscribe();
@@ -183,14 +215,29 @@ fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
         }
         // Whoever may not read it learns the same, without the times of those that the status does not list.
         let ledger = Ledger::read(&api).await.unwrap_or_default();
-        let state = observed.lock();
+        let others = custom_resources::list(&api).await;
+        let mut state = observed.lock();
+        for (object, problem) in &others {
+            match problem {
+                None => {
+                    state.cluster.observe(object);
+                }
+                Some(problem) => {
+                    let text = |key: &str| object[key].as_str().unwrap_or_default();
+                    state.cluster.set_undecided(text("apiVersion"), text("kind"), "", "*", problem);
+                }
+            }
+        }
+        if !state.is_config_served {
+            state.cluster.without_label_syncer();
+        }
         let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
         let live = Live {
             config: state.config.clone(),
             instances: state.instances(),
             unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
         };
-        Ok(Answer { namespaces, skipped: skipped_constraints(&state.cluster), live: Some(live) })
+        Ok(Answer::of(&state.cluster, namespaces, Some(live)))
     })
 }
 
@@ -218,19 +265,64 @@ fn read(args: &RolloutArgs) -> Reading<'_> {
 /// What was read so far.
 struct Reading<'a> {
     args: &'a RolloutArgs,
-    cluster: Cluster,
+    /// The objects, and for those that cannot be read how to name them.
+    objects: Vec<(Value, String)>,
     problems: Vec<String>,
     used: usize,
     /// Some namespace has labels as the label syncer sets them, and does not say who set them.
     hides_owners: bool,
+    /// The constraints of a new OpenShift cluster are assumed without anybody having asked for that.
+    assumes: bool,
+}
+
+/// Whether an object uses fields that only Palisade's extensions have.
+fn is_extended(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(is_extended),
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            let of_pod = ["hostNetwork", "hostPID", "hostIPC", "containerDefaults"];
+            matches!(key.as_str(), "configMapProfile" | "runWithSupplementalGroups")
+                || (key == "securityContext" && of_pod.iter().any(|field| value.get(field).is_some()))
+                || is_extended(value)
+        }),
+        _ => false,
+    }
 }
 
 impl<'a> Reading<'a> {
-    fn new(args: &'a RolloutArgs) -> Self {
-        let mut cluster = Cluster::new(Evaluator::default());
-        // The input's own constraints replace those of the same name.
-        cluster.add_openshift_defaults();
-        Self { args, cluster, problems: Vec::new(), used: 0, hides_owners: false }
+    const fn new(args: &'a RolloutArgs) -> Self {
+        Self { args, objects: Vec::new(), problems: Vec::new(), used: 0, hides_owners: false, assumes: false }
+    }
+
+    /// The cluster that the objects make up.
+    fn cluster(&mut self) -> Cluster {
+        let objects = std::mem::take(&mut self.objects);
+        let compat = match self.args.kubernetes_version {
+            Some(ApiVersion(compat)) => compat,
+            None if objects.iter().any(|(object, _)| is_extended(object)) => Compat::designs(),
+            None => ApiVersion::default().0,
+        };
+        let mut cluster = Cluster::new(compat);
+        let is_openshift = self.args.openshift || objects.iter().any(|(object, _)| is_of_openshift(object));
+        let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
+        self.assumes =
+            is_openshift && !self.args.openshift && !objects.iter().any(|(object, _)| is_constraint(object));
+        if is_openshift {
+            // The input's own constraints replace those of the same name.
+            cluster.add_openshift_defaults();
+        } else {
+            cluster.without_label_syncer();
+        }
+        for (object, name) in &objects {
+            self.hides_owners |= hides_owners(object);
+            match cluster.observe(object) {
+                Seen::Used | Seen::Undecided => self.used += 1,
+                Seen::Irrelevant => {}
+                Seen::Unreadable => self.problems.push(format!("{name} cannot be read")),
+            }
+        }
+        cluster.assume_what_manifests_leave_out();
+        cluster
     }
 
     fn input(&mut self, input: &Input) {
@@ -250,16 +342,8 @@ impl<'a> Reading<'a> {
                 match object.node.to_json() {
                     Ok(value) => {
                         let value = self.complete(value, object.api_version, object.kind);
-                        self.hides_owners |= hides_owners(&value);
-                        match self.cluster.observe(&value) {
-                            Seen::Used => self.used += 1,
-                            Seen::Irrelevant => {}
-                            Seen::Unreadable => {
-                                let name = object.name().unwrap_or("without a name");
-                                let what = format!("{} {name} cannot be read", object.kind);
-                                self.problems.push(format!("{file}: {what}"));
-                            }
-                        }
+                        let name = object.name().unwrap_or("without a name");
+                        self.objects.push((value, format!("{file}: {} {name}", object.kind)));
                     }
                     Err(error) => self.problems.push(format!("{file}: {error}")),
                 }
@@ -270,7 +354,8 @@ impl<'a> Reading<'a> {
     /// Items of a list need not say what they are, nor manifests where they go.
     fn complete(&self, mut value: Value, api_version: &str, kind: &str) -> Value {
         let is_namespaced = workload_kind(api_version, kind).is_some()
-            || matches!(kind, "Pod" | "ServiceAccount" | "Role" | "RoleBinding");
+            || matches!(kind, "Pod" | "ServiceAccount" | "Role" | "RoleBinding")
+            || holds_pod(api_version, kind, &value);
         let Value::Object(object) = &mut value else { return value };
         object.insert("apiVersion".to_owned(), api_version.into());
         object.insert("kind".to_owned(), kind.into());

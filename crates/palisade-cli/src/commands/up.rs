@@ -109,8 +109,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     let shown =
         args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
     let announced = format!(
-        "palisade is up on {}, speaking {shown}\n\n  export KUBECONFIG={}\n  kubectl get namespaces\n  kubectl label --dry-run=server \
-         --overwrite namespace default pod-security.kubernetes.io/enforce=restricted\n\nStop it with Ctrl-C.\n",
+        "palisade is up on {}, speaking {shown}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
+         pod-security.kubernetes.io/enforce=restricted\n  kubectl run web --image=nginx --privileged --dry-run=server  # rejected\n\n\
+         Stop it with Ctrl-C.\n",
         server.url(),
         absolute(&kubeconfig).display()
     );

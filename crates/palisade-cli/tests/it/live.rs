@@ -7,7 +7,9 @@ use kube::{
     api::{DynamicObject, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_model::compat::{Compat, FeatureGates};
 use serde_json::{Value, json};
 
 fn palisade(arguments: &[&str], kubeconfig: &std::path::Path) -> String {
@@ -104,4 +106,60 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
     assert_eq!(shown, "error: pods \"absent\" not found\nexit status: 3");
     server.shutdown().await;
+}
+
+/// The embedded server announces its extensions and gates; an emulated release looks like the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_announces_whose_rules_it_applies() {
+    for (compat, git_version, api, status) in [
+        (
+            Compat {
+                gates: FeatureGates { seccomp_config_maps: true, app_armor: true },
+                ..Compat::designs()
+            },
+            "v1.37.0+palisade",
+            "the designs",
+            0,
+        ),
+        (Compat::designs(), "v1.37.0+palisade", "the designs", 1),
+        (Compat::kubernetes(37), "v1.37.0", "v1.37", 1),
+        (Compat::kubernetes(24), "v1.24.0", "v1.24", 1),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let version = KubeVersion::minor(u8::try_from(compat.api_minor()).unwrap());
+        let server =
+            Server::builder().version(version).compat(compat).kubeconfig(&kubeconfig).start().await.unwrap();
+        let client = Client::new(server.router(), "default");
+        let get = async |path: &str| {
+            client.request::<Value>(hyper::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+        };
+        let version = get("/version").await;
+        assert_eq!(version["gitVersion"], git_version);
+        assert_eq!(version.get("palisade").is_some(), compat.is_designs(), "{version}");
+        assert_eq!(client.apiserver_version().await.unwrap().git_version, git_version);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": if compat.gates.seccomp_config_maps {
+                json!({"type": "ConfigMap", "configMapProfile": "profiles/web.json"})
+            } else {
+                json!({"type": "Unconfined"})
+            }},
+            "containers": [{"name": "c", "image": "i", "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}});
+        let pods: Api<DynamicObject> = Api::namespaced_with(
+            client.clone(),
+            "default",
+            &kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "Pod")),
+        );
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let run = |arguments: &'static [&'static str]| {
+            let kubeconfig = kubeconfig.clone();
+            tokio::task::spawn_blocking(move || palisade(arguments, &kubeconfig))
+        };
+        let shown = run(&["explain", "--live", "default/p", "-o", "json"]).await.unwrap();
+        assert!(shown.contains(&format!("\"apiserver\": \"{api}\"")), "{shown}");
+        let shown = run(&["check", "--cluster", "-n", "default"]).await.unwrap();
+        assert!(shown.ends_with(&format!("exit status: {status}")), "{api}: {shown}");
+        server.shutdown().await;
+    }
 }

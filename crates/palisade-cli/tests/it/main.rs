@@ -20,5 +20,6 @@ mod profile;
 mod property;
 mod rollout;
 mod rollout_scenario;
+mod rollout_sources;
 mod support;
 mod suppressions;

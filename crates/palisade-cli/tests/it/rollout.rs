@@ -55,6 +55,7 @@ fn status_names_every_blocker_with_its_cause() {
         kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
     3 of 4 namespaces block enforcement
+    note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new cluster are assumed
     exit status: 1
     "#);
 }
@@ -91,6 +92,7 @@ fn plan_is_a_script() {
     #     spec.securityContext.seccompProfile.type, allowed: RuntimeDefault or Localhost
     kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
+    note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new cluster are assumed
     exit status: 1
     "#);
 }

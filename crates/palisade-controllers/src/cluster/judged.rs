@@ -1,9 +1,9 @@
-//! What the standards say of a pod, kept small.
+//! What is known of a pod or template, kept small.
 //!
-//! Almost every pod complies, and costs two bytes and a pointer to nothing. Replicas violate for the same causes: those
-//! are kept once.
+//! Almost every pod complies, and costs a few bytes and a pointer to nothing. Replicas violate for the same causes: those
+//! are kept once. A pod complies only because it was judged: there is no default, and what cannot be judged is undecided.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
@@ -27,11 +27,11 @@ pub struct Cause {
     pub allowed: &'static str,
 }
 
-/// An object that a level would refuse.
+/// An object that a level rejects, or whose pods are rejected already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// Its kind.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Its name.
     pub name: String,
     /// The kind and name of the workload that controls it.
@@ -44,6 +44,53 @@ pub struct Blocker {
     pub is_by_user: bool,
     /// The fields that are wrong.
     pub causes: Vec<Cause>,
+    /// Why its pods are rejected whatever the level is; `None` if they are not.
+    pub rejection: Option<String>,
+}
+
+/// An object of which it is not known whether a level rejects it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undecided {
+    /// Its kind.
+    pub kind: Cow<'static, str>,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a pod or template comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It complies with this level, and with no stricter one.
+    Complies(Level),
+    /// It complies with this level, but its pods are rejected for another reason.
+    Rejected(Level),
+    /// It complies with this level, but fewer pods exist than it asks for, and it does not report why.
+    Short(Level),
+    /// It cannot be judged.
+    Undecided,
+}
+
+impl Standing {
+    /// The strictest level that it is known to comply with.
+    pub(super) const fn level(self) -> Option<Level> {
+        match self {
+            Self::Complies(level) | Self::Rejected(level) | Self::Short(level) => Some(level),
+            Self::Undecided => None,
+        }
+    }
+}
+
+/// What a workload reports of the pods that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Supply {
+    /// As many pods as asked for, or no report.
+    Enough,
+    /// Pods are rejected.
+    Rejected(String),
+    /// Fewer pods than asked for.
+    Short(String),
 }
 
 /// What is judged.
@@ -68,20 +115,22 @@ struct Causes {
 
 #[derive(Debug)]
 struct Detail {
-    kind: &'static str,
+    kind: Cow<'static, str>,
     name: Box<str>,
     owner: Option<(Box<str>, Box<str>)>,
     /// Unless it is [`DEFAULT_ACCOUNT`].
     service_account: Option<Box<str>>,
     constraint: Option<Box<str>>,
-    causes: Arc<Causes>,
+    /// Nothing where the object was not judged, or complies.
+    causes: Option<Arc<Causes>>,
+    /// Why its pods are rejected, are missing, or cannot be judged.
+    reason: Option<Box<str>>,
 }
 
-/// A pod after judgement.
+/// A pod or template after judgement.
 #[derive(Debug)]
 pub(super) struct Judged {
-    /// The strictest level that the pod complies with.
-    pub(super) complies: Level,
+    pub(super) standing: Standing,
     pub(super) is_by_user: bool,
     /// The list that brought it, see [`super::Cluster::begin_list`].
     pub(super) list: u8,
@@ -89,27 +138,59 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// The pod as a blocker of a level; `None` if it complies.
-    pub(super) fn blocker(&self, level: Level) -> Option<Blocker> {
-        let detail = self.detail.as_ref().filter(|_| level > self.complies)?;
-        let causes = match level {
-            Level::Restricted => &detail.causes.restricted,
-            Level::Baseline | Level::Privileged => &detail.causes.baseline,
+    /// An object that cannot be judged.
+    pub(super) fn undecided(kind: impl Into<Cow<'static, str>>, name: &str, reason: &str, list: u8) -> Self {
+        let detail = Detail {
+            kind: kind.into(),
+            name: name.into(),
+            owner: None,
+            service_account: None,
+            constraint: None,
+            causes: None,
+            reason: Some(reason.into()),
         };
+        Self { standing: Standing::Undecided, is_by_user: false, list, detail: Some(Box::new(detail)) }
+    }
+
+    /// The object as a blocker of a level; `None` if the level lets it and its pods be.
+    pub(super) fn blocker(&self, level: Level) -> Option<Blocker> {
+        let complies = self.standing.level()?;
+        let is_rejected = matches!(self.standing, Standing::Rejected(_));
+        let detail = self.detail.as_ref().filter(|_| level > complies || is_rejected)?;
+        let causes = detail.causes.as_ref().filter(|_| level > complies).map(|causes| match level {
+            Level::Restricted => causes.restricted.clone(),
+            Level::Baseline | Level::Privileged => causes.baseline.clone(),
+        });
         Some(Blocker {
-            kind: detail.kind,
+            kind: detail.kind.clone(),
             name: detail.name.to_string(),
             owner: detail.owner.as_ref().map(|(kind, name)| (kind.to_string(), name.to_string())),
             service_account: detail.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT).to_owned(),
             constraint: detail.constraint.as_deref().map(str::to_owned),
             is_by_user: self.is_by_user,
-            causes: causes.clone(),
+            causes: causes.unwrap_or_default(),
+            rejection: detail.reason.as_deref().filter(|_| is_rejected).map(str::to_owned),
+        })
+    }
+
+    /// Why it is not known whether a level rejects the object or its pods; `None` if it is known.
+    pub(super) fn doubt(&self, level: Level) -> Option<Undecided> {
+        let is_known = match self.standing {
+            Standing::Complies(_) | Standing::Rejected(_) => true,
+            Standing::Short(complies) => level > complies,
+            Standing::Undecided => false,
+        };
+        let detail = self.detail.as_ref().filter(|_| !is_known)?;
+        Some(Undecided {
+            kind: detail.kind.clone(),
+            name: detail.name.to_string(),
+            reason: detail.reason.as_deref().unwrap_or("it cannot be judged").to_owned(),
         })
     }
 }
 
 /// Judges, and keeps every distinct set of causes once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Judge {
     /// Whose reading of pods is judged.
     pub(super) compat: Compat,
@@ -120,40 +201,40 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, ..Self::default() }
+    pub(super) fn new(compat: Compat) -> Self {
+        Self { compat, evaluator: Evaluator::of(&compat), known: HashSet::new(), prune_at: 0 }
     }
 
-    pub(super) fn judge(&mut self, pod: &Prepared<'_>, subject: &Subject<'_>) -> Judged {
+    pub(super) fn judge(&mut self, pod: &Prepared<'_>, subject: &Subject<'_>, supply: &Supply) -> Judged {
         let at = |level| self.evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
         let restricted = at(Level::Restricted);
-        if restricted.allowed() {
-            return Judged {
-                complies: Level::Restricted,
-                is_by_user: subject.is_by_user,
-                list: subject.list,
-                detail: None,
-            };
-        }
-        let baseline = at(Level::Baseline);
-        let complies = if baseline.allowed() { Level::Baseline } else { Level::Privileged };
-        let causes = self.intern(Causes { baseline: causes(&baseline), restricted: causes(&restricted) });
-        let detail = Detail {
-            kind: subject.kind,
-            name: subject.name.into(),
-            owner: subject.owner.map(|(kind, name)| (kind.into(), name.into())),
-            service_account: Some(subject.service_account)
-                .filter(|account| !matches!(*account, "" | DEFAULT_ACCOUNT))
-                .map(Into::into),
-            constraint: subject.constraint.map(Into::into),
-            causes,
+        let (level, causes) = if restricted.allowed() {
+            (Level::Restricted, None)
+        } else {
+            let baseline = at(Level::Baseline);
+            let level = if baseline.allowed() { Level::Baseline } else { Level::Privileged };
+            let causes = Causes { baseline: causes(&baseline), restricted: causes(&restricted) };
+            (level, Some(self.intern(causes)))
         };
-        Judged {
-            complies,
-            is_by_user: subject.is_by_user,
-            list: subject.list,
-            detail: Some(Box::new(detail)),
-        }
+        let (standing, reason) = match supply {
+            Supply::Enough => (Standing::Complies(level), None),
+            Supply::Rejected(reason) => (Standing::Rejected(level), Some(reason.as_str().into())),
+            Supply::Short(reason) => (Standing::Short(level), Some(reason.as_str().into())),
+        };
+        let detail = (standing != Standing::Complies(Level::Restricted)).then(|| {
+            Box::new(Detail {
+                kind: Cow::Borrowed(subject.kind),
+                name: subject.name.into(),
+                owner: subject.owner.map(|(kind, name)| (kind.into(), name.into())),
+                service_account: Some(subject.service_account)
+                    .filter(|account| !matches!(*account, "" | DEFAULT_ACCOUNT))
+                    .map(Into::into),
+                constraint: subject.constraint.map(Into::into),
+                causes,
+                reason,
+            })
+        });
+        Judged { standing, is_by_user: subject.is_by_user, list: subject.list, detail }
     }
 
     fn intern(&mut self, causes: Causes) -> Arc<Causes> {

@@ -7,6 +7,7 @@
 mod judged;
 mod namespace;
 mod observe;
+mod supply;
 mod template;
 
 use std::{
@@ -15,11 +16,12 @@ use std::{
 };
 
 use palisade_model::{
+    compat::Compat,
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
-    prepare::Prepared,
+    prepare::{Prepared, Subject as PodSubject},
     text::Text,
-    workload::{WORKLOADS, WorkloadKind},
+    workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use palisade_policy::{
     enforcement::{classify::is_by_user, state::Evaluation, violations::Verdict},
@@ -31,24 +33,23 @@ use palisade_policy::{
         provider::Provider,
         set::ConstraintSet,
     },
-    standards::evaluator::Evaluator,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use self::{
-    judged::{Judge, Subject},
-    template::Template,
+    judged::{Judge, Judged, Subject, Supply},
+    template::{Held, Template},
 };
 
 pub use self::{
-    judged::{Blocker, Cause},
+    judged::{Blocker, Cause, Undecided},
     namespace::NamespaceRecord,
-    observe::Seen,
+    observe::{Seen, holds_pod, is_of_openshift},
 };
 
 /// Everything the rollout depends on in the cluster's objects.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cluster {
     constraints: ConstraintSet,
     unreadable_constraints: BTreeMap<String, ReadError>,
@@ -65,6 +66,16 @@ pub struct Cluster {
     touched: BTreeSet<String>,
     /// How often each kind of workload has been listed: what an older list brought and the newest did not is gone.
     lists: [u8; KINDS],
+    /// What cannot be judged and is in no namespace that is known.
+    unplaced: BTreeMap<u64, Undecided>,
+    /// Whether something sets the labels of the namespaces that are always privileged.
+    has_label_syncer: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new(Compat::default())
+    }
 }
 
 /// How many namespaces there are of each verdict.
@@ -74,7 +85,7 @@ pub struct Tally {
     pub clean: usize,
     /// They would suffer.
     pub violating: usize,
-    /// Nobody can say.
+    /// Not everything in them can be judged.
     pub inconclusive: usize,
 }
 
@@ -121,10 +132,39 @@ impl PodStatus<'_> {
 }
 
 impl Cluster {
-    /// An empty cluster, judged by an edition of the standards.
+    /// An empty cluster, judged by the rules of its API server.
     #[must_use]
-    pub fn new(evaluator: Evaluator) -> Self {
-        Self { judge: Judge::new(evaluator), ..Self::default() }
+    pub fn new(compat: Compat) -> Self {
+        Self {
+            constraints: ConstraintSet::default(),
+            unreadable_constraints: BTreeMap::new(),
+            grants: Grants::default(),
+            namespaces: BTreeMap::new(),
+            judge: Judge::new(compat),
+            keys: RandomState::new(),
+            unlabelled: BTreeSet::new(),
+            without_ranges: BTreeSet::new(),
+            not_clean: BTreeMap::new(),
+            tally: Tally::default(),
+            touched: BTreeSet::new(),
+            lists: [0; KINDS],
+            unplaced: BTreeMap::new(),
+            has_label_syncer: true,
+        }
+    }
+
+    /// Nothing sets labels in this cluster: a namespace that is to be privileged has to carry the label itself.
+    pub fn without_label_syncer(&mut self) {
+        self.has_label_syncer = false;
+        for record in self.namespaces.values_mut() {
+            record.needs_own_label = true;
+        }
+        self.refresh_all();
+    }
+
+    /// What cannot be judged and is in no namespace that is known.
+    pub fn unplaced(&self) -> impl ExactSizeIterator<Item = &Undecided> {
+        self.unplaced.values()
     }
 
     /// The constraints in force.
@@ -266,27 +306,33 @@ impl Cluster {
     }
 
     /// All pods, or all workloads of a kind, are about to be seen.
-    pub fn begin_list(&mut self, kind: &str) {
-        if let Some(lists) = self.lists.get_mut(kind_number(kind)) {
+    pub fn begin_list(&mut self, group: &str, kind: &str) {
+        if let Some(lists) = self.lists.get_mut(kind_number(group, kind)) {
             *lists = lists.wrapping_add(1);
         }
     }
 
     /// All pods, or all workloads of a kind, have been seen: what was not is gone.
-    pub fn end_list(&mut self, kind: &str) {
-        let (number, list) = (kind_number(kind), self.list_of(kind));
+    pub fn end_list(&mut self, group: &str, kind: &str) {
+        let (number, list) = (kind_number(group, kind), self.list_of(group, kind));
         let changed: Vec<String> = self
             .namespaces
             .values_mut()
             .filter_map(|record| record.sweep(number, list).then(|| record.name().to_owned()))
             .collect();
         for name in changed {
+            let record = self.namespaces.get(&name);
+            let idle: Vec<u64> =
+                record.into_iter().flat_map(|record| record.idle.values().flatten()).copied().collect();
+            for key in idle {
+                self.judge_template(&name, key);
+            }
             self.settle(&name);
         }
     }
 
-    fn list_of(&self, kind: &str) -> u8 {
-        self.lists.get(kind_number(kind)).copied().unwrap_or_default()
+    fn list_of(&self, group: &str, kind: &str) -> u8 {
+        self.lists.get(kind_number(group, kind)).copied().unwrap_or_default()
     }
 
     /// A service account was seen.
@@ -323,10 +369,20 @@ impl Cluster {
 
     /// A pod was seen.
     pub fn set_pod(&mut self, pod: WatchedPod<'_>) {
+        self.judge_pod(pod, false);
+    }
+
+    fn judge_pod(&mut self, pod: WatchedPod<'_>, is_new: bool) {
         let WatchedPod { metadata, spec, status } = pod;
-        let pod = Prepared::stored(Pod { metadata, spec }, &self.judge.compat);
+        let pod = Pod { metadata, spec };
+        // What was decided when a pod was created stays decided; one that is only written down is still to be created.
+        let pod = if is_new {
+            Prepared::new(pod, PodSubject::Pod, &self.judge.compat)
+        } else {
+            Prepared::stored(pod, &self.judge.compat)
+        };
         let metadata = &pod.pod().metadata;
-        let key = self.key("Pod", &metadata.name);
+        let key = self.key("", "Pod", &metadata.name);
         let judged = (!status.is_over()).then(|| {
             let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
             let subject = Subject {
@@ -336,47 +392,93 @@ impl Cluster {
                 service_account: pod.spec().service_account(),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
-                list: self.list_of("Pod"),
+                list: self.list_of("", "Pod"),
             };
-            self.judge.judge(&pod, &subject)
+            self.judge.judge(&pod, &subject, &Supply::Enough)
         });
-        self.record(&metadata.namespace).set_judged(key, judged);
+        let record = self.record(&metadata.namespace);
+        record.forget_template(key);
+        record.set_judged(key, judged);
         self.settle(&metadata.namespace);
     }
 
-    /// A pod was seen that cannot be read: nobody can say what it asks for.
-    pub fn set_unreadable(&mut self, kind: &str, namespace: &str, name: &str) {
-        let (key, list) = (self.key(kind, name), self.list_of(kind));
-        let record = self.record(namespace);
-        record.set_judged(key, None);
-        record.unreadable.insert(key, list);
+    /// An object was seen that cannot be judged.
+    pub fn set_undecided(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        reason: &str,
+    ) {
+        let group = group_of(api_version);
+        let (key, list) = (self.key(group, kind, name), self.list_of(group, kind));
+        if namespace.is_empty() {
+            let kind = kind.to_owned().into();
+            let undecided = Undecided { kind, name: name.to_owned(), reason: reason.to_owned() };
+            self.unplaced.insert(key, undecided);
+            return;
+        }
+        let judged = Judged::undecided(kind.to_owned(), name, reason, list);
+        self.forget_template(namespace, key);
+        self.record(namespace).set_judged(key, Some(judged));
         self.settle(namespace);
+    }
+
+    /// An object that could not be judged can be now, or is gone.
+    pub fn remove_undecided(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) {
+        let group = group_of(api_version);
+        let key = self.key(group, kind, name);
+        if namespace.is_empty() {
+            self.unplaced.remove(&key);
+        } else {
+            self.remove(namespace, group, kind, name);
+        }
     }
 
     /// A pod is gone.
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
-        self.remove(namespace, "Pod", name);
+        self.remove(namespace, "", "Pod", name);
     }
 
-    /// A workload with a template was seen. One that another workload controls is left to that one.
-    pub fn set_workload(&mut self, kind: &'static WorkloadKind, object: &Value) {
-        let Some(metadata) = object.get("metadata").and_then(|value| ObjectMeta::deserialize(value).ok())
-        else {
-            return;
+    /// A workload with a template was seen, or a pod that does not exist yet. Returns whether it can be judged.
+    pub fn set_workload(&mut self, kind: &'static WorkloadKind, object: &Value) -> bool {
+        let text = |field: &str| object.get("metadata")?.get(field)?.as_str();
+        let (namespace, name) = (text("namespace").unwrap_or_default(), text("name").unwrap_or_default());
+        let list = self.list_of(kind.group, kind.kind);
+        let unreadable = match Template::read(kind, name, object, list) {
+            Held::Nothing => {
+                self.remove(namespace, kind.group, kind.kind, name);
+                return true;
+            }
+            Held::Template(_) if namespace.is_empty() || name.is_empty() => {
+                "it has no readable name and namespace"
+            }
+            Held::Template(mut template) => {
+                let key = self.key(kind.group, kind.kind, name);
+                self.forget_template(namespace, key);
+                let owner = template.owner().filter(|_| template.is_idle);
+                template.left_to =
+                    owner.map(|owner| self.key(owner.kind.group, owner.kind.kind, &owner.name));
+                let record = self.record(namespace);
+                if let Some(owner) = template.left_to {
+                    record.idle.entry(owner).or_default().insert(key);
+                }
+                record.templates.insert(key, template);
+                self.judge_template(namespace, key);
+                self.judge_idle(namespace, key);
+                return true;
+            }
+            Held::Unreadable(reason) => reason,
         };
-        let (namespace, name) = (metadata.namespace.as_str(), metadata.name.as_str());
-        let list = self.list_of(kind.kind);
-        let template =
-            Template::read(kind, name, object, list).filter(|_| metadata.controller_uid().is_none());
-        let Some(template) = template else { return self.remove(namespace, kind.kind, name) };
-        let key = self.key(kind.kind, name);
-        self.record(namespace).templates.insert(key, template);
-        self.judge_template(namespace, key);
+        let api_version = format!("{}/", kind.group);
+        self.set_undecided(&api_version, kind.kind, namespace, name, unreadable);
+        false
     }
 
     /// A workload is gone.
     pub fn remove_workload(&mut self, kind: &WorkloadKind, namespace: &str, name: &str) {
-        self.remove(namespace, kind.kind, name);
+        self.remove(namespace, kind.group, kind.kind, name);
     }
 
     /// Namespaces that would suffer, or of which nobody can say, by name. All others that exist are clean.
@@ -393,9 +495,11 @@ impl Cluster {
 
     /// All verdicts together.
     #[must_use]
-    pub const fn evaluation(&self) -> Evaluation {
+    pub fn evaluation(&self) -> Evaluation {
         match self.tally {
             Tally { violating: 1.., .. } => Evaluation::Violations,
+            Tally { inconclusive: 1.., .. } => Evaluation::Undecided,
+            Tally { .. } if !self.unplaced.is_empty() => Evaluation::Undecided,
             Tally { clean: 1.., .. } => Evaluation::Clean,
             Tally { .. } => Evaluation::NotEvaluated,
         }
@@ -438,20 +542,40 @@ impl Cluster {
 
     /// Within a namespace an object is known by a hash of its kind and name: the names themselves would be most of
     /// what a million pods take, and are of interest only where something is wrong. The lowest bits are the kind.
-    fn key(&self, kind: &str, name: &str) -> u64 {
-        self.keys.hash_one((kind, name)) & !(KINDS as u64 - 1) | kind_number(kind) as u64
+    fn key(&self, group: &str, kind: &str, name: &str) -> u64 {
+        self.keys.hash_one((group, kind, name)) & !(KINDS as u64 - 1) | kind_number(group, kind) as u64
     }
 
     fn record(&mut self, name: &str) -> &mut NamespaceRecord {
-        self.namespaces.entry(name.to_owned()).or_insert_with(|| NamespaceRecord::new(name))
+        let needs_own_label = !self.has_label_syncer;
+        self.namespaces.entry(name.to_owned()).or_insert_with(|| {
+            let mut record = NamespaceRecord::new(name);
+            record.needs_own_label = needs_own_label;
+            record
+        })
     }
 
-    fn remove(&mut self, namespace: &str, kind: &str, name: &str) {
-        let key = self.key(kind, name);
-        if let Some(record) = self.namespaces.get_mut(namespace) {
-            record.templates.remove(&key);
-            record.set_judged(key, None);
+    fn remove(&mut self, namespace: &str, group: &str, kind: &str, name: &str) {
+        let key = self.key(group, kind, name);
+        if self.namespaces.contains_key(namespace) {
+            self.forget_template(namespace, key);
+            self.record(namespace).set_judged(key, None);
+            self.judge_idle(namespace, key);
             self.settle(namespace);
+        }
+    }
+
+    fn forget_template(&mut self, namespace: &str, key: u64) {
+        if let Some(record) = self.namespaces.get_mut(namespace) {
+            record.forget_template(key);
+        }
+    }
+
+    /// The workload that controls others came or went: those that make no pods count only without it.
+    fn judge_idle(&mut self, namespace: &str, owner: u64) {
+        let idle = self.namespaces.get(namespace).and_then(|record| record.idle.get(&owner));
+        for key in idle.cloned().unwrap_or_default() {
+            self.judge_template(namespace, key);
         }
     }
 
@@ -498,13 +622,16 @@ impl Cluster {
     fn judge_template(&mut self, namespace: &str, key: u64) {
         let Some(record) = self.namespaces.get_mut(namespace) else { return };
         let Some(template) = record.templates.get(&key) else { return };
-        let judged = template.judge(&mut self.judge, record, &self.grants, &self.constraints);
+        let is_left_to_owner = template.left_to.is_some_and(|owner| record.templates.contains_key(&owner));
+        let judged = (!is_left_to_owner)
+            .then(|| template.judge(&mut self.judge, record, &self.grants, &self.constraints));
         record.set_judged(key, judged);
         self.settle(namespace);
     }
 }
 
 /// The number of a kind of workload.
-fn kind_number(kind: &str) -> usize {
-    WORKLOADS.iter().position(|workload| workload.kind == kind).unwrap_or(KINDS - 1)
+fn kind_number(group: &str, kind: &str) -> usize {
+    let is_it = |workload: &WorkloadKind| workload.kind == kind && workload.group == group;
+    WORKLOADS.iter().position(is_it).unwrap_or(KINDS - 1)
 }

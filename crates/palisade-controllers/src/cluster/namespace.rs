@@ -18,14 +18,14 @@ use palisade_policy::{
         namespace_ranges::{MCS, NamespaceRanges, SUPPLEMENTAL_GROUPS, UID_RANGE},
         set::ConstraintSet,
     },
-    standards::level::Level,
+    standards::{level::Level, policy::Mode},
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     KINDS,
-    judged::{Blocker, Judged},
+    judged::{Blocker, Judged, Standing, Undecided},
     kind_number,
     template::Template,
 };
@@ -49,11 +49,14 @@ pub struct NamespaceRecord {
     pub(super) last_verdict: Option<Verdict>,
     pub(super) service_accounts: BTreeSet<String>,
     pub(super) templates: BTreeMap<u64, Template>,
-    /// What cannot be read, and the list that brought it.
-    pub(super) unreadable: BTreeMap<u64, u8>,
+    /// Workloads without a use of their own as long as the one that controls them is there, by that one.
+    pub(super) idle: BTreeMap<u64, BTreeSet<u64>>,
     judged: BTreeMap<u64, Judged>,
-    /// How many comply with no more than a level, those by a user apart.
     counts: Counts,
+    /// Whether the object itself cannot be decoded.
+    is_unreadable: bool,
+    /// Whether the namespaces that are always privileged have to carry a label for that, because no label syncer runs.
+    pub(super) needs_own_label: bool,
 }
 
 /// What a namespace waits for.
@@ -68,22 +71,45 @@ enum Awaits {
     ServiceAccounts,
 }
 
+/// How many objects have which standing, by the level they comply with.
 #[derive(Debug, Default)]
 struct Counts {
-    baseline: usize,
-    privileged: usize,
-    baseline_by_user: usize,
-    privileged_by_user: usize,
+    all: [usize; 3],
+    by_user: [usize; 3],
+    rejected: [usize; 3],
+    short: [usize; 3],
+    undecided: usize,
+}
+
+/// How many comply with less than a level.
+fn below(counts: &[usize; 3], level: Level) -> usize {
+    counts.iter().take(level as usize).sum()
+}
+
+/// How many comply with a level.
+fn from(counts: &[usize; 3], level: Level) -> usize {
+    counts.iter().skip(level as usize).sum()
 }
 
 impl Counts {
-    fn of(&mut self, judged: &Judged) -> [Option<&mut usize>; 2] {
-        let (all, by_user) = match judged.complies {
-            Level::Restricted => return [None, None],
-            Level::Baseline => (&mut self.baseline, &mut self.baseline_by_user),
-            Level::Privileged => (&mut self.privileged, &mut self.privileged_by_user),
+    fn change(&mut self, judged: &Judged, change: impl Fn(&mut usize)) {
+        let at = |counts: &mut [usize; 3], level: Level| {
+            if let Some(count) = counts.get_mut(level as usize) {
+                change(count);
+            }
         };
-        [Some(all), judged.is_by_user.then_some(by_user)]
+        match judged.standing {
+            Standing::Complies(_) => {}
+            Standing::Rejected(level) => at(&mut self.rejected, level),
+            Standing::Short(level) => at(&mut self.short, level),
+            Standing::Undecided => return change(&mut self.undecided),
+        }
+        if let Some(level) = judged.standing.level() {
+            at(&mut self.all, level);
+            if judged.is_by_user {
+                at(&mut self.by_user, level);
+            }
+        }
     }
 }
 
@@ -167,7 +193,7 @@ impl NamespaceRecord {
     /// The level it would be held to if enforcement began; `None` if its owner decided, or if it is always privileged.
     #[must_use]
     pub fn level_to_test(&self) -> Option<Level> {
-        if is_always_privileged(&self.name) {
+        if is_always_privileged(&self.name) && !self.needs_own_label {
             return None;
         }
         let inferred = self.level.level;
@@ -176,18 +202,37 @@ impl NamespaceRecord {
 
     /// How many pods and templates a level would refuse.
     #[must_use]
-    pub const fn violating(&self, level: Level) -> usize {
-        match level {
-            Level::Privileged => 0,
-            Level::Baseline => self.counts.privileged,
-            Level::Restricted => self.counts.privileged + self.counts.baseline,
+    pub fn violating(&self, level: Level) -> usize {
+        below(&self.counts.all, level)
+    }
+
+    /// The level that its own label enforces now. One that cannot be read enforces the strictest, as Pod Security
+    /// Admission does.
+    fn enforced(&self) -> Level {
+        let label = self.labels.get(Mode::Enforce.level_label());
+        label.map_or(Level::Privileged, |label| label.parse().unwrap_or(Level::Restricted))
+    }
+
+    /// How many pods and templates the level to come would refuse, or have pods that are rejected now.
+    fn blocking(&self) -> usize {
+        let counts = &self.counts;
+        match self.level_to_test() {
+            Some(level) => below(&counts.all, level) + from(&counts.rejected, level),
+            // The owner decided on the level, and knows; nobody decided that pods are missing.
+            None => from(&counts.rejected, Level::Privileged) + below(&counts.short, self.enforced()),
         }
+    }
+
+    /// How many pods and templates cannot be judged, or lack pods for no known reason.
+    fn doubtful(&self) -> usize {
+        let level = self.level_to_test().unwrap_or_else(|| self.enforced());
+        self.counts.undecided + from(&self.counts.short, level)
     }
 
     /// Whether its level will be known once others have done their part. Pods that run without any service account show
     /// that none will come: then the cluster makes none.
     fn is_unsettled(&self) -> bool {
-        let is_pod = |key: &u64| key & (KINDS as u64 - 1) == kind_number("Pod") as u64;
+        let is_pod = |key: &u64| key & (KINDS as u64 - 1) == kind_number("", "Pod") as u64;
         match self.awaits {
             Awaits::Nothing => false,
             Awaits::Ranges => true,
@@ -198,13 +243,11 @@ impl NamespaceRecord {
     /// The kind of violation; `None` if there is none, or none that is certain.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
-        let level = self.level_to_test().filter(|_| !self.is_unsettled() && !self.is_terminating)?;
-        let by_user = match level {
-            Level::Privileged => 0,
-            Level::Baseline => self.counts.privileged_by_user,
-            Level::Restricted => self.counts.privileged_by_user + self.counts.baseline_by_user,
-        };
-        (self.violating(level) > 0).then(|| Class::of(&self.name, &self.labels, by_user > 0))
+        if self.is_unsettled() || self.is_terminating || self.blocking() == 0 {
+            return None;
+        }
+        let by_user = self.level_to_test().map_or(0, |level| below(&self.counts.by_user, level));
+        Some(Class::of(&self.name, &self.labels, by_user > 0))
     }
 
     /// What it would suffer.
@@ -214,43 +257,67 @@ impl NamespaceRecord {
             return Verdict::Violating(class.reason());
         }
         // An opt-out that the readiness controller writes stays: nobody is opted out on a guess.
-        let uncertain = !self.unreadable.is_empty()
-            || (self.is_unsettled() && self.level_to_test().is_some_and(|level| self.violating(level) > 0));
-        if uncertain && self.level_to_test().is_some() && !self.is_terminating {
-            Verdict::Inconclusive
-        } else {
-            Verdict::Clean
-        }
+        let uncertain =
+            self.doubtful() > 0 || self.is_unreadable || (self.is_unsettled() && self.blocking() > 0);
+        if uncertain && !self.is_terminating { Verdict::Inconclusive } else { Verdict::Clean }
     }
 
-    /// Why nobody can say yet what it would suffer; `None` if that is known.
+    /// Why it is not known what it would suffer; `None` if that is known.
     #[must_use]
     pub fn undecided(&self) -> Option<&'static str> {
         if self.verdict() != Verdict::Inconclusive {
             return None;
         }
         Some(match self.awaits {
+            _ if self.is_unreadable => "the namespace itself cannot be decoded",
             Awaits::Ranges => {
                 "it has no ranges of user ids yet (annotation openshift.io/sa.scc.uid-range), so its level is not known"
             }
-            Awaits::ServiceAccounts => "it has no service account yet, so its level is not known",
-            Awaits::Nothing => "a pod in it cannot be read",
+            Awaits::ServiceAccounts if self.is_unsettled() => {
+                "it has no service account yet, so its level is not known"
+            }
+            Awaits::ServiceAccounts | Awaits::Nothing => "not everything in it can be judged",
         })
     }
 
-    /// What would be refused, by kind and name.
+    /// What would be refused, and whose pods are rejected now, by kind and name. What a workload controls that is listed
+    /// itself is left out.
     #[must_use]
     pub fn blockers(&self) -> Vec<Blocker> {
-        let Some(level) = self.level_to_test() else { return Vec::new() };
-        let mut blockers: Vec<_> = self.judged.values().filter_map(|judged| judged.blocker(level)).collect();
-        blockers.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        let level = self.level_to_test();
+        let listed = |judged: &Judged| match (level, judged.standing) {
+            (Some(level), _) => judged.blocker(level),
+            (None, Standing::Rejected(_)) => judged.blocker(Level::Privileged),
+            (None, Standing::Short(_)) => judged.blocker(self.enforced()),
+            (None, Standing::Complies(_) | Standing::Undecided) => None,
+        };
+        let mut blockers: Vec<_> = self.judged.values().filter_map(listed).collect();
+        let names: BTreeSet<(String, String)> =
+            blockers.iter().map(|blocker| (blocker.kind.to_string(), blocker.name.clone())).collect();
+        blockers.retain(|blocker| {
+            blocker.kind == "Pod" || blocker.owner.as_ref().is_none_or(|owner| !names.contains(owner))
+        });
+        blockers.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
         blockers
+    }
+
+    /// What cannot be judged, and what lacks pods for no known reason, by kind and name.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<Undecided> {
+        let level = self.level_to_test().unwrap_or_else(|| self.enforced());
+        let mut doubts: Vec<_> = self.judged.values().filter_map(|judged| judged.doubt(level)).collect();
+        doubts.sort();
+        doubts
     }
 
     /// Takes the object; returns whether the ranges changed, and so what admission would write.
     pub(super) fn set_object(&mut self, object: &Value) -> bool {
         let metadata = object.get("metadata").and_then(|value| ObjectMeta::deserialize(value).ok());
-        let Some(metadata) = metadata else { return false };
+        self.is_unreadable = metadata.is_none();
+        let Some(metadata) = metadata else {
+            self.exists = true;
+            return false;
+        };
         let annotations = owned(&metadata.annotations);
         let ranges = [UID_RANGE, SUPPLEMENTAL_GROUPS, MCS];
         let changed = ranges.iter().any(|key| annotations.get(key) != self.annotations.get(key));
@@ -316,30 +383,36 @@ impl NamespaceRecord {
         let templates = self.templates.iter().filter_map(|(key, template)| stale((key, template.list)));
         let judged = self.judged.iter().filter_map(|(key, judged)| stale((key, judged.list)));
         let judged = judged.filter(|key| !self.templates.contains_key(key));
-        let unreadable = self.unreadable.iter().filter_map(|(key, &own)| stale((key, own)));
-        let gone: BTreeSet<u64> = templates.chain(judged).chain(unreadable).collect();
+        let gone: BTreeSet<u64> = templates.chain(judged).collect();
         for &key in &gone {
-            self.templates.remove(&key);
+            self.forget_template(key);
             self.set_judged(key, None);
         }
         !gone.is_empty()
     }
 
+    pub(super) fn forget_template(&mut self, key: u64) {
+        let owner = self.templates.remove(&key).and_then(|template| template.left_to);
+        if let Some(owner) = owner
+            && let Some(others) = self.idle.get_mut(&owner)
+        {
+            others.remove(&key);
+            if others.is_empty() {
+                self.idle.remove(&owner);
+            }
+        }
+    }
+
     pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>) {
-        self.unreadable.remove(&key);
         let before = match judged {
             Some(judged) => {
-                for count in self.counts.of(&judged).into_iter().flatten() {
-                    *count += 1;
-                }
+                self.counts.change(&judged, |count| *count += 1);
                 self.judged.insert(key, judged)
             }
             None => self.judged.remove(&key),
         };
         if let Some(before) = before {
-            for count in self.counts.of(&before).into_iter().flatten() {
-                *count = count.saturating_sub(1);
-            }
+            self.counts.change(&before, |count| *count = count.saturating_sub(1));
         }
     }
 }

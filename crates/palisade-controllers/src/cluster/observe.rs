@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use palisade_model::workload::{group_of, workload_kind};
-use palisade_policy::scc::{allocate::Allocator, built_in, namespace_ranges::UID_RANGE};
+use palisade_policy::scc::{allocate::Allocator, built_in, choose::VALIDATED, namespace_ranges::UID_RANGE};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -18,6 +18,56 @@ pub enum Seen {
     Irrelevant,
     /// It should count, and cannot be read.
     Unreadable,
+    /// It holds pods, and nothing is known of what its kind makes of them.
+    Undecided,
+}
+
+/// Kinds that hold pods without making any.
+const RECORDS: [(&str, &str); 4] = [
+    ("apps", "ControllerRevision"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("metrics.k8s.io", "PodMetrics"),
+    ("metrics.k8s.io", "PodMetricsList"),
+];
+
+/// Whether an object of an unknown kind holds the spec of a pod somewhere.
+#[must_use]
+pub fn holds_pod(api_version: &str, kind: &str, object: &Value) -> bool {
+    fn search(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().any(search),
+            Value::Object(fields) => {
+                let containers = fields.get("containers").and_then(Value::as_array);
+                containers.is_some_and(|all| all.iter().any(|container| container.get("image").is_some()))
+                    || fields.values().any(search)
+            }
+            _ => false,
+        }
+    }
+    let (group, is_known) = (group_of(api_version), workload_kind(api_version, kind).is_some());
+    !is_known && !RECORDS.contains(&(group, kind)) && search(object)
+}
+
+/// Whether an object shows that its cluster admits pods by SecurityContextConstraints: a constraint, a grant of one, or what
+/// their admission, the range allocator or the label syncer writes and reads.
+#[must_use]
+pub fn is_of_openshift(object: &Value) -> bool {
+    const GROUP: &str = "security.openshift.io";
+    const ROLES: &str = "system:openshift:scc:";
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let keys = |field: &str| object["metadata"][field].as_object().into_iter().flat_map(|map| map.keys());
+    let is_key = |key: &String| {
+        key == VALIDATED
+            || key.starts_with("openshift.io/sa.scc.")
+            || key.starts_with("security.openshift.io/")
+    };
+    let grants =
+        |rule: &Value| rule["apiGroups"].as_array().into_iter().flatten().any(|group| group == GROUP);
+    group_of(text("/apiVersion")) == GROUP
+        || keys("labels").chain(keys("annotations")).any(is_key)
+        || text("/roleRef/name").starts_with(ROLES)
+        || text("/metadata/name").starts_with(ROLES)
+        || object["rules"].as_array().into_iter().flatten().any(grants)
 }
 
 impl Cluster {
@@ -31,11 +81,16 @@ impl Cluster {
             ("", "Namespace") => self.set_namespace(object),
             ("", "ServiceAccount") => self.set_service_account(namespace, name),
             ("", "Pod") => {
-                let Ok(pod) = WatchedPod::deserialize(object) else {
-                    self.set_unreadable("Pod", namespace, name);
-                    return Seen::Unreadable;
+                let pod = match WatchedPod::deserialize(object) {
+                    Ok(pod) => pod,
+                    Err(error) => {
+                        let reason = format!("it cannot be decoded: {error}");
+                        self.set_undecided(api_version, kind, namespace, name, &reason);
+                        return Seen::Unreadable;
+                    }
                 };
-                self.set_pod(pod);
+                // Only what an API server created has an identity.
+                self.judge_pod(pod, object["metadata"].get("uid").is_none());
             }
             ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, Some(object)),
             ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
@@ -50,7 +105,13 @@ impl Cluster {
             // Nothing makes pods out of these by itself.
             ("", "PodTemplate") => return Seen::Irrelevant,
             _ => match workload_kind(api_version, kind) {
-                Some(workload) => self.set_workload(workload, object),
+                Some(workload) if self.set_workload(workload, object) => {}
+                Some(_) => return Seen::Unreadable,
+                None if holds_pod(api_version, kind, object) => {
+                    let reason = "it holds a pod, and its kind is not known";
+                    self.set_undecided(api_version, kind, namespace, name, reason);
+                    return Seen::Undecided;
+                }
                 None => return Seen::Irrelevant,
             },
         }

@@ -1,13 +1,13 @@
 //! Workloads that may have no pods yet: scaled to zero, or a CronJob between its runs.
 //!
 //! A template is kept as the part of its text that can decide something, because what admission makes of it changes
-//! with constraints and grants.
+//! with constraints and grants. A template that no constraint admits is a violation: its pods never run.
 
 use palisade_model::{
     compat::Compat,
     pod::Pod,
     prepare::{Prepared, Subject as PodSubject},
-    workload::WorkloadKind,
+    workload::{WorkloadKind, workload_kind},
 };
 use palisade_policy::{
     enforcement::classify::is_by_user,
@@ -23,8 +23,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    judged::{DEFAULT_ACCOUNT, Judge, Judged, Subject},
+    judged::{DEFAULT_ACCOUNT, Judge, Judged, Subject, Supply},
     namespace::NamespaceRecord,
+    supply::{has_ended, supply},
 };
 
 /// Fields of a container that decide nothing here, and take the most space.
@@ -52,15 +53,48 @@ pub(super) struct Template {
     kind: &'static WorkloadKind,
     name: Box<str>,
     text: Box<str>,
+    supply: Supply,
+    /// The workload that controls this one.
+    owner: Option<Owner>,
+    /// Whether it makes no pods any more, as a ReplicaSet of an old revision.
+    pub(super) is_idle: bool,
+    /// The key of the workload that controls it, if that decides for it as long as it is there.
+    pub(super) left_to: Option<u64>,
     /// The list that brought it, see [`super::Cluster::begin_list`].
     pub(super) list: u8,
 }
 
+/// The workload that controls another.
+#[derive(Debug)]
+pub(super) struct Owner {
+    /// The table entry of its kind.
+    pub(super) kind: &'static WorkloadKind,
+    /// Its name.
+    pub(super) name: Box<str>,
+}
+
+/// What a workload holds where its template should be.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A template.
+    Template(Template),
+    /// Nothing, in a kind of which that is a use.
+    Nothing,
+    /// Something that is no template.
+    Unreadable(&'static str),
+}
+
 impl Template {
-    /// The template of a workload; `None` if there is none.
-    pub(super) fn read(kind: &'static WorkloadKind, name: &str, object: &Value, list: u8) -> Option<Self> {
-        let template = kind.path.iter().try_fold(object, |value, field| value.get(field))?;
-        let spec = template.get("spec")?.as_object()?;
+    /// The template of a workload, or the pod itself.
+    pub(super) fn read(kind: &'static WorkloadKind, name: &str, object: &Value, list: u8) -> Held {
+        let template = kind.path.iter().try_fold(object, |value, field| value.get(field));
+        let Some(template) = template.filter(|template| !template.is_null()) else {
+            // Custom kinds may refer to another workload instead.
+            return if kind.built_in { Held::Unreadable("it has no pod template") } else { Held::Nothing };
+        };
+        let Some(spec) = template.get("spec").and_then(Value::as_object) else {
+            return Held::Unreadable("its pod template has no spec");
+        };
         let mut kept: Map<String, Value> = spec
             .iter()
             .filter(|(field, _)| !matches!(field.as_str(), "affinity" | "tolerations" | "nodeSelector"))
@@ -75,47 +109,102 @@ impl Template {
         }
         let annotations = template.pointer("/metadata/annotations").cloned().unwrap_or_default();
         let kept = serde_json::json!({"metadata": {"name": name, "annotations": annotations}, "spec": kept});
-        Some(Self { kind, name: name.into(), text: kept.to_string().into(), list })
+        Held::Template(Self {
+            kind,
+            name: name.into(),
+            text: kept.to_string().into(),
+            supply: supply(kind, object),
+            owner: owner(object),
+            is_idle: is_idle(kind, object),
+            left_to: None,
+            list,
+        })
     }
 
-    /// Judges the pod that would come out of the template; `None` if no constraint would let it run at all.
+    pub(super) const fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// Judges the pod that would come out of the template.
     pub(super) fn judge(
         &self,
         judge: &mut Judge,
         namespace: &NamespaceRecord,
         grants: &Grants,
         constraints: &ConstraintSet,
-    ) -> Option<Judged> {
-        let mut object: Value = serde_json::from_str(&self.text).ok()?;
+    ) -> Judged {
+        let undecided = |reason: &str| Judged::undecided(self.kind.kind, &self.name, reason, self.list);
+        let Ok(mut object) = serde_json::from_str::<Value>(&self.text) else {
+            return undecided("its pod template cannot be decoded");
+        };
+        let mut supply = &self.supply;
+        let rejected;
         if !constraints.is_empty() {
-            admit(&mut object, namespace, grants, constraints, &judge.compat)?;
+            match admit(&mut object, namespace, grants, constraints, &judge.compat) {
+                Admitted::Yes => {}
+                Admitted::No(reason) => {
+                    rejected = Supply::Rejected(reason);
+                    supply = &rejected;
+                }
+                Admitted::Unknown(reason) => return undecided(&reason),
+            }
         }
-        let pod = Pod::deserialize(&object).ok()?;
-        let pod = Prepared::future_pod(pod, self.kind.subject(), &judge.compat);
+        let pod = match Pod::deserialize(&object) {
+            Ok(pod) => Prepared::future_pod(pod, self.kind.subject(), &judge.compat),
+            Err(error) => return undecided(&format!("its pod template cannot be decoded: {error}")),
+        };
         let annotations = &pod.pod().metadata.annotations;
         let subject = Subject {
             kind: self.kind.kind,
             name: &self.name,
-            owner: None,
+            owner: self.owner.as_ref().map(|owner| (owner.kind.kind, &*owner.name)),
             service_account: pod.spec().service_account(),
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
             list: self.list,
         };
-        Some(judge.judge(&pod, &subject))
+        judge.judge(&pod, &subject, supply)
     }
 }
 
-/// Lets SCC admission write into a pod what it would write. `None` if it would refuse the pod.
+/// The workload that an object says controls it, if its kind is known.
+fn owner(object: &Value) -> Option<Owner> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().filter(|owner| owner["controller"] == true).find_map(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        Some(Owner { kind: workload_kind(text("apiVersion"), text("kind"))?, name: text("name").into() })
+    })
+}
+
+/// Whether a workload that another one controls makes no pods any more.
+fn is_idle(kind: &WorkloadKind, object: &Value) -> bool {
+    match kind.kind {
+        "ReplicaSet" | "ReplicationController" => object["spec"]["replicas"] == 0,
+        "Job" => has_ended(object),
+        _ => false,
+    }
+}
+
+/// Whether a constraint admits the pods of a template.
+enum Admitted {
+    Yes,
+    No(String),
+    Unknown(String),
+}
+
+/// Lets SCC admission write into a pod what it would write.
 fn admit(
     object: &mut Value,
     namespace: &NamespaceRecord,
     grants: &Grants,
     constraints: &ConstraintSet,
     compat: &Compat,
-) -> Option<()> {
+) -> Admitted {
     let changes = {
-        let mut pod = Pod::deserialize(&*object).ok()?;
+        let mut pod = match Pod::deserialize(&*object) {
+            Ok(pod) => pod,
+            Err(error) => return Admitted::Unknown(format!("its pod template cannot be decoded: {error}")),
+        };
         if pod.spec.service_account().is_empty() {
             pod.spec.service_account_name = DEFAULT_ACCOUNT.into();
         }
@@ -139,19 +228,29 @@ fn admit(
         };
         let admission = Admission {
             constraints,
-            options: Options::default(),
+            options: Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() },
             malformed: Malformed::Skip,
             require_standard: false,
         };
         match admission.mutate(&request).decision {
             Decision::Admitted(admitted) => admitted.changes,
-            // A namespace that has no ranges yet says nothing about its pods.
-            Decision::Ignored | Decision::Refused(Refusal::AnnotationMissing { .. }) => Vec::new(),
-            Decision::Refused(_) => return None,
+            Decision::Ignored => Vec::new(),
+            Decision::Refused(
+                refusal @ (Refusal::AnnotationMissing { .. } | Refusal::NamespaceMissing { .. }),
+            ) => {
+                return Admitted::Unknown(refusal.to_string());
+            }
+            Decision::Refused(Refusal::NotValidated { .. }) => {
+                return Admitted::No(format!(
+                    "no SecurityContextConstraints that service account {} may use admit its pods",
+                    pod.spec().service_account()
+                ));
+            }
+            Decision::Refused(refusal) => return Admitted::No(refusal.to_string()),
         }
     };
     for change in &changes {
         change.apply(object);
     }
-    Some(())
+    Admitted::Yes
 }

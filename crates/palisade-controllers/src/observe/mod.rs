@@ -12,12 +12,10 @@ use std::{
     time::Duration,
 };
 
-use palisade_policy::{
-    enforcement::{
-        instances::{Configuration, Report, read_config_map, read_report},
-        resource,
-    },
-    standards::evaluator::Evaluator,
+use palisade_model::compat::Compat;
+use palisade_policy::enforcement::{
+    instances::{Configuration, Report, read_config_map, read_report},
+    resource,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -54,6 +52,8 @@ pub struct State {
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
     listing: BTreeMap<&'static str, BTreeSet<(String, String)>>,
+    /// Whether an object could not be decoded, which others of its name may make good.
+    has_undecoded: bool,
 }
 
 /// What an instance reports, and when it was last seen to be renewed.
@@ -174,8 +174,8 @@ impl State {
     fn begin(&mut self, watched: Watched) {
         self.in_list.insert(watched.name());
         match watched {
-            Watched::Pods => self.cluster.begin_list("Pod"),
-            Watched::Workloads(kind) => self.cluster.begin_list(kind.kind),
+            Watched::Pods => self.cluster.begin_list("", "Pod"),
+            Watched::Workloads(kind) => self.cluster.begin_list(kind.group, kind.kind),
             _ => {
                 self.listing.insert(watched.name(), BTreeSet::new());
             }
@@ -184,8 +184,8 @@ impl State {
 
     fn end(&mut self, watched: Watched) {
         match watched {
-            Watched::Pods => self.cluster.end_list("Pod"),
-            Watched::Workloads(kind) => self.cluster.end_list(kind.kind),
+            Watched::Pods => self.cluster.end_list("", "Pod"),
+            Watched::Workloads(kind) => self.cluster.end_list(kind.group, kind.kind),
             _ => {
                 let seen = self.listing.remove(watched.name()).unwrap_or_default();
                 let known = self.names.get(watched.name()).cloned().unwrap_or_default();
@@ -205,19 +205,38 @@ impl State {
                 Err(error) => {
                     let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
                     tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "a pod cannot be read");
-                    self.cluster.set_unreadable("Pod", &metadata.namespace, &metadata.name);
+                    let reason = format!("it cannot be decoded: {error}");
+                    self.cluster.set_undecided("v1", "Pod", &metadata.namespace, &metadata.name, &reason);
                 }
             }
             return;
         }
-        let Ok(object) = serde_json::from_str::<Value>(text) else { return };
+        let object = match serde_json::from_str::<Value>(text) {
+            Ok(object) => object,
+            Err(error) => {
+                let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
+                let reason = format!("it cannot be decoded: {error}");
+                tracing::warn!(kind = watched.name(), namespace = metadata.namespace, name = metadata.name, %error, "an object cannot be decoded");
+                self.has_undecoded = true;
+                let (api_version, kind) = match watched {
+                    Watched::Workloads(kind) => (format!("{}/v1", kind.group), kind.kind),
+                    _ => (String::new(), watched.name()),
+                };
+                self.cluster.set_undecided(&api_version, kind, &metadata.namespace, &metadata.name, &reason);
+                return;
+            }
+        };
         if let Watched::Workloads(kind) = watched {
-            self.cluster.set_workload(kind, &object);
+            // What cannot be judged is kept as undecided.
+            let _ = self.cluster.set_workload(kind, &object);
             return;
         }
         let part = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (part("namespace"), part("name"));
         let scope = (!namespace.is_empty()).then_some(namespace.as_str());
+        if self.has_undecoded {
+            self.cluster.remove_undecided("", watched.name(), &namespace, &name);
+        }
         match watched {
             Watched::Namespaces => self.cluster.set_namespace(&object),
             Watched::ServiceAccounts => self.cluster.set_service_account(&namespace, &name),
@@ -247,6 +266,9 @@ impl State {
 
     fn gone(&mut self, watched: Watched, namespace: &str, name: &str) {
         let scope = (!namespace.is_empty()).then_some(namespace);
+        if self.has_undecoded {
+            self.cluster.remove_undecided("", watched.name(), namespace, name);
+        }
         match watched {
             Watched::Namespaces => self.cluster.remove_namespace(name),
             Watched::Pods => self.cluster.remove_pod(namespace, name),
@@ -281,11 +303,11 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Nothing is known yet.
+    /// Nothing is known yet but whose rules the API server applies.
     #[must_use]
-    pub fn new(evaluator: Evaluator) -> Arc<Self> {
+    pub fn new(compat: Compat) -> Arc<Self> {
         let state = State {
-            cluster: Cluster::new(evaluator),
+            cluster: Cluster::new(compat),
             waiting: Watched::all().into_iter().map(Watched::name).collect(),
             ..State::default()
         };

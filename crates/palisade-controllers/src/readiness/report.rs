@@ -16,7 +16,7 @@ use palisade_policy::{
 use serde_json::Value;
 
 use super::{ledger::Ledger, plan::read_list};
-use crate::cluster::{Blocker, Cluster, NamespaceRecord};
+use crate::cluster::{Blocker, Cluster, NamespaceRecord, Undecided};
 
 /// What is known of a namespace.
 #[derive(Debug, Clone)]
@@ -29,8 +29,10 @@ pub struct NamespaceReport {
     pub complies: Level,
     /// Why it would suffer; `None` if it would not.
     pub class: Option<Class>,
-    /// Why nobody can say yet; `None` if that is known.
+    /// Why it is not known whether it would suffer; `None` if that is known.
     pub undecided: Option<&'static str>,
+    /// What in it cannot be judged.
+    pub doubts: Vec<Undecided>,
     /// The level that its service accounts need, which is what the label syncer would set.
     pub needed: Option<Level>,
     /// Constraints that keep the level from being stricter, with the fields in them that do.
@@ -58,6 +60,7 @@ impl NamespaceReport {
             complies,
             class: namespace.class(),
             undecided: namespace.undecided(),
+            doubts: if namespace.is_terminating() { Vec::new() } else { namespace.doubts() },
             needed: namespace.level().level,
             because: because.collect(),
             blockers: namespace.blockers(),
@@ -77,12 +80,20 @@ impl NamespaceReport {
 }
 
 impl NamespaceReport {
-    /// The commands that would each fix it, the best first; the last is [`Self::label_command`]. None if nothing is wrong.
+    /// Whether everything in it was judged, and nothing of it would be refused.
+    #[must_use]
+    pub const fn is_compliant(&self) -> bool {
+        self.class.is_none() && self.undecided.is_none() && self.doubts.is_empty()
+    }
+
+    /// The commands that would each fix it, the best first; the last is [`Self::label_command`]. None if nothing is wrong, or
+    /// if a label would change nothing: pods that are rejected now are rejected for another reason.
     #[must_use]
     pub fn commands(&self) -> Vec<String> {
         let mut commands = Vec::new();
         match self.class {
             None => return commands,
+            Some(_) if self.blockers.iter().all(|blocker| blocker.rejection.is_some()) => return commands,
             // What the user may use, the service account may then use as well, and the label follows.
             Some(Class::UserScc) => {
                 let grants: Option<BTreeSet<(&str, &str)>> = self.blockers.iter().map(grant).collect();

@@ -1,6 +1,7 @@
 //! What the in-memory state makes of single changes.
 
 use palisade_controllers::cluster::{Cluster, Seen};
+use palisade_model::compat::Compat;
 use palisade_policy::{enforcement::violations::Verdict, standards::level::Level};
 use serde_json::{Value, json};
 
@@ -29,14 +30,18 @@ fn templates_without_pods_are_judged_as_admission_would_make_them() {
     world.workload("apps/v1", "Deployment", deployment("team", "plain", &plain));
     assert_eq!(blockers(&world.cluster, "team"), [""; 0], "restricted-v2 fills in what is missing");
 
-    // Nobody in the namespace may use a constraint that allows this: it never runs, so it blocks nothing.
+    // No service account of the namespace may use a constraint that allows this: its pods are rejected.
     let root = json!({"containers": [{"name": "app", "image": "i", "securityContext": {"runAsUser": 0}}]});
     world.workload("apps/v1", "Deployment", deployment("opted-out", "root", &root));
-    assert_eq!(blockers(&world.cluster, "opted-out"), [""; 0]);
+    assert_eq!(blockers(&world.cluster, "opted-out"), ["Deployment/root"]);
+    let rejection =
+        |world: &World| world.cluster.namespace("opted-out").unwrap().blockers()[0].rejection.clone();
+    assert!(rejection(&world).unwrap().contains("no SecurityContextConstraints"));
 
-    // Now somebody may, and the label syncer is switched off.
+    // Now one may, and the label syncer is switched off.
     world.grant_account("opted-out", "anyuid");
     assert_eq!(blockers(&world.cluster, "opted-out"), ["Deployment/root"]);
+    assert_eq!(rejection(&world), None);
     let record = world.cluster.namespace("opted-out").unwrap();
     let causes = &record.blockers()[0].causes;
     assert!(
@@ -51,8 +56,7 @@ fn templates_without_pods_are_judged_as_admission_would_make_them() {
 
     // A ReplicaSet that a Deployment controls is the Deployment's business.
     let mut replica_set = deployment("opted-out", "root-1", &root);
-    replica_set["metadata"]["ownerReferences"] =
-        json!([{"kind": "Deployment", "name": "root", "uid": "u", "controller": true}]);
+    replica_set["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "root", "uid": "u", "controller": true}]);
     world.workload("apps/v1", "ReplicaSet", replica_set);
     assert_eq!(blockers(&world.cluster, "opted-out").len(), 2);
 
@@ -78,7 +82,7 @@ fn pods_come_change_end_and_go() {
     assert_eq!(verdict(&world), Verdict::Clean);
     world.cluster.remove_pod("team", "p");
 
-    world.cluster.set_unreadable("Pod", "team", "odd");
+    world.cluster.set_undecided("v1", "Pod", "team", "odd", "it cannot be decoded");
     assert_eq!(verdict(&world), Verdict::Inconclusive);
     world.cluster.remove_pod("team", "odd");
     assert_eq!(verdict(&world), Verdict::Clean);
@@ -140,4 +144,138 @@ fn manifests_alone_are_enough() {
         team.annotations().get("openshift.io/sa.scc.uid-range"),
         cluster.namespace("other").unwrap().annotations().get("openshift.io/sa.scc.uid-range")
     );
+}
+
+/// The twin of a workload that was refused: what is true of it comes out in every order.
+#[test]
+fn what_nothing_admits_violates_and_what_cannot_be_judged_is_undecided() {
+    let mut world = World::new();
+    for name in ["team", "labelled"] {
+        world.namespace(name, json!({}));
+    }
+    world.settle();
+    let verdict = |world: &World, name: &str| world.cluster.namespace(name).unwrap().verdict();
+    let is_violating = |world: &World, name: &str| matches!(verdict(world, name), Verdict::Violating(_));
+    let host = json!({"hostNetwork": true, "hostPID": true, "containers": [{"name": "a", "image": "i"}],
+        "volumes": [{"name": "root", "hostPath": {"path": "/"}}]});
+    let plain = json!({"containers": [{"name": "a", "image": "i"}]});
+    let daemon_set = |namespace: &str, spec: &Value, status: Value| {
+        json!({"metadata": {"name": "agent", "namespace": namespace, "generation": 1},
+            "spec": {"template": template(spec.clone())}, "status": status})
+    };
+    world.workload("apps/v1", "DaemonSet", daemon_set("team", &host, json!({})));
+    assert!(is_violating(&world, "team"), "no constraint admits it");
+    world.grant_account("team", "privileged");
+    assert_eq!(verdict(&world, "team"), Verdict::Clean, "the label follows the grant");
+
+    // The owner's label decides on the level, not that pods are rejected.
+    world.label("labelled", "pod-security.kubernetes.io/enforce", "restricted");
+    world.settle();
+    let complete = json!({"observedGeneration": 1, "desiredNumberScheduled": 2, "currentNumberScheduled": 2});
+    world.workload("apps/v1", "DaemonSet", daemon_set("labelled", &plain, complete));
+    assert_eq!(verdict(&world, "labelled"), Verdict::Clean);
+    let short = json!({"observedGeneration": 1, "desiredNumberScheduled": 2, "currentNumberScheduled": 0});
+    world.workload("apps/v1", "DaemonSet", daemon_set("labelled", &plain, short));
+    assert_eq!(verdict(&world, "labelled"), Verdict::Inconclusive, "nothing reports why pods are missing");
+    let failing = json!({"metadata": {"name": "web", "namespace": "labelled"}, "spec": {"template": template(plain.clone())},
+        "status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+            "message": "pods \"web-\" is forbidden"}]}});
+    world.workload("apps/v1", "Deployment", failing);
+    assert!(is_violating(&world, "labelled"), "rejected, as the workload reports");
+    let rejections: Vec<_> = world.cluster.namespace("labelled").unwrap().blockers();
+    assert!(rejections[0].rejection.as_ref().unwrap().contains("is forbidden"), "{rejections:?}");
+
+    for (case, api_version, kind, spec) in [
+        ("no template", "apps/v1", "Deployment", json!({})),
+        (
+            "a template that cannot be decoded",
+            "apps/v1",
+            "Deployment",
+            json!({"template": {"spec": {"containers": 7}}}),
+        ),
+        (
+            "an unknown kind",
+            "example.com/v1",
+            "Farm",
+            json!({"workers": [{"pod": {"containers": [{"image": "i"}]}}]}),
+        ),
+    ] {
+        let mut world = World::new();
+        world.namespace("team", json!({}));
+        world.settle();
+        assert_eq!(verdict(&world, "team"), Verdict::Clean);
+        world.cluster.observe(&json!({"apiVersion": api_version, "kind": kind,
+            "metadata": {"name": "odd", "namespace": "team"}, "spec": spec}));
+        assert_eq!(verdict(&world, "team"), Verdict::Inconclusive, "{case}");
+        assert_eq!(world.cluster.namespace("team").unwrap().doubts().len(), 1, "{case}");
+    }
+}
+
+/// Old revisions make no pods, as long as the workload that they belong to is there.
+#[test]
+fn a_controller_that_does_not_exist_hides_nothing() {
+    let mut world = World::new();
+    world.namespace("team", json!({}));
+    world.settle();
+    let workload = |name: &str, replicas: u32, owner: Option<&str>, spec: &Value| {
+        let owners = owner.map_or(json!([]), |owner| {
+            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": "u", "controller": true}])
+        });
+        json!({"metadata": {"name": name, "namespace": "team", "ownerReferences": owners},
+            "spec": {"replicas": replicas, "template": template(spec.clone())}})
+    };
+    let host = json!({"hostNetwork": true, "containers": [{"name": "a", "image": "i"}]});
+    let plain = json!({"containers": [{"name": "a", "image": "i"}]});
+    world.workload("apps/v1", "ReplicaSet", workload("old", 0, Some("web"), &host));
+    assert_eq!(blockers(&world.cluster, "team"), ["ReplicaSet/old"]);
+    world.workload("apps/v1", "Deployment", workload("web", 1, None, &plain));
+    assert_eq!(blockers(&world.cluster, "team"), [""; 0], "an old revision");
+    world.workload("apps/v1", "ReplicaSet", workload("made-up", 1, Some("web"), &host));
+    assert_eq!(blockers(&world.cluster, "team"), ["ReplicaSet/made-up"], "it makes pods");
+    let kind = palisade_model::workload::workload_kind("apps/v1", "Deployment").unwrap();
+    world.cluster.remove_workload(kind, "team", "web");
+    assert_eq!(blockers(&world.cluster, "team"), ["ReplicaSet/made-up", "ReplicaSet/old"]);
+}
+
+/// The node runs the fields of Palisade's extensions, so readiness counts them: in pods and in templates, and only where the
+/// API server has them.
+#[test]
+fn fields_of_the_extensions_are_judged_as_the_node_runs_them() {
+    let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    for (case, context) in [
+        ("nothing", json!({})),
+        ("privileged by default", json!({"containerDefaults": {"privileged": true}})),
+        ("the network of the node", json!({"hostNetwork": true})),
+        ("IPC of the node", json!({"hostIPC": true})),
+    ] {
+        let mut context = context;
+        context["runAsNonRoot"] = json!(true);
+        context["seccompProfile"] = json!({"type": "RuntimeDefault"});
+        let spec = json!({"securityContext": context, "containers": [{"name": "a", "image": "i", "securityContext": restricted}]});
+        for compat in [Compat::designs(), Compat::kubernetes(37)] {
+            let expected = usize::from(case != "nothing" && compat.is_designs());
+            for (kind, object) in [
+                (
+                    "Pod",
+                    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}),
+                ),
+                (
+                    "Pod",
+                    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}, "spec": spec}),
+                ),
+                (
+                    "Deployment",
+                    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "p", "namespace": "team"},
+                    "spec": {"template": template(spec.clone())}}),
+                ),
+            ] {
+                let mut cluster = Cluster::new(compat);
+                cluster.observe(&object);
+                cluster.assume_what_manifests_leave_out();
+                let record = cluster.namespace("team").unwrap();
+                assert_eq!(record.violating(Level::Baseline), expected, "{kind}: {case}, {}", compat.api);
+                assert_eq!(record.class().is_some(), expected > 0, "{kind}: {case}, {}", compat.api);
+            }
+        }
+    }
 }

@@ -237,7 +237,7 @@ fn the_report_names_workload_field_and_command() {
         "kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=privileged"
     );
     let blocker = &by_user.blockers[0];
-    assert_eq!((blocker.kind, blocker.name.as_str()), ("Pod", "debug"));
+    assert_eq!((&*blocker.kind, blocker.name.as_str()), ("Pod", "debug"));
     assert_eq!(blocker.constraint.as_deref(), Some("privileged"));
     assert!(blocker.causes.iter().any(|cause| cause.path == "spec.containers[0].securityContext.privileged"));
 }

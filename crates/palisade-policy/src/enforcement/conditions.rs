@@ -108,6 +108,12 @@ fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, 
         _ if inputs.evaluation == Evaluation::NotEvaluated => {
             ("NotEvaluated", "namespaces have not been evaluated yet".to_owned())
         }
+        _ if inputs.evaluation == Evaluation::Undecided => (
+            "Undecided",
+            format!(
+                "enforcement has not begun in this release; {namespaces}, but not every namespace can be judged"
+            ),
+        ),
         _ => ("Evaluated", format!("enforcement has not begun in this release; {namespaces}")),
     }
 }

@@ -11,9 +11,11 @@ use crate::standards::level::Level;
 /// What evaluating all namespaces has shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Evaluation {
-    /// Nothing yet, or nothing that could be told for sure.
+    /// Nothing yet.
     #[default]
     NotEvaluated,
+    /// No namespace is known to suffer, but not everything could be judged.
+    Undecided,
     /// No namespace would suffer.
     Clean,
     /// Some namespace would.
@@ -157,7 +159,7 @@ mod tests {
 
     use super::{
         EnforceLabels::{self, Keep, Remove, Set},
-        Evaluation::{self, Clean, NotEvaluated, Violations},
+        Evaluation::{self, Clean, NotEvaluated, Undecided, Violations},
         Inputs, Instances, Outputs, decide,
     };
     use crate::{
@@ -171,7 +173,7 @@ mod tests {
 
     const ANY_SPEC: &[SpecMode] = &[Unset, Restricted, Legacy];
     const WILLING: &[SpecMode] = &[Unset, Restricted];
-    const ANY_EVALUATION: &[Evaluation] = &[Clean, Violations, NotEvaluated];
+    const ANY_EVALUATION: &[Evaluation] = &[Clean, Violations, NotEvaluated, Undecided];
     const ANY_LABELS: &[bool] = &[true, false];
     const ANY_INSTANCES: &[Instances] = &[Instances::None, Instances::Mixed, Instances::All];
     const SETTLED: &[Instances] = &[Instances::None];

@@ -179,11 +179,29 @@ impl<'e> ExistingPods<'e> {
                 self.policy
             ));
             let mut lines: Vec<String> =
-                violations.0.iter().map(|(reasons, group)| group.line(reasons)).collect();
+                violations.0.iter().map(|(reasons, group)| group.line(reasons, "pod")).collect();
             lines.sort_unstable();
             warnings.extend(lines);
         }
         warnings
+    }
+
+    /// The warnings for violations that were found in the pod templates of a namespace, which upstream does not look at.
+    #[must_use]
+    pub fn template_summary(&self, namespace: &str, violations: &Violations<'_>) -> Vec<String> {
+        if violations.0.is_empty() {
+            return Vec::new();
+        }
+        let header = format!(
+            "existing pod templates in namespace {} violate the new PodSecurity enforce level \"{}\"",
+            Quoted(namespace),
+            self.policy
+        );
+        let mut lines: Vec<String> =
+            violations.0.iter().map(|(reasons, group)| group.line(reasons, "template")).collect();
+        lines.sort_unstable();
+        lines.insert(0, header);
+        lines
     }
 
     /// Exempt pods go; further replicas of a controller come last, since they are most likely all alike.
@@ -240,11 +258,11 @@ struct Group<'p> {
 }
 
 impl Group<'_> {
-    fn line(&self, reasons: &str) -> String {
+    fn line(&self, reasons: &str, noun: &str) -> String {
         match self.count {
             1 => format!("{}: {reasons}", self.first),
-            2 => format!("{} (and 1 other pod): {reasons}", self.first),
-            count => format!("{} (and {} other pods): {reasons}", self.first, count - 1),
+            2 => format!("{} (and 1 other {noun}): {reasons}", self.first),
+            count => format!("{} (and {} other {noun}s): {reasons}", self.first, count - 1),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use palisade_controllers::{cluster::Blocker, readiness::report::NamespaceReport};
+use palisade_controllers::{
+    cluster::{Blocker, Undecided},
+    readiness::report::NamespaceReport,
+};
 use palisade_policy::{
     enforcement::classify::{Class, Reason},
     standards::level::Level,
@@ -25,7 +28,7 @@ fn level_text(level: Option<Level>) -> String {
 fn reason_text(namespace: &NamespaceReport) -> &'static str {
     match (namespace.class, namespace.undecided) {
         (Some(class), _) => class.reason().map_or("run-level zero namespace", Reason::as_str),
-        (None, Some(_)) => "not known yet",
+        (None, Some(_)) => "undecided",
         (None, None) => "-",
     }
 }
@@ -102,7 +105,7 @@ pub(super) fn status_text(answer: &Answer) -> String {
         table(&header, &namespaces.iter().map(row).collect::<Vec<_>>(), &mut text);
     }
     for namespace in namespaces {
-        if !namespace.blockers.is_empty() || namespace.undecided.is_some() {
+        if !namespace.blockers.is_empty() || !namespace.is_compliant() {
             draw_namespace(namespace, &mut text);
         }
     }
@@ -113,26 +116,30 @@ pub(super) fn status_text(answer: &Answer) -> String {
         let _ =
             writeln!(text, "SecurityContextConstraints {constraint} admits nothing and is skipped: {why}");
     }
-    let (blocking, undecided) = (
-        namespaces.iter().filter(|namespace| namespace.class.is_some()).count(),
-        namespaces.iter().filter(|namespace| namespace.undecided.is_some()).count(),
-    );
+    for undecided in &answer.unplaced {
+        let _ = writeln!(text, "\n{} {} is undecided: {}", undecided.kind, undecided.name, undecided.reason);
+    }
+    let blocking = namespaces.iter().filter(|namespace| namespace.class.is_some()).count();
+    let undecided = namespaces.iter().filter(|namespace| is_undecided(namespace)).count();
+    let is_judged = undecided == 0 && answer.unplaced.is_empty();
     let all = match namespaces.len() {
         1 => "1 namespace".to_owned(),
         count => format!("{count} namespaces"),
     };
     let _ = match blocking {
-        0 => write!(text, "\nnothing blocks enforcement in {all}"),
+        0 if is_judged => write!(text, "\nnothing blocks enforcement in {all}"),
+        0 => write!(text, "\nnot everything in {all} can be judged"),
         1 => write!(text, "\n1 of {all} blocks enforcement"),
         _ => write!(text, "\n{blocking} of {all} block enforcement"),
     };
     let _ = match undecided {
         0 => writeln!(text),
-        _ => writeln!(text, "; {undecided} cannot be told yet"),
+        1 => writeln!(text, "; 1 is undecided"),
+        _ => writeln!(text, "; {undecided} are undecided"),
     };
     let has_opted_out =
         answer.live.as_ref().is_some_and(|live| live.config["spec"]["enforcementMode"] == "Legacy");
-    if has_opted_out && blocking == 0 && undecided == 0 {
+    if has_opted_out && blocking == 0 && is_judged {
         // What the controller wrote for the sake of violations it does not take back.
         let _ = writeln!(
             text,
@@ -140,6 +147,10 @@ pub(super) fn status_text(answer: &Answer) -> String {
         );
     }
     text
+}
+
+fn is_undecided(namespace: &NamespaceReport) -> bool {
+    namespace.undecided.is_some() || !namespace.doubts.is_empty()
 }
 
 fn row(namespace: &NamespaceReport) -> [String; 5] {
@@ -162,7 +173,10 @@ fn draw_namespace(namespace: &NamespaceReport, text: &mut String) {
     }
     text.push('\n');
     if let Some(why) = namespace.undecided {
-        let _ = writeln!(text, "  not counted: {why}");
+        let _ = writeln!(text, "  undecided: {why}");
+    }
+    for doubt in &namespace.doubts {
+        let _ = writeln!(text, "  {} {} is undecided: {}", doubt.kind, doubt.name, doubt.reason);
     }
     for group in groups(&namespace.blockers) {
         draw_blockers(&group, text);
@@ -170,9 +184,18 @@ fn draw_namespace(namespace: &NamespaceReport, text: &mut String) {
     for (constraint, fields) in &namespace.because {
         let _ = writeln!(text, "  its service accounts may use {constraint}: {}", fields.join(", "));
     }
-    if let Some(reason) = namespace.class.and_then(Class::reason) {
+    let (is_rejected, is_violating) = (
+        namespace.blockers.iter().any(|blocker| blocker.rejection.is_some()),
+        namespace.blockers.iter().any(|blocker| blocker.rejection.is_none()),
+    );
+    if is_rejected {
+        text.push_str(
+            "  fix: change the pods that are rejected now, or let their service account use a constraint that admits them\n",
+        );
+    }
+    if let Some(reason) = namespace.class.and_then(Class::reason).filter(|_| is_violating) {
         let _ = writeln!(text, "  fix: change these fields, or {}", reason.remedy());
-    } else if namespace.class.is_some() {
+    } else if namespace.class.is_some() && is_violating {
         text.push_str(
             "  fix: change these fields, or set pod-security.kubernetes.io/enforce on the namespace\n",
         );
@@ -226,6 +249,9 @@ fn draw_blockers(group: &[&Blocker], text: &mut String) {
         }
     }
     text.push('\n');
+    if let Some(rejection) = &first.rejection {
+        let _ = writeln!(text, "    {rejection}");
+    }
     let rows: Vec<[String; 3]> = first
         .causes
         .iter()
@@ -238,25 +264,38 @@ fn draw_blockers(group: &[&Blocker], text: &mut String) {
     }
 }
 
-pub(super) fn plan_text(namespaces: &[NamespaceReport]) -> String {
+pub(super) fn plan_text(answer: &Answer) -> String {
     let mut text = String::new();
-    for namespace in namespaces {
-        if namespace.class.is_none() {
-            continue;
-        }
+    let namespaces = &answer.namespaces;
+    for undecided in &answer.unplaced {
+        let _ = writeln!(text, "# undecided: {} {}: {}\n", undecided.kind, undecided.name, undecided.reason);
+    }
+    for namespace in namespaces.iter().filter(|namespace| !namespace.is_compliant()) {
         let _ = write!(text, "# {}: {}", namespace.name, reason_text(namespace));
         let _ = match &namespace.since {
             Some(since) => writeln!(text, ", since {since}"),
             None => writeln!(text),
         };
+        if let Some(why) = namespace.undecided {
+            let _ = writeln!(text, "#   {why}");
+        }
+        for doubt in &namespace.doubts {
+            let _ = writeln!(text, "#   undecided: {} {}: {}", doubt.kind, doubt.name, doubt.reason);
+        }
         for group in groups(&namespace.blockers) {
             let _ = writeln!(text, "#   {}", name_of(&group));
+            if let Some(rejection) = group.first().and_then(|blocker| blocker.rejection.as_ref()) {
+                let _ = writeln!(text, "#     {rejection}");
+            }
             for cause in group.first().into_iter().flat_map(|blocker| &blocker.causes) {
                 let _ = writeln!(text, "#     {}, allowed: {}", cause.path, cause.allowed);
             }
         }
         let commands = namespace.commands();
-        let Some((last, better)) = commands.split_last() else { continue };
+        let Some((last, better)) = commands.split_last() else {
+            text.push('\n');
+            continue;
+        };
         for command in better {
             let _ = writeln!(text, "# better: {command}");
         }
@@ -285,12 +324,13 @@ pub(super) fn json_text(answer: &Answer) -> String {
                 "complies": namespace.complies.to_string(),
                 "blocks": namespace.class.is_some(),
                 "undecided": namespace.undecided,
+                "unjudged": namespace.doubts.iter().map(undecided_json).collect::<Vec<_>>(),
                 "reason": namespace.class.and_then(Class::reason).map(Reason::as_str),
                 "condition": namespace.class.map(Class::condition),
                 "remedy": namespace.class.and_then(Class::reason).map(Reason::remedy),
                 "since": namespace.since,
                 "resolved": namespace.resolved,
-                "command": namespace.class.map(|_| namespace.label_command()),
+                "command": namespace.commands().last(),
                 "commands": namespace.commands(),
                 "because": because,
                 "blockers": blockers,
@@ -300,8 +340,10 @@ pub(super) fn json_text(answer: &Answer) -> String {
     let blocking = namespaces.iter().filter(|namespace| namespace.class.is_some()).count();
     let skipped: Vec<Value> =
         answer.skipped.iter().map(|(name, why)| json!({"name": name, "reason": why})).collect();
-    let mut all =
-        json!({"violatingNamespaceCount": blocking, "namespaces": shown, "skippedConstraints": skipped});
+    let undecided = namespaces.iter().filter(|namespace| is_undecided(namespace)).count();
+    let mut all = json!({"violatingNamespaceCount": blocking, "undecidedNamespaceCount": undecided, "namespaces": shown,
+        "unjudged": answer.unplaced.iter().map(undecided_json).collect::<Vec<_>>(),
+        "skippedConstraints": skipped});
     if let Some(live) = &answer.live {
         all["instances"] = json!(live.instances);
         if !live.config.is_null() {
@@ -310,6 +352,10 @@ pub(super) fn json_text(answer: &Answer) -> String {
         }
     }
     format!("{all:#}\n")
+}
+
+fn undecided_json(undecided: &Undecided) -> Value {
+    json!({"kind": undecided.kind, "name": undecided.name, "reason": undecided.reason})
 }
 
 fn blocker_json(blocker: &Blocker) -> Value {
@@ -327,6 +373,7 @@ fn blocker_json(blocker: &Blocker) -> Value {
         "serviceAccount": blocker.service_account,
         "constraint": blocker.constraint,
         "throughUser": blocker.is_by_user,
+        "rejection": blocker.rejection,
         "causes": causes,
     })
 }
