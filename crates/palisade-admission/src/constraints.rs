@@ -5,7 +5,7 @@
 //!
 //! Leaves to others: the choice and its texts (`palisade_policy::scc::choose`), and where constraints and grants come from.
 
-use palisade_model::{change::Change, metadata::ObjectMeta, pod::Pod};
+use palisade_model::{change::Change, json::from_value, metadata::ObjectMeta, pod::Pod};
 use palisade_policy::scc::{
     choose::{self, Admission, Authorizer, Malformed},
     constraint::ReadError,
@@ -15,7 +15,6 @@ use palisade_policy::scc::{
     set::ConstraintSet,
     update::is_insignificant,
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// Which half of the plugin runs.
@@ -85,10 +84,16 @@ impl Constraints<'_> {
             judged.warnings.push(warning);
             return judged;
         }
-        // What cannot be read as a pod is refused by validation, in better words.
-        let Ok(pod) = Pod::deserialize(asked.object) else { return judged };
-        let old = asked.old.and_then(|old| old.get("metadata"));
-        let old = old.and_then(|metadata| ObjectMeta::deserialize(metadata).ok()).unwrap_or_default();
+        let (pod, old) =
+            match (from_value::<Pod<'_>>(asked.object), asked.old.map(from_value::<Pod<'_>>).transpose()) {
+                (Ok(pod), Ok(old)) => (pod, old.unwrap_or_default().metadata),
+                (Err(error), _) | (_, Err(error)) => {
+                    let name = asked.object.pointer("/metadata/name").and_then(Value::as_str);
+                    let why = format!("cannot read the pod: {error}");
+                    judged.refused = Some((name.unwrap_or("Unknown").to_owned(), why));
+                    return judged;
+                }
+            };
         let operation = match asked.old {
             None => choose::Operation::Create,
             Some(before) => choose::Operation::Update {

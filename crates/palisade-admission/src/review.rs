@@ -6,6 +6,7 @@
 use palisade_model::{
     change::Change,
     compat::Compat,
+    json::from_value,
     lower::absorb,
     pod::Pod,
     pod_view::PodView,
@@ -18,7 +19,6 @@ use palisade_model::{
     warnings::{deprecated_annotations, warnings},
     workload::{WorkloadKind, read_template},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// What the API server makes of a written object.
@@ -70,8 +70,8 @@ pub fn review_update<'a>(
     old: &'a Value,
     compat: &Compat,
 ) -> Result<Reviewed<'a>, serde_json::Error> {
-    let mut pod = Pod::deserialize(new)?;
-    let mut old_pod = Pod::deserialize(old)?;
+    let mut pod = from_value::<Pod<'_>>(new)?;
+    let mut old_pod = from_value::<Pod<'_>>(old)?;
     let changes = prepare_for_update(&mut pod, &old_pod.clone(), Subject::Pod, compat);
     prepare_for_create(&mut old_pod, Subject::Pod, compat);
     let spec_changes = immutable_spec_changes(new, old);
@@ -85,8 +85,8 @@ pub fn review_ephemeral_containers<'a>(
     old: &'a Value,
     compat: &Compat,
 ) -> Result<Reviewed<'a>, serde_json::Error> {
-    let mut pod = Pod::deserialize(new)?;
-    let mut old_pod = Pod::deserialize(old)?;
+    let mut pod = from_value::<Pod<'_>>(new)?;
+    let mut old_pod = from_value::<Pod<'_>>(old)?;
     let changes = prepare_for_update(&mut pod, &old_pod.clone(), Subject::Pod, compat);
     prepare_for_create(&mut old_pod, Subject::Pod, compat);
     let problems = validate_ephemeral_containers_update(&pod, &old_pod, compat);

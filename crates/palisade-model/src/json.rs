@@ -24,6 +24,11 @@ pub fn from_slice<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_js
     read(serde_json::Deserializer::from_slice(bytes), |json| T::deserialize(json))
 }
 
+/// The same from a value.
+pub fn from_value<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, serde_json::Error> {
+    T::deserialize(Objects(value))
+}
+
 /// The pod or template at a path; `None` if there is none. See [`read_template`].
 pub fn template_from_str<'a>(
     text: &'a str,
@@ -321,7 +326,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{from_str, object_from_str, template_from_str};
+    use super::{from_str, from_value, object_from_str, template_from_str};
     use crate::pod::Pod;
 
     #[test]
@@ -351,6 +356,8 @@ mod tests {
             "{} {}",
         ] {
             assert!(from_str::<Pod<'_>>(text).is_err(), "{text}");
+            let value: Value = serde_json::from_str(text).unwrap_or_default();
+            assert!(from_value::<Pod<'_>>(&value).is_err(), "{text}");
         }
         for text in [r#"{"spec":{"template":[]}}"#, r#"{"spec":{"template":{"spec":[]}}}"#, r#"{"spec":[]}"#]
         {

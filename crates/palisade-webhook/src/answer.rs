@@ -136,7 +136,11 @@ impl Answerer {
 
     async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
         let rules = *self.rules.get();
-        let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
+        let mutation = match Mutation::of(review, &rules) {
+            Ok(Some(mutation)) => mutation,
+            Ok(None) => return Response::default(),
+            Err(unreadable) => return *unreadable,
+        };
         let stored = match self.policies(mutation.is_new_pod(), deadline).await {
             Ok(stored) => stored,
             Err(why) => return unknown("ProfilePolicies", &why),
@@ -153,10 +157,9 @@ impl Answerer {
                 Err(why) => return unknown(&format!("namespace {:?}", review.namespace), &why),
             }
         };
-        // Mistakes in policies are told once, by the judging webhook.
-        let (policies, _) =
+        let policies =
             namespace.as_ref().map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
-        let wanted = mutation.config_maps(&policies);
+        let wanted = mutation.config_maps(&policies.policies);
         let profiles = if wanted.is_empty() {
             Profiles::default()
         } else {
@@ -177,6 +180,9 @@ impl Answerer {
     }
 
     async fn validate(&self, review: &Review<'_>, deadline: Instant) -> Response {
+        if review.is_profile_policy() {
+            return validation::validate_policy(review);
+        }
         let rules = *self.rules.get();
         let configured = match self.configuration.current() {
             Ok(configured) => configured,
@@ -227,8 +233,7 @@ impl Answerer {
                 PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods_in))
             }
         };
-        let (policies, policy_warnings) =
-            known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
+        let policies = known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
         let grants = |identity: &Identity<'_>, constraint: &str| {
             constraints.as_ref().is_some_and(|facts| {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
@@ -237,7 +242,6 @@ impl Answerer {
         let facts = validation::Facts {
             pod_security,
             policies,
-            policy_warnings,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
             namespace: known,
         };

@@ -96,13 +96,7 @@ impl ProfileStrategies {
         }
         if let Some(rules) = &self.seccomp_field {
             let path = FieldPath::of(&["spec", "seccomp"]);
-            if let Some(problem) = rules.problem() {
-                problems.push(Problem::invalid(
-                    path.clone().field("defaultProfile"),
-                    Quoted(&self.name),
-                    problem,
-                ));
-            }
+            problems.extend(rules.problems(Mechanism::Seccomp, &path));
             if self.annotated_seccomp_rules().is_some_and(|annotated| annotated != *rules) {
                 problems.push(Problem::forbidden(path, "seccomp in annotations and field must match"));
             }

@@ -96,9 +96,95 @@ fn a_default_that_is_not_allowed_is_a_mistake() {
         json!({"seccomp": {"defaultProfile": {"type": "Unconfined"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}}),
     );
     assert_eq!(
-        bad.problems(),
-        ["seccomp: defaultProfile Unconfined must be allowed by allowedProfiles, which has RuntimeDefault"]
+        problems(&bad),
+        [
+            "spec.seccomp.defaultProfile: Invalid value: \"Unconfined\": must be allowed by allowedProfiles, which has RuntimeDefault"
+        ]
     );
+}
+
+fn problems(policy: &ProfilePolicy) -> Vec<String> {
+    policy.problems().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn rules_that_cannot_be_applied_are_problems() {
+    let seccomp = "spec.seccomp";
+    for (spec, expected) in [
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Bogus"}}}),
+            "spec.seccomp.defaultProfile.type: Unsupported value",
+        ),
+        (json!({"seccomp": {"defaultProfile": {}}}), "spec.seccomp.defaultProfile.type: Unsupported value"),
+        (
+            json!({"appArmor": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "a/b"}}}),
+            "spec.appArmor.defaultProfile.type: Unsupported value",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost"}}}),
+            "spec.seccomp.defaultProfile.localhostProfile: Required value",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "../x"}}}),
+            "must not contain '..'",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "/x"}}}),
+            "must be a relative path",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault", "localhostProfile": "x"}}}),
+            "Forbidden: may only be set when type is Localhost",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "a"}}}),
+            "must be <name>/<key> of a ConfigMap",
+        ),
+        (
+            json!({"seccomp": {"allowedProfiles": {"types": ["RuntimeDefault", "runtimeDefault"]}}}),
+            "spec.seccomp.allowedProfiles.types[1]: Unsupported value",
+        ),
+        (
+            json!({"seccomp": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["/abs*"]}}}),
+            "must be a relative path",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "b"}, "allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["a*"]}}}),
+            seccomp,
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {}}}),
+            "which has none",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Nope"}]}}),
+            "not a valid selector operator",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            "matchExpressions[0].values: Required value",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}}),
+            "matchExpressions[0].values: Forbidden",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"operator": "Exists"}]}}),
+            "matchExpressions[0].key: Required value",
+        ),
+    ] {
+        let found = problems(&policy(spec.clone()));
+        assert!(found.len() == 1 && found[0].contains(expected), "{spec}: {found:?}");
+    }
+    for spec in [
+        json!({}),
+        json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}}}),
+        json!({"seccomp": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["*"]}}}),
+        json!({"seccomp": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "web-1/k.json"}, "allowedProfiles": {"types": ["ConfigMap"], "configMaps": ["web-*"]}}}),
+        json!({"appArmor": {"defaultProfile": {"type": "Localhost", "localhostProfile": "p"}, "allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["p"]}}}),
+    ] {
+        assert_eq!(problems(&policy(spec.clone())), Vec::<String>::new(), "{spec}");
+    }
 }
 
 #[test]
