@@ -19,7 +19,7 @@ use palisade_model::workload::{WorkloadKind, read_template, workload_resource};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::field_error;
+use super::{field_error, psp};
 use crate::admission_chain::ObjectRules;
 
 /// The rules, for one release or the designs.
@@ -105,11 +105,17 @@ impl ObjectRules for PodRules {
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
+        if psp::is_policy(kind) && subresource.is_empty() {
+            return psp::problems(object, &self.compat).iter().map(field_error).collect();
+        }
         let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
         self.problems(workload, subresource, object, old).iter().map(field_error).collect()
     }
 
     fn warnings(&self, kind: &Kind, subresource: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
+        if psp::is_policy(kind) && self.compat.is_designs() {
+            return psp::warnings(object, old);
+        }
         let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
         // Pods are warned about when they are made; workloads whenever their specification changes.
         let unchanged = old.is_some_and(|old| old.get("spec") == object.get("spec"));

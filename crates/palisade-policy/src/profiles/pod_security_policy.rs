@@ -59,9 +59,10 @@ impl ProfileStrategies {
         })
     }
 
-    /// What an API server refuses in the policy object itself.
+    /// What an API server refuses in the policy object itself. That a default must be allowed is the design's rule; the
+    /// releases store such a policy, and it admits nothing.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self, compat: &Compat) -> Vec<Problem> {
         let mut problems = Vec::new();
         let at = |key: &str| FieldPath::of(&["metadata", "annotations"]).key(key);
         let mut seccomp_names = |key: &str, names: &str| {
@@ -99,6 +100,18 @@ impl ProfileStrategies {
             problems.extend(rules.problems(Mechanism::Seccomp, &path));
             if self.annotated_seccomp_rules().is_some_and(|annotated| annotated != *rules) {
                 problems.push(Problem::forbidden(path, "seccomp in annotations and field must match"));
+            }
+        }
+        if compat.is_designs() && problems.is_empty() {
+            let seccomp = self.seccomp_default.as_ref().filter(|_| self.seccomp_field.is_none());
+            for (key, default, rules) in [
+                (SECCOMP_DEFAULT, seccomp, self.seccomp_rules()),
+                (APP_ARMOR_DEFAULT, self.app_armor_default.as_ref(), self.app_armor_rules()),
+            ] {
+                let Some(default) = default else { continue };
+                if let Some(detail) = rules.refuses_default() {
+                    problems.push(Problem::invalid(at(key), Quoted(default), detail));
+                }
             }
         }
         problems

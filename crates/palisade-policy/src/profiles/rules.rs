@@ -287,20 +287,29 @@ impl ProfileRules {
         let before = problems.len();
         default.problems(mechanism, &at, &mut problems);
         let incomplete = problems.len() > before;
-        match (default.to_field().reference(), &self.allowed_profiles) {
+        match default.to_field().reference() {
             _ if incomplete => {}
-            (None, _) => problems.push(Problem::invalid(
+            None => problems.push(Problem::invalid(
                 at,
                 Quoted(&default.kind),
                 "must be a complete reference to a profile",
             )),
-            (Some(reference), Some(allowed)) if !allowed.contains(&reference) => {
-                let detail = format!("must be allowed by allowedProfiles, which has {allowed}");
-                problems.push(Problem::invalid(at, Quoted(&reference.to_string()), detail));
+            Some(reference) => {
+                let refused = self.refuses_default();
+                problems.extend(
+                    refused.map(|detail| Problem::invalid(at, Quoted(&reference.to_string()), detail)),
+                );
             }
-            (Some(_), _) => {}
         }
         problems
+    }
+
+    /// Why a pod that gets the default would be refused.
+    #[must_use]
+    pub fn refuses_default(&self) -> Option<String> {
+        let (default, allowed) = (self.default_profile.as_ref()?, self.allowed_profiles.as_ref()?);
+        let usable = default.to_field().reference().is_some_and(|reference| allowed.contains(&reference));
+        (!usable).then(|| format!("must be allowed by allowedProfiles, which has {allowed}"))
     }
 
     /// The writes that give a pod its default: the pod's field, if neither the pod names a profile nor all its

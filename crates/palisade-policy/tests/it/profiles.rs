@@ -294,14 +294,23 @@ fn field_and_annotations_of_a_policy_must_match() {
     let field = json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}});
     let same = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default"}), field.clone());
     let other = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default,unconfined"}), field);
-    assert!(same.problems().is_empty());
+    assert!(same.problems(&Compat::designs()).is_empty());
     assert_eq!(
-        other.problems()[0].to_string(),
+        other.problems(&Compat::designs())[0].to_string(),
         "spec.seccomp: Forbidden: seccomp in annotations and field must match"
     );
+    // A default that is not allowed is the design's mistake, not a release's.
+    let unusable = psp(&json!({DEFAULT: "unconfined", ALLOWED: "runtime/default"}), json!({}));
+    assert_eq!(
+        unusable.problems(&Compat::designs())[0].to_string(),
+        format!(
+            "metadata.annotations[{DEFAULT}]: Invalid value: \"unconfined\": must be allowed by allowedProfiles, which has RuntimeDefault"
+        )
+    );
+    assert!(unusable.problems(&Compat::kubernetes(24)).is_empty());
     let broken = psp(&json!({ALLOWED: "runtime/x,*,localhost/../y"}), json!({}));
     assert_eq!(
-        broken.problems().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        broken.problems(&Compat::designs()).iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
             format!(
                 "metadata.annotations[{ALLOWED}]: Invalid value: \"runtime/x\": must be a valid seccomp profile"
