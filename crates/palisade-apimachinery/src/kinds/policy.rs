@@ -298,7 +298,11 @@ mod tests {
         }
         let mut errors = Errors::new(KubeVersion::minor(24));
         (POD_SECURITY_POLICY.validate)(&object, kind, &mut errors);
-        errors.list.iter().map(ToString::to_string).collect()
+        errors
+            .list
+            .iter()
+            .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::minor(24))))
+            .collect()
     }
 
     #[test]

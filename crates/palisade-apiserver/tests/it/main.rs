@@ -11,6 +11,7 @@ mod in_process;
 mod kubectl;
 mod logs;
 mod openshift;
+mod policies;
 mod python;
 mod storage;
 mod support;
