@@ -58,7 +58,7 @@ fn read(object: &Value) -> Result<ProfilePolicy, String> {
 fn selector(object: &Value) -> Option<LabelSelector> {
     let selector: LabelSelector = match object.pointer("/spec/namespaceSelector").map(from_value) {
         Some(Ok(selector)) => selector,
-        // It is for all namespaces, or it cannot be read for which.
+        // swallowed: a selector that cannot be read selects every namespace, whose pods are rejected
         None | Some(Err(_)) => return None,
     };
     let mut problems = Vec::new();

@@ -202,7 +202,7 @@ impl Answerer {
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
             Err(why) if judged_by_policies => return unknown("SecurityContextConstraints", &why),
-            Err(_) => None,
+            Err(_) => None, // swallowed: constraints have no say in this request
         };
         let needs = review.needs(security);
         let mut namespace = None;

@@ -165,7 +165,7 @@ async fn pod_security_policies_are_served_with_extensions_and_up_to_v1_24() {
     );
     assert_eq!(
         table["rows"][0]["cells"],
-        json!(["p", "true", "", "RunAsAny", "RunAsAny", "RunAsAny", "RunAsAny", "false", ""])
+        json!(["p", true, "", "RunAsAny", "RunAsAny", "RunAsAny", "RunAsAny", false, ""])
     );
 }
 
