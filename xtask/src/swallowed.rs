@@ -1,7 +1,7 @@
 //! Failed reads that nobody hears of: a judge that cannot read something must reject it with a reason.
 //!
-//! In judging code these are findings, unless a comment `// swallowed: <reason>` stands on one of their lines or on the line
-//! before them:
+//! In judging code these are findings, unless a comment `// swallowed: <reason>` stands before them in the statement, match arm
+//! or field they are part of, on their line, or on the line before that statement:
 //!
 //! - `.ok()`: turns the failure into "there is nothing";
 //! - `.unwrap_or_default()`, `.unwrap_or(…)`, `.unwrap_or_else(…)`, `.map_or(…)`, `.map_or_else(…)`, `.is_ok_and(…)`, `.is_ok()` and
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use proc_macro2::Span;
 use syn::{
-    Arm, Attribute, Expr, ExprIf, ExprLet, ExprMethodCall, Item, Local, Pat, Stmt,
+    Arm, Attribute, Expr, ExprIf, ExprLet, ExprMethodCall, FieldValue, Item, Local, Pat, Stmt,
     spanned::Spanned as _,
     visit::{self, Visit},
 };
@@ -93,7 +93,7 @@ pub(crate) fn findings(name: &str, text: &str) -> Vec<String> {
         Ok(file) => file,
         Err(error) => return vec![format!("{name} is not Rust: {error}")],
     };
-    let mut finder = Finder { found: BTreeSet::new() };
+    let mut finder = Finder { found: BTreeSet::new(), part: 1 };
     finder.visit_file(&file);
     let lines: Vec<&str> = text.lines().collect();
     let excused = |first: usize, last: usize| {
@@ -102,18 +102,26 @@ pub(crate) fn findings(name: &str, text: &str) -> Vec<String> {
             reason.is_some_and(|(_, reason)| !reason.trim().is_empty())
         })
     };
-    let found = finder.found.into_iter().filter(|(first, last, _)| !excused(*first, *last));
-    found.map(|(first, _, what)| format!("{name}:{first} swallows a failed read: {what}")).collect()
+    let found = finder.found.into_iter().filter(|(part, line, _)| !excused(*part, *line));
+    found.map(|(_, line, what)| format!("{name}:{line} swallows a failed read: {what}")).collect()
 }
 
 struct Finder {
-    /// First line, last line, and what is there.
+    /// First line of the part it is in, its own line, and what is there.
     found: BTreeSet<(usize, usize, &'static str)>,
+    /// First line of the innermost statement, match arm or field.
+    part: usize,
 }
 
 impl Finder {
-    fn add(&mut self, from: Span, to: Span, what: &'static str) {
-        self.found.insert((from.start().line, to.end().line, what));
+    fn add(&mut self, at: Span, what: &'static str) {
+        self.found.insert((self.part, at.start().line, what));
+    }
+
+    fn part<T>(&mut self, at: Span, node: &T, visit: impl FnOnce(&mut Self, &T)) {
+        let outer = std::mem::replace(&mut self.part, at.start().line);
+        visit(self, node);
+        self.part = outer;
     }
 }
 
@@ -132,13 +140,14 @@ impl<'ast> Visit<'ast> for Finder {
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         let name = call.method.to_string();
-        let at = (call.method.span(), call.method.span());
+        let at = call.method.span();
         if name == "ok" && call.args.is_empty() {
-            self.add(at.0, at.1, ".ok()");
+            self.add(at, ".ok()");
         } else if let Some(name) = SWALLOWS.iter().find(|known| **known == name)
             && reads(&call.receiver)
+            && !call.args.iter().any(mentions_error)
         {
-            self.add(at.0, at.1, name);
+            self.add(at, name);
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -148,7 +157,7 @@ impl<'ast> Visit<'ast> for Finder {
             && let Some((_, other)) = &init.diverge
             && !mentions_error(other)
         {
-            self.add(local.span(), local.span(), "let Ok(…) = … else");
+            self.add(local.span(), "let Ok(…) = … else");
         }
         visit::visit_local(self, local);
     }
@@ -159,17 +168,27 @@ impl<'ast> Visit<'ast> for Finder {
             let mut lets = Lets(Vec::new());
             lets.visit_expr(&condition.cond);
             for span in lets.0 {
-                self.add(span, span, "if let Ok(…)");
+                self.add(span, "if let Ok(…)");
             }
         }
         visit::visit_expr_if(self, condition);
     }
 
     fn visit_arm(&mut self, arm: &'ast Arm) {
-        if is_ignored_error(&arm.pat) && !mentions_error(&arm.body) {
-            self.add(arm.pat.span(), arm.pat.span(), "Err(_) => …");
-        }
-        visit::visit_arm(self, arm);
+        self.part(arm.span(), arm, |finder, arm| {
+            if is_ignored_error(&arm.pat) && !mentions_error(&arm.body) {
+                finder.add(arm.pat.span(), "Err(_) => …");
+            }
+        });
+        self.part(arm.span(), &arm, |finder, arm| visit::visit_arm(finder, arm));
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        self.part(statement.span(), &statement, |finder, statement| visit::visit_stmt(finder, statement));
+    }
+
+    fn visit_field_value(&mut self, field: &'ast FieldValue) {
+        self.part(field.span(), &field, |finder, field| visit::visit_field_value(finder, field));
     }
 }
 
@@ -220,7 +239,9 @@ fn reads(expression: &Expr) -> bool {
     match expression {
         Expr::MethodCall(call) => {
             let name = call.method.to_string();
-            READS.contains(&name.as_str()) || (THROUGH.contains(&name.as_str()) && reads(&call.receiver))
+            // A lock is read as well, without arguments.
+            let read = READS.contains(&name.as_str()) && (name != "read" || !call.args.is_empty());
+            read || (THROUGH.contains(&name.as_str()) && reads(&call.receiver))
         }
         Expr::Call(call) => match &*call.func {
             Expr::Path(path) => path
@@ -297,6 +318,8 @@ mod tests {
             "let a = read(x)?;",
             "let a = object.as_str().unwrap_or_default();",
             "let a = read(x).map_err(f)?.unwrap_or_default();",
+            "let a = read(x).unwrap_or_else(|error| report(error));",
+            "let a = lock.read().unwrap_or_else(PoisonError::into_inner);",
             "let Ok(a) = read(x) else { return Err(\"no\") };",
             "let Ok(a) = read(x) else { return request.forbidden(\"no\") };",
             "let Some(a) = find(x) else { return };",

@@ -14,7 +14,7 @@ use palisade_model::{
     pod_view::PodView,
     prepare::{Subject, prepare_for_create},
     quote::Quoted,
-    workload::{WorkloadKind, group_of, workload_resource},
+    workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
 use palisade_policy::{
     profiles::policy,
@@ -48,6 +48,9 @@ pub enum ReviewError {
     /// A review without a request asks nothing.
     #[error("the AdmissionReview has no request")]
     NoRequest,
+    /// A review that does not say what it is about cannot be judged.
+    #[error("the AdmissionReview names no resource")]
+    NoResource,
     /// An operation that no API server sends.
     #[error("unexpected operation in the AdmissionReview: {0:?}")]
     UnexpectedOperation(String),
@@ -218,6 +221,9 @@ impl<'a> Review<'a> {
             return Err(ReviewError::UnexpectedKind(format!("{group}/{version}, Kind={}", document.kind)));
         }
         let review = document.request.ok_or(ReviewError::NoRequest)?;
+        if review.resource.resource.is_empty() {
+            return Err(ReviewError::NoResource);
+        }
         match review.operation.as_ref() {
             "CREATE" | "UPDATE" | "DELETE" | "CONNECT" => Ok(review),
             other => Err(ReviewError::UnexpectedOperation(other.to_owned())),
@@ -255,6 +261,7 @@ impl<'a> Review<'a> {
             && self.operation == "CREATE"
             && self.user_info.groups.iter().any(|group| group == NODES)
             && self.object.is_some_and(|raw| {
+                // swallowed: what cannot be read is no mirror pod, and is judged
                 json::from_str::<Annotated<'_>>(raw.get())
                     .is_ok_and(|pod| pod.metadata.annotations.contains(MIRROR))
             })
@@ -426,6 +433,34 @@ impl<'a> Review<'a> {
             return raw.ok_or((wording.unexpected, None));
         }
         Err((wording.unexpected, Some(format!("unexpected object type: {group}/{version}, Kind={kind}"))))
+    }
+
+    /// Rejects a request whose resource and kind cannot belong together: what is judged depends on both.
+    pub(crate) fn check_resource(&self) -> Result<(), Unreadable> {
+        if !self.request_sub_resource.is_empty() {
+            return Ok(());
+        }
+        let GroupVersionKind { group, version, kind } = &self.kind;
+        let of_resource = self.resource_kind();
+        let of_kind = || {
+            (group.is_empty() && kind == "Namespace")
+                || WORKLOADS.iter().any(|workload| workload.group == group && workload.kind == kind)
+        };
+        let coherent = match of_resource {
+            Some(expected) => expected == (group.as_ref(), kind.as_ref()),
+            None => !of_kind(),
+        };
+        if coherent {
+            return Ok(());
+        }
+        let resource = &self.resource.resource;
+        let cause = format!("unexpected object type for {resource}: {group}/{version}, Kind={kind}");
+        let message = match of_resource {
+            Some(("", "Pod")) => POD.unexpected,
+            Some(("", "Namespace")) => NAMESPACE.unexpected,
+            _ => WORKLOAD.unexpected,
+        };
+        Err((message, Some(cause)))
     }
 
     /// The group and kind of what the resource holds, where it is known.

@@ -67,6 +67,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// Reads a request; nothing if there is nothing in it that is ever changed. The error is the answer to a request that
     /// cannot be read: it must not pass as one that needs no change.
     pub fn of(review: &'r Review<'a>, rules: &Rules) -> Result<Option<Self>, Box<Response>> {
+        review.check_resource().map_err(|error| Box::new(Response::unreadable(error)))?;
         let Some(kind) = review.workload() else {
             // What is a pod by its resource and something else by its kind cannot be read.
             let read = concerns_policies(review).then(|| review.pod()).transpose();

@@ -79,6 +79,9 @@ pub fn validate(
     limit: Limit,
     expired: impl FnMut() -> bool,
 ) -> Response {
+    if let Err(error) = review.check_resource() {
+        return Response::unreadable(error);
+    }
     if review.is_mirror_pod() {
         return Response::default();
     }

@@ -247,6 +247,19 @@ fn a_pod_by_its_resource_is_a_pod_by_its_kind() {
         let (_, validated) = answers(&wrong, &place).unwrap();
         assert_eq!(validated.refused.map(|refusal| refusal.code), Some(400), "{kind}");
     }
+    for (group, resource) in
+        [("", "pod"), ("", "widgets"), ("apps", "pods"), ("apps", "deployments"), ("", "namespaces")]
+    {
+        let wrong = good.replace(
+            r#""resource":{"group":"","version":"v1","resource":"pods"}"#,
+            &format!(r#""resource":{{"group":"{group}","version":"v1","resource":"{resource}"}}"#),
+        );
+        assert_ne!(wrong, good);
+        let (mutated, validated) = answers(&wrong, &place).unwrap();
+        for refused in [mutated.refused, validated.refused] {
+            assert_eq!(refused.map(|refusal| refusal.code), Some(400), "{group} {resource}");
+        }
+    }
     assert_eq!(answers(&good, &place).unwrap().1.refused, None);
 }
 
@@ -262,6 +275,7 @@ fn reviews_that_make_no_sense_are_bad_requests() {
         (r#""userInfo":{"username":"alice"}"#, r#""userInfo":{"username":7}"#),
         (r#""userInfo":{"username":"alice"}"#, r#""userInfo":{"groups":"system:nodes"}"#),
         (r#""kind":{"group":"","version":"v1","kind":"Pod"}"#, r#""kind":[]"#),
+        (r#""resource":{"group":"","version":"v1","resource":"pods"}"#, r#""resource":{}"#),
         (r#""namespace":"ns""#, r#""namespace":"ns","namespace":"kube-system""#),
         (r#""oldObject":null"#, r#""oldObject":null,"object":{}"#),
     ] {
