@@ -173,8 +173,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let policies = &facts.policies.policies;
         if !policies.is_empty() {
             let object = draft.applied(|| self.object())?;
-            let mut defaults =
-                profile_policies::defaults(policies, object, &self.rules.reading()).map_err(undecodable)?;
+            let mut defaults = profile_policies::defaults(policies, object, &self.rules.reading())
+                .map_err(|error| undecodable(&error))?;
             for source in defaults.iter().filter_map(config_map_in).collect::<Vec<_>>() {
                 match config_map_profiles::resolve_default(&source, &facts.profiles) {
                     Ok(changes) => defaults.extend(changes),
@@ -249,7 +249,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// What an API server of a release would have written itself.
     fn answer_as(&self, compat: &Compat) -> Result<Response, Unreadable> {
         let before = self.object()?;
-        let reviewed = review_create(&before, self.kind, compat).map_err(undecodable)?;
+        let reviewed = review_create(&before, self.kind, compat).map_err(|error| undecodable(&error))?;
         let mut after = before.clone();
         apply(&reviewed.changes, &mut after);
         // The rest is said once the object is whole, by the validating webhook.
@@ -271,7 +271,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             self.pod.clone()
         } else {
             object = draft.applied(|| self.object())?.clone();
-            json::from_value::<Pod<'_>>(&object).map_err(undecodable)?
+            json::from_value::<Pod<'_>>(&object).map_err(|error| undecodable(&error))?
         };
         // The texts are the designs', in which annotations still work: beside us they do.
         let told = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
@@ -314,7 +314,7 @@ fn config_map_in(change: &Change) -> Option<Source> {
     }
 }
 
-fn undecodable(error: serde_json::Error) -> Unreadable {
+fn undecodable(error: &serde_json::Error) -> Unreadable {
     ("failed to decode object", Some(error.to_string()))
 }
 
@@ -343,13 +343,12 @@ impl Draft {
         &mut self,
         original: impl FnOnce() -> Result<Value, Unreadable>,
     ) -> Result<&Value, Unreadable> {
-        let object = match self.object.take() {
-            Some(object) => object,
-            None => {
-                let mut object = original()?;
-                apply(&self.changes, &mut object);
-                object
-            }
+        let object = if let Some(object) = self.object.take() {
+            object
+        } else {
+            let mut object = original()?;
+            apply(&self.changes, &mut object);
+            object
         };
         Ok(self.object.insert(object))
     }
