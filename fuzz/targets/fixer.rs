@@ -7,8 +7,7 @@ use palisade_model::{
     compat::Compat,
     field_path::{FieldPath, Step as FieldStep},
     pod::Pod,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
 };
 use palisade_policy::standards::{
     evaluator::Evaluator,
@@ -30,10 +29,9 @@ fn steps(path: &FieldPath) -> Vec<Step<'_>> {
 }
 
 fn edits_for(pod: &Pod<'_>) -> Vec<Edit> {
-    let mut pod = pod.clone();
-    prepare_for_create(&mut pod, Subject::Pod, &Compat::kubernetes(37));
+    let pod = Prepared::new(pod.clone(), Subject::Pod, &Compat::kubernetes(37));
     let policy = LevelVersion::new(Level::Restricted, Version::Latest);
-    let outcome = Evaluator::default().evaluate(policy, &PodView::of_pod(&pod));
+    let outcome = Evaluator::default().evaluate(policy, &pod);
     let findings = outcome.violations.into_iter().flat_map(|violation| violation.findings);
     findings
         .filter_map(|finding| match finding.remedy {

@@ -6,11 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use palisade_model::{
     compat::Compat,
     effective::effective_contexts,
-    lower::{absorb, lower},
+    lower::lower,
     pod::Pod,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
-    sync::sync,
+    prepare::{Prepared, Subject},
     validation::validate_create,
     warnings::warnings,
 };
@@ -25,24 +23,21 @@ fuzz_target!(|text: &str| {
     for document in &parsed.documents {
         let Ok(pod) = document.deserialize::<Pod<'_>>() else { continue };
         for compat in [19, 24, 27, 30, 37].map(Compat::kubernetes).into_iter().chain([Compat::designs()]) {
-            let mut pod = pod.clone();
-            prepare_for_create(&mut pod, Subject::Pod, &compat);
-            sync(&mut pod, &compat);
-            assert!(sync(&mut pod.clone(), &compat).changes.is_empty(), "a synced pod stays as it is");
-            let view = PodView::of_pod(&pod);
-            for problem in validate_create(&view, &compat) {
+            let pod = Prepared::new(pod.clone(), Subject::Pod, &compat);
+            let again = Prepared::new(pod.pod().clone(), Subject::Pod, &compat);
+            assert!(again.changes().is_empty(), "a prepared pod stays as it is");
+            for problem in validate_create(&pod) {
                 assert!(!problem.to_string().is_empty());
             }
-            let _ = (warnings(&view, &compat), lower(&view));
-            for context in effective_contexts(&view, &compat) {
+            let _ = (warnings(&pod), lower(&pod.view()));
+            for context in effective_contexts(&pod) {
                 assert_eq!(context.rows().len(), 26);
             }
             let evaluator = Evaluator::of(&compat);
             for level in [Level::Baseline, Level::Restricted] {
-                let outcome = evaluator.evaluate(LevelVersion::new(level, Version::Latest), &view);
+                let outcome = evaluator.evaluate(LevelVersion::new(level, Version::Latest), &pod);
                 assert_eq!(outcome.allowed(), outcome.details().is_empty());
             }
-            absorb(&mut pod);
         }
     }
 });

@@ -17,7 +17,7 @@ use palisade_admission::{
     admission_review::{Facts, Review},
     pod_security::PodSecurity,
 };
-use palisade_model::{metadata::StringMap, pod::Pod, pod_view::PodView};
+use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::Evaluator,
     level::{Level, LevelVersion, Version},
@@ -90,7 +90,7 @@ fn micros(time: Duration) -> f64 {
 fn evaluation(lines: &mut Vec<Line>) -> Result<(), Failure> {
     let pod: Pod<'_> = serde_json::from_str(POD).map_err(|error| Failure(error.to_string()))?;
     let evaluator = Evaluator::default();
-    let view = PodView::of_pod(&pod);
+    let view = Prepared::stored(pod, &Compat::designs());
     let policy = LevelVersion::new(Level::Restricted, Version::Latest);
     if !evaluator.evaluate(policy, &view).allowed() {
         return Err(Failure("the pod of the benchmark does not pass".to_owned()));
@@ -135,7 +135,7 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
     };
     let labels: StringMap<'_> =
         [("pod-security.kubernetes.io/enforce".into(), "restricted".into())].into_iter().collect();
-    let reading = palisade_model::compat::Compat::kubernetes(palisade_model::compat::NEWEST_MINOR);
+    let reading = Compat::kubernetes(palisade_model::compat::NEWEST_MINOR);
     let answer = || -> Option<Vec<u8>> {
         let review = Review::parse(std::hint::black_box(body.as_bytes())).ok()?;
         let response =
@@ -172,14 +172,18 @@ fn namespace(lines: &mut Vec<Line>) -> Result<(), Failure> {
                 .replacen("\"readOnlyRootFilesystem\":true", &format!("\"privileged\":{privileged}"), 1)
         })
         .collect();
-    let pods: Vec<Pod<'_>> = names.iter().filter_map(|json| serde_json::from_str(json).ok()).collect();
+    let pods: Vec<Prepared<'_>> = names
+        .iter()
+        .filter_map(|json| serde_json::from_str(json).ok())
+        .map(|pod| Prepared::stored(pod, &Compat::designs()))
+        .collect();
     let evaluator = Evaluator::default();
     let exemptions = Exemptions::default();
     let policy = LevelVersion::new(Level::Restricted, Version::Latest);
     let mut told = 0;
     let time = best(1, || {
         let existing = ExistingPods::new(&evaluator, &exemptions, policy, Limit::None);
-        told = existing.warnings("shop", pods.iter().map(PodView::of_pod), || false).len();
+        told = existing.warnings("shop", &pods, || false).len();
     });
     if told != 2 {
         return Err(Failure(format!("{told} warnings instead of 2")));

@@ -18,8 +18,7 @@ use palisade_model::{
     compat::{Compat, NEWEST_MINOR},
     metadata::{ObjectMeta, StringMap},
     pod::{Container, Pod},
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::Prepared,
     problem::{Problem, aggregate},
     quote::Quoted,
     workload::{WorkloadKind, workload_resource},
@@ -275,19 +274,17 @@ impl EngineServer {
             NamespaceVerdict::Invalid(problems) => return invalid("Namespace", name, &problems),
             NamespaceVerdict::Allowed(warnings) => warnings,
             NamespaceVerdict::CheckPods(policy) => {
-                let mut pods: Vec<Pod<'_>> = self
+                let pods: Vec<Prepared<'_>> = self
                     .pods
                     .iter()
                     .filter(|((namespace, _), _)| namespace == name)
                     .filter_map(|(_, pod)| Pod::deserialize(pod).ok())
+                    .map(|pod| Prepared::stored(pod, &self.compat))
                     .collect();
-                for pod in &mut pods {
-                    prepare_for_create(pod, Subject::Pod, &self.compat);
-                }
                 let limit = Limit::Pods(3000);
                 ExistingPods::new(&security.evaluator, &security.exemptions, policy, limit).warnings(
                     name,
-                    pods.iter().map(PodView::of_pod),
+                    &pods,
                     || false,
                 )
             }
@@ -377,7 +374,7 @@ impl EngineServer {
             Err(error) => return Answer { code: 400, message: Some(error.to_string()), ..Answer::default() },
         };
         let old_pod = Pod::deserialize(&known_old).unwrap_or_default();
-        let significant = reviewed.pod.as_ref().is_some_and(|pod| is_significant_update(pod, &old_pod));
+        let significant = reviewed.pod.as_ref().is_some_and(|pod| is_significant_update(pod.pod(), &old_pod));
         let Some(kind) = workload_resource("", "pods") else { return Answer::default() };
         self.admit(&reviewed, kind, namespace, name, "Pod", 200, significant)
     }
@@ -403,9 +400,7 @@ impl EngineServer {
         if significant {
             let verdict = match self.pod_security.screen(&request, &self.labels(namespace)) {
                 Screened::Done(verdict) => verdict,
-                Screened::Judge(policy, error) => {
-                    self.pod_security.judge(&policy, error, is_pod, &kind.subject().view(pod))
-                }
+                Screened::Judge(policy, error) => self.pod_security.judge(&policy, error, is_pod, pod),
             };
             if let Some(denied) = verdict.denied {
                 return Answer {
@@ -418,7 +413,7 @@ impl EngineServer {
             }
             warnings.extend(verdict.warnings);
         }
-        let shown = Some(security_part(pod));
+        let shown = Some(security_part(pod.pod()));
         let (pod, template) = if is_pod { (shown, None) } else { (None, shown) };
         Answer { code, warnings, pod, template, ..Answer::default() }
     }

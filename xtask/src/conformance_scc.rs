@@ -14,7 +14,7 @@ use std::{
 };
 
 use flate2::read::GzDecoder;
-use palisade_model::{metadata::StringMap, pod::Pod};
+use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::scc::{
     audit::Audit,
     built_in,
@@ -242,6 +242,7 @@ impl<'v> Replay<'v> {
 
     fn pass(&self, object: &Value, pass: &str, malformed: Malformed) -> Result<Outcome, String> {
         let pod = Pod::deserialize(object).map_err(|error| error.to_string())?;
+        let pod = Prepared::stored(pod, &Compat::kubernetes(37));
         let record = self.record;
         let granted = |identity: &Identity<'_>, constraint: &str| {
             let subject = match identity.subject {

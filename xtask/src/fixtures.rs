@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use palisade_model::{
     compat::Compat,
     pod::Pod,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
 };
 use palisade_policy::standards::{
     evaluator::Evaluator,
@@ -41,9 +40,8 @@ pub(crate) fn run(folder: &Path) -> Result<(), Failure> {
         let parsed = parse(&text, &Limits::default());
         let document =
             parsed.documents.first().ok_or_else(|| Failure(format!("{name} holds no document")))?;
-        let mut pod: Pod<'_> = document.deserialize().map_err(|error| Failure(format!("{name}: {error}")))?;
-        prepare_for_create(&mut pod, Subject::Pod, &Compat::kubernetes(37));
-        let outcome = evaluator.evaluate(policy, &PodView::of_pod(&pod));
+        let pod: Pod<'_> = document.deserialize().map_err(|error| Failure(format!("{name}: {error}")))?;
+        let outcome = evaluator.evaluate(policy, &Prepared::new(pod, Subject::Pod, &Compat::kubernetes(37)));
         let row = table.entry(level.clone()).or_default();
         row.0 += 1;
         if outcome.allowed() == (verdict == "pass") {

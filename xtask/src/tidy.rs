@@ -9,10 +9,11 @@ use crate::{Failure, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
+    ("palisade-base", &[]),
     ("palisade-yaml", &[]),
     ("palisade-model", &[]),
     ("palisade-policy", &["palisade-model"]),
-    ("palisade-apimachinery", &["palisade-model"]),
+    ("palisade-apimachinery", &["palisade-base", "palisade-model"]),
     ("palisade-admission", &["palisade-model", "palisade-policy"]),
     ("palisade-controllers", &["palisade-apimachinery", "palisade-model", "palisade-policy"]),
     (
@@ -26,11 +27,12 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
-    ("palisade-node", &["palisade-model"]),
+    ("palisade-node", &["palisade-base", "palisade-model"]),
 ];
 
 /// What the pure crates may use from outside.
 const PURE: &[(&str, &[&str])] = &[
+    ("palisade-base", &[]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
 ];

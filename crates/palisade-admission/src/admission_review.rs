@@ -11,8 +11,7 @@ use palisade_model::{
     json,
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::Prepared,
     quote::Quoted,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
@@ -208,7 +207,7 @@ pub enum Facts<'f> {
     /// The labels of the namespace, or why they cannot be had.
     Namespace(Result<&'f StringMap<'f>, String>),
     /// The pods of the namespace, in the order of the API server's list, or that they cannot be had.
-    Pods(Result<Vec<Pod<'f>>, String>),
+    Pods(Result<Vec<Prepared<'f>>, String>),
 }
 
 impl<'a> Review<'a> {
@@ -336,19 +335,19 @@ impl<'a> Review<'a> {
             Screened::Done(verdict) => Response::of(verdict),
             Screened::Judge(policy, label_error) if request.is_pod => match self.pods() {
                 Err(refusal) => Response::unreadable(refusal),
-                Ok(Some(mut pod)) => {
-                    prepare_for_create(&mut pod, Subject::Pod, reading);
-                    let verdict = security.judge(&policy, label_error, true, &PodView::of_pod(&pod));
-                    self.pod_response(verdict)
+                Ok(Some(pod)) => {
+                    // The API server has prepared the pod before it asks.
+                    let pod = Prepared::stored(pod, reading);
+                    self.pod_response(security.judge(&policy, label_error, true, &pod))
                 }
                 Ok(None) => Response::default(),
             },
             Screened::Judge(policy, label_error) => match self.template() {
                 Err(error) => Response::noted(error),
                 Ok(None) => Response::default(),
-                Ok(Some((kind, mut pod))) => {
-                    prepare_for_create(&mut pod, kind.subject(), reading);
-                    Response::of(security.judge(&policy, label_error, false, &kind.subject().view(&pod)))
+                Ok(Some((kind, pod))) => {
+                    let pod = Prepared::new(pod, kind.subject(), reading);
+                    Response::of(security.judge(&policy, label_error, false, &pod))
                 }
             },
         }
@@ -579,7 +578,7 @@ impl<'a> Review<'a> {
                     Facts::Pods(Ok(pods)) => {
                         ExistingPods::new(&security.evaluator, &security.exemptions, policy, limit).warnings(
                             &self.name,
-                            pods.iter().map(PodView::of_pod),
+                            pods.iter(),
                             expired,
                         )
                     }

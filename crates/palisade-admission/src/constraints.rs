@@ -5,7 +5,14 @@
 //!
 //! Leaves to others: the choice and its texts (`palisade_policy::scc::choose`), and where constraints and grants come from.
 
-use palisade_model::{change::Change, json::from_value, metadata::ObjectMeta, pod::Pod};
+use palisade_model::{
+    change::Change,
+    compat::Compat,
+    json::from_value,
+    metadata::ObjectMeta,
+    pod::Pod,
+    prepare::{Prepared, Subject as PodSubject},
+};
 use palisade_policy::scc::{
     choose::{self, Admission, Authorizer, Malformed},
     constraint::ReadError,
@@ -42,6 +49,8 @@ pub struct Constraints<'c> {
 pub struct Asked<'q> {
     /// Which half of the plugin asks.
     pub pass: Pass,
+    /// Whose reading of the pod is judged.
+    pub compat: &'q Compat,
     /// The pod as it shall be.
     pub object: &'q Value,
     /// The pod as it is, if it is there already.
@@ -86,14 +95,20 @@ impl Constraints<'_> {
         }
         let (pod, old) =
             match (from_value::<Pod<'_>>(asked.object), asked.old.map(from_value::<Pod<'_>>).transpose()) {
-                (Ok(pod), Ok(old)) => (pod, old.unwrap_or_default().metadata),
+                (Ok(pod), Ok(old)) => (pod, old),
                 (Err(error), _) | (_, Err(error)) => {
                     let name = asked.object.pointer("/metadata/name").and_then(Value::as_str);
-                    let why = format!("cannot read the pod: {error}");
+                    let why = format!("cannot decode the pod: {error}");
                     judged.refused = Some((name.unwrap_or("Unknown").to_owned(), why));
                     return judged;
                 }
             };
+        let pod = match asked.pass {
+            Pass::Mutate => Prepared::written(pod, old.as_ref(), PodSubject::Pod, asked.compat),
+            // What was written by then is what will be stored.
+            Pass::Validate => Prepared::stored(pod, asked.compat),
+        };
+        let old = old.map(|old| old.metadata).unwrap_or_default();
         let operation = match asked.old {
             None => choose::Operation::Create,
             Some(before) => choose::Operation::Update {
@@ -127,7 +142,7 @@ impl Constraints<'_> {
             Decision::Ignored => {}
             Decision::Admitted(admitted) => judged.changes = admitted.changes,
             Decision::Refused(refusal) => {
-                let name = match pod.metadata.display_name() {
+                let name = match pod.pod().metadata.display_name() {
                     "" => "Unknown",
                     name => name,
                 };

@@ -14,7 +14,7 @@ use palisade_model::{
     metadata::ObjectMeta,
     pod::Pod,
     pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     profile::{ProfileRef, config_map::Source},
     sync,
     warnings::deprecated_annotations,
@@ -108,7 +108,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let mut wanted: BTreeSet<Source> =
             config_map_profiles::references(&view).into_iter().map(|reference| reference.source).collect();
         if self.is_new_pod() {
-            let defaults = policies.iter().flat_map(|policy| policy.defaults(&view));
+            let pod = Prepared::new(self.pod.clone(), Subject::Pod, &self.rules.reading());
+            let defaults = policies.iter().flat_map(|policy| policy.defaults(&pod));
             wanted.extend(defaults.filter_map(|change| config_map_in(&change)));
         }
         wanted.into_iter().map(|source| Source { hash: None, ..source }).collect()
@@ -231,6 +232,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let review = self.review;
         let judged = constraints.judge(&Asked {
             pass: Pass::Mutate,
+            compat: &self.rules.reading(),
             object,
             old,
             subresource: &review.request_sub_resource,
@@ -252,11 +254,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let reviewed = review_create(&before, self.kind, compat).map_err(|error| undecodable(&error))?;
         let mut after = before.clone();
         apply(&reviewed.changes, &mut after);
-        // The rest is said once the object is whole, by the validating webhook.
-        let mut pod = self.pod.clone();
-        prepare_for_create(&mut pod, self.kind.subject(), compat);
-        let is_pod = self.kind.subject() == Subject::Pod;
-        let told = if is_pod { sync::sync(&mut pod, compat).warnings } else { Vec::new() };
+        // The rest is reported once the object is whole, by the validating webhook.
+        let told = reviewed.pod.map(|pod| pod.warnings().to_vec()).unwrap_or_default();
         Ok(Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() })
     }
 

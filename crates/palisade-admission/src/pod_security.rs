@@ -3,7 +3,7 @@
 //! Implements: the admission part of Pod Security Admission for pods and pod controllers, its audit annotations
 //! and its metrics. Namespaces are judged in [`palisade_policy::standards::namespace`].
 
-use palisade_model::{compat::NEWEST_MINOR, metadata::StringMap, pod_view::PodView, problem::aggregate};
+use palisade_model::{compat::NEWEST_MINOR, metadata::StringMap, prepare::Prepared, problem::aggregate};
 use palisade_policy::standards::{
     evaluator::{Evaluator, Outcome},
     level::{Level, LevelVersion, Version},
@@ -153,7 +153,7 @@ impl PodSecurity {
         policy: &Policy,
         label_error: Option<String>,
         enforce: bool,
-        pod: &PodView<'_, '_>,
+        pod: &Prepared<'_>,
     ) -> Verdict {
         if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
             return exemption("runtimeClass");

@@ -10,8 +10,7 @@ use palisade_model::{
     json::from_value,
     metadata::StringMap,
     pod::Pod,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     problem::{Problem, aggregate},
 };
 use palisade_policy::profiles::policy::{LabelSelector, ProfilePolicy};
@@ -124,9 +123,8 @@ pub fn defaults(
     let mut object = object.clone();
     for policy in policies {
         let made = {
-            let mut pod = from_value::<Pod<'_>>(&object)?;
-            prepare_for_create(&mut pod, Subject::Pod, compat);
-            policy.defaults(&PodView::of_pod(&pod))
+            let pod = from_value::<Pod<'_>>(&object)?;
+            policy.defaults(&Prepared::new(pod, Subject::Pod, compat))
         };
         for change in &made {
             change.apply(&mut object);
@@ -138,11 +136,10 @@ pub fn defaults(
 
 /// Why the policies refuse a pod; `None` if they do not.
 #[must_use]
-pub fn refusal(policies: &[&ProfilePolicy], pod: &Pod<'_>, compat: &Compat) -> Option<String> {
-    let view = PodView::of_pod(pod);
+pub fn refusal(policies: &[&ProfilePolicy], pod: &Prepared<'_>) -> Option<String> {
     let violations: Vec<String> = policies
         .iter()
-        .flat_map(|policy| policy.violations(&view, compat))
+        .flat_map(|policy| policy.violations(pod))
         .map(|violation| format!("{}: {}", violation.at, violation.message))
         .collect();
     (!violations.is_empty()).then(|| violations.join(", "))

@@ -7,16 +7,13 @@ use palisade_model::{
     change::Change,
     compat::Compat,
     json::from_value,
-    lower::absorb,
     pod::Pod,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create, prepare_for_update},
+    prepare::{Prepared, Subject},
     problem::Problem,
-    sync::sync,
     validation::{
         immutable_spec_changes, validate_create, validate_ephemeral_containers_update, validate_update,
     },
-    warnings::{deprecated_annotations, warnings},
+    warnings::warnings,
     workload::{WorkloadKind, read_template},
 };
 use serde_json::Value;
@@ -31,7 +28,7 @@ pub struct Reviewed<'a> {
     /// What to tell the user, also when the object is refused.
     pub warnings: Vec<String>,
     /// The pod or template as it would be stored; none if the workload has no template.
-    pub pod: Option<Pod<'a>>,
+    pub pod: Option<Prepared<'a>>,
 }
 
 /// Reviews a new pod or a written workload.
@@ -40,28 +37,14 @@ pub fn review_create<'a>(
     kind: &WorkloadKind,
     compat: &Compat,
 ) -> Result<Reviewed<'a>, serde_json::Error> {
-    let subject = kind.subject();
-    let Some(mut pod) = read_template(object, kind.path)? else { return Ok(Reviewed::default()) };
-    let mut changes = prepare_for_create(&mut pod, subject, compat);
-    let mut told = Vec::new();
-    if subject == Subject::Pod {
-        // The designs still honour annotations; whoever writes them is to hear that they are on their way out.
-        if compat.is_designs() {
-            told.extend(deprecated_annotations(&subject.view(&pod), compat));
-        }
-        let synced = sync(&mut pod, compat);
-        changes.extend(synced.changes);
-        told.extend(synced.warnings);
-    }
-    let problems = validate_create(&subject.view(&pod), compat);
-    if compat.is_designs() {
-        absorb(&mut pod);
-    }
-    let view = subject.view(&pod);
+    let Some(pod) = read_template(object, kind.path)? else { return Ok(Reviewed::default()) };
+    let pod = Prepared::new(pod, kind.subject(), compat);
+    let problems = validate_create(&pod);
+    let mut told = pod.warnings().to_vec();
     if problems.is_empty() {
-        told.extend(warnings(&view, compat));
+        told.extend(warnings(&pod));
     }
-    Ok(Reviewed { changes, problems, warnings: told, pod: Some(pod) })
+    Ok(Reviewed { changes: pod.changes().to_vec(), problems, warnings: told, pod: Some(pod) })
 }
 
 /// Reviews the new version of a pod.
@@ -70,13 +53,9 @@ pub fn review_update<'a>(
     old: &'a Value,
     compat: &Compat,
 ) -> Result<Reviewed<'a>, serde_json::Error> {
-    let mut pod = from_value::<Pod<'_>>(new)?;
-    let mut old_pod = from_value::<Pod<'_>>(old)?;
-    let changes = prepare_for_update(&mut pod, &old_pod.clone(), Subject::Pod, compat);
-    prepare_for_create(&mut old_pod, Subject::Pod, compat);
-    let spec_changes = immutable_spec_changes(new, old);
-    let problems = validate_update(&pod, &old_pod, &spec_changes, compat);
-    Ok(Reviewed { changes, problems, warnings: Vec::new(), pod: Some(pod) })
+    let (pod, old_pod) = versions(new, old, compat)?;
+    let problems = validate_update(&pod, &old_pod, &immutable_spec_changes(new, old));
+    Ok(Reviewed { changes: pod.changes().to_vec(), problems, warnings: Vec::new(), pod: Some(pod) })
 }
 
 /// Reviews a write to the `ephemeralcontainers` subresource; everything else in `new` must be the stored pod's.
@@ -85,12 +64,20 @@ pub fn review_ephemeral_containers<'a>(
     old: &'a Value,
     compat: &Compat,
 ) -> Result<Reviewed<'a>, serde_json::Error> {
-    let mut pod = from_value::<Pod<'_>>(new)?;
-    let mut old_pod = from_value::<Pod<'_>>(old)?;
-    let changes = prepare_for_update(&mut pod, &old_pod.clone(), Subject::Pod, compat);
-    prepare_for_create(&mut old_pod, Subject::Pod, compat);
-    let problems = validate_ephemeral_containers_update(&pod, &old_pod, compat);
-    Ok(Reviewed { changes, problems, warnings: Vec::new(), pod: Some(pod) })
+    let (pod, old_pod) = versions(new, old, compat)?;
+    let problems = validate_ephemeral_containers_update(&pod, &old_pod);
+    Ok(Reviewed { changes: pod.changes().to_vec(), problems, warnings: Vec::new(), pod: Some(pod) })
+}
+
+/// The new and the old version of a pod.
+fn versions<'a>(
+    new: &'a Value,
+    old: &'a Value,
+    compat: &Compat,
+) -> Result<(Prepared<'a>, Prepared<'a>), serde_json::Error> {
+    let old = from_value::<Pod<'_>>(old)?;
+    let new = Prepared::changed(from_value(new)?, &old, Subject::Pod, compat);
+    Ok((new, Prepared::stored(old, compat)))
 }
 
 /// Whether an update of a pod is of interest to policies: new images or new containers. Implements: Pod Security
@@ -109,10 +96,4 @@ pub fn is_significant_update(new: &Pod<'_>, old: &Pod<'_>) -> bool {
                 .iter()
                 .any(|old| old.name == container.name && old.image == container.image)
         })
-}
-
-/// The view of a reviewed pod or template.
-#[must_use]
-pub const fn view_of<'p, 'a>(pod: &'p Pod<'a>, kind: &WorkloadKind) -> PodView<'p, 'a> {
-    kind.subject().view(pod)
 }

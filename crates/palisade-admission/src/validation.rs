@@ -5,11 +5,7 @@
 //! all that were asked go along.
 
 use palisade_model::{
-    change::Change,
-    compat::Compat,
-    metadata::ObjectMeta,
-    prepare::{Subject, prepare_for_create},
-    workload::WorkloadKind,
+    change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, workload::WorkloadKind,
 };
 use palisade_policy::{scc::choose::Authorizer, standards::namespace::Limit};
 
@@ -97,7 +93,7 @@ pub fn validate(
         response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
-        response.join(by_constraints(review, facts).unwrap_or_else(Response::unreadable));
+        response.join(by_constraints(review, rules, facts).unwrap_or_else(Response::unreadable));
     }
     response
 }
@@ -149,9 +145,8 @@ fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<
         }
     }
     let reading = rules.reading();
-    prepare_for_create(&mut pod, Subject::Pod, &reading);
     config_map_profiles::restore(&mut pod);
-    let refusal = profile_policies::refusal(policies, &pod, &reading);
+    let refusal = profile_policies::refusal(policies, &Prepared::stored(pod, &reading));
     response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
     Ok(response)
 }
@@ -162,12 +157,13 @@ fn mentions_sources(review: &Review<'_>) -> bool {
     review.object.is_some_and(|raw| raw.get().contains(NEEDLE))
 }
 
-fn by_constraints(review: &Review<'_>, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<Response, Unreadable> {
     let Some((constraints, authorizer)) = &facts.constraints else { return Ok(Response::default()) };
     let object = review.object_value()?;
     let old = review.old_object_value()?;
     let judged = constraints.judge(&Asked {
         pass: Pass::Validate,
+        compat: &rules.reading(),
         object: &object,
         old: old.as_ref(),
         subresource: &review.request_sub_resource,

@@ -73,7 +73,7 @@ pub mod go;
 pub mod kinds;
 pub mod openapi;
 pub mod patch;
-pub mod quantity;
+pub use palisade_base::quantity;
 pub mod rest;
 pub mod scale;
 pub mod schema;

@@ -131,33 +131,28 @@ pub trait Plugin: Send + Sync {
 /// Rules about objects that are part of storing them, not of admission: they cannot be switched off. Upstream
 /// keeps them in the strategies of pods and of the kinds with pod templates.
 pub trait ObjectRules: Send + Sync {
-    /// Completes an object before it is validated, such as copying between annotations and fields. What it returns is
-    /// told to the user even if the object is refused.
-    fn prepare(
+    /// Completes an object, such as copying between annotations and fields, and validates it. An object that cannot be read is
+    /// rejected.
+    fn review(
         &self,
         _: &Kind,
         _subresource: &str,
         _object: &mut Value,
         _old: Option<&Value>,
-    ) -> Vec<String> {
-        Vec::new()
+    ) -> Result<RuleReview, Box<Status>> {
+        Ok(RuleReview::default())
     }
+}
 
-    /// Further field errors.
-    fn validate(
-        &self,
-        _: &Kind,
-        _subresource: &str,
-        _object: &Value,
-        _old: Option<&Value>,
-    ) -> Vec<FieldError> {
-        Vec::new()
-    }
-
+/// What the rules report about an object.
+#[derive(Debug, Default)]
+pub struct RuleReview {
+    /// Warnings that are sent even if the object is rejected.
+    pub notices: Vec<String>,
+    /// Why the object is rejected.
+    pub errors: Vec<FieldError>,
     /// Warnings about an accepted object.
-    fn warnings(&self, _: &Kind, _subresource: &str, _object: &Value, _old: Option<&Value>) -> Vec<String> {
-        Vec::new()
-    }
+    pub warnings: Vec<String>,
 }
 
 /// No further rules.

@@ -4,6 +4,7 @@ use palisade_apimachinery::rest::{self, CreateContext, Extra};
 use palisade_apimachinery::{FieldError, Kind, Status};
 use serde_json::Value;
 
+use crate::admission_chain::RuleReview;
 use crate::api::Call;
 use crate::meta;
 use crate::webhooks;
@@ -16,11 +17,10 @@ pub(crate) fn before_create(
     now: &str,
     told: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
-    let rules = &call.api.rules;
-    told.extend(rules.prepare(kind, "", object, None));
-    let mut errors = rules.validate(kind, "", object, None);
+    let RuleReview { notices, mut errors, warnings } = call.api.rules.review(kind, "", object, None)?;
+    told.extend(notices);
     errors.extend(condition_errors(kind, object, None));
-    let extra = Extra { errors, warnings: rules.warnings(kind, "", object, None) };
+    let extra = Extra { errors, warnings };
     let context = CreateContext {
         namespace: if kind.namespaced { &call.info.namespace } else { "" },
         now,
@@ -39,11 +39,11 @@ pub(crate) fn before_update(
     old: &Value,
     told: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
-    let rules = &call.api.rules;
-    told.extend(rules.prepare(kind, subresource, object, Some(old)));
-    let mut errors = rules.validate(kind, subresource, object, Some(old));
+    let RuleReview { notices, mut errors, warnings } =
+        call.api.rules.review(kind, subresource, object, Some(old))?;
+    told.extend(notices);
     errors.extend(condition_errors(kind, object, Some(old)));
-    let extra = Extra { errors, warnings: rules.warnings(kind, subresource, object, Some(old)) };
+    let extra = Extra { errors, warnings };
     rest::before_update(kind, object, old, subresource, &extra)
 }
 

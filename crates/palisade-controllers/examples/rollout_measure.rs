@@ -18,7 +18,7 @@ use palisade_controllers::{
     label_syncer::plan::{all_labels, namespace_labels},
     readiness::plan::{Observed, Plan, plan},
 };
-use palisade_model::{pod::Pod, pod_view::PodView, workload::workload_kind};
+use palisade_model::{compat::Compat, prepare::Prepared, workload::workload_kind};
 use palisade_policy::{
     enforcement::{
         conditions::Troubles,
@@ -154,15 +154,15 @@ fn fill(cluster: &mut Cluster) -> Result<Duration, Failure> {
 fn judge_all() -> Result<Duration, Failure> {
     let evaluator = Evaluator::default();
     let (good, bad) = (pod("a", "good", false), pod("a", "bad", true));
-    let (good, bad): (Pod<'_>, Pod<'_>) = (serde_json::from_str(&good)?, serde_json::from_str(&bad)?);
-    let at =
-        |level, pod: &PodView<'_, '_>| evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
+    let read = |json| serde_json::from_str(json).map(|pod| Prepared::stored(pod, &Compat::designs()));
+    let (good, bad) = (read(&good)?, read(&bad)?);
+    let at = |level, pod: &Prepared<'_>| evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
     Ok(best(|| {
         for index in 0..NAMESPACES * PODS {
             let is_bad = index % VIOLATING == 0;
-            let view = PodView::of_pod(std::hint::black_box(if is_bad { &bad } else { &good }));
-            if !at(Level::Restricted, &view).allowed() {
-                std::hint::black_box(at(Level::Baseline, &view));
+            let pod = std::hint::black_box(if is_bad { &bad } else { &good });
+            if !at(Level::Restricted, pod).allowed() {
+                std::hint::black_box(at(Level::Baseline, pod));
             }
         }
     }))

@@ -263,9 +263,10 @@ impl Compat {
     pub const fn seccomp_annotation_warning(&self) -> Option<&'static str> {
         Some(match self.api {
             ApiServer::Kubernetes(..=21) => return None,
-            ApiServer::Designs | ApiServer::Kubernetes(22) => {
-                r#"deprecated since v1.19; use the "seccompProfile" field instead"#
+            ApiServer::Designs => {
+                r#"deprecated since v1.19, support will be dropped in v1.23; use the "seccompProfile" field instead"#
             }
+            ApiServer::Kubernetes(22) => r#"deprecated since v1.19; use the "seccompProfile" field instead"#,
             ApiServer::Kubernetes(23..=24) => {
                 r#"deprecated since v1.19, non-functional in v1.25+; use the "seccompProfile" field instead"#
             }
@@ -274,6 +275,17 @@ impl Compat {
             }
             ApiServer::Kubernetes(_) => r#"non-functional in v1.27+; use the "seccompProfile" field instead"#,
         })
+    }
+
+    /// The text of the warning about an AppArmor annotation without its field.
+    #[must_use]
+    pub const fn app_armor_annotation_warning(&self) -> &'static str {
+        match self.api {
+            ApiServer::Designs => {
+                r#"deprecated, support will be dropped in v1.30; use the "appArmorProfile" field instead"#
+            }
+            ApiServer::Kubernetes(_) => r#"deprecated since v1.30; use the "appArmorProfile" field instead"#,
+        }
     }
 }
 

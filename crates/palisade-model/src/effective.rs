@@ -6,10 +6,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    compat::Compat,
     field_path::FieldPath,
     node::{AppArmorResolution, SeccompResolution, Source, resolve_app_armor, resolve_seccomp},
     pod_view::{ContainerKind, ContainerRef, PodView},
+    prepare::Prepared,
     profile::kind,
     security_context::{Capabilities, SeLinuxOptions, SecurityContext, Sysctl},
     text::Text,
@@ -80,18 +80,19 @@ const NOT_SET: Source = Source::Default("not set");
 
 /// The effective context of every container, in the order of [`PodView::containers`].
 #[must_use]
-pub fn effective_contexts<'p, 'a: 'p>(view: &PodView<'p, 'a>, compat: &Compat) -> Vec<EffectiveContext<'p>> {
-    view.containers().map(|container| effective_context(view, &container, compat)).collect()
+pub fn effective_contexts<'p, 'a: 'p>(prepared: &'p Prepared<'a>) -> Vec<EffectiveContext<'p>> {
+    prepared.view().containers().map(|container| effective_context(prepared, &container)).collect()
 }
 
-/// The effective context of one container.
+/// The effective context of one container. Values are those of the prepared pod, which policy judges as well; where a value was
+/// projected from `containerDefaults`, its source is there.
 #[must_use]
 pub fn effective_context<'p, 'a: 'p>(
-    view: &PodView<'p, 'a>,
+    prepared: &'p Prepared<'a>,
     container: &ContainerRef<'p, 'a>,
-    compat: &Compat,
 ) -> EffectiveContext<'p> {
-    let layers = Layers::new(view, container);
+    let view = &prepared.view();
+    let layers = Layers { prepared, view, container };
     let pod = view.security_context();
     let spec = view.spec();
 
@@ -103,13 +104,12 @@ pub fn effective_context<'p, 'a: 'p>(
             _ => Source::Default("set only where allowPrivilegeEscalation is false"),
         },
     };
-    let host_flag = |field: &'static str, value: Option<bool>, proposed: Option<bool>| match (value, proposed)
-    {
-        (Some(value), _) => Sourced { value, source: Source::Pod(view.path(&["spec", field])) },
-        (None, Some(value)) => {
-            Sourced { value, source: Source::Pod(view.path(&["spec", "securityContext", field])) }
+    let host_flag = |field: &'static str, value: Option<bool>| match value {
+        Some(value) => {
+            let path = view.path(&["spec", field]);
+            Sourced { value, source: Source::Pod(prepared.projected_from(&path).unwrap_or(path)) }
         }
-        (None, None) => Sourced { value: false, source: NOT_SET },
+        None => Sourced { value: false, source: NOT_SET },
     };
     let sysctls = pod.map_or(&[][..], |context| context.sysctls.as_slice());
 
@@ -166,42 +166,38 @@ pub fn effective_context<'p, 'a: 'p>(
             let text = options.gmsa_credential_spec.as_deref();
             (name.is_some() || text.is_some()).then_some((name, text))
         }),
-        seccomp: resolve_seccomp(view, container, compat),
-        app_armor: resolve_app_armor(view, container, compat),
+        seccomp: resolve_seccomp(prepared, container, prepared.compat()),
+        app_armor: resolve_app_armor(prepared, container, prepared.compat()),
         sysctls: Sourced {
             value: sysctls,
             source: if sysctls.is_empty() { NOT_SET } else { Source::Pod(layers.pod_path("sysctls")) },
         },
-        host_network: host_flag("hostNetwork", spec.host_network, pod.and_then(|p| p.host_network)),
-        host_pid: host_flag("hostPID", spec.host_pid, None),
-        host_ipc: host_flag("hostIPC", spec.host_ipc, pod.and_then(|p| p.host_ipc)),
+        host_network: host_flag("hostNetwork", spec.host_network),
+        host_pid: host_flag("hostPID", spec.host_pid),
+        host_ipc: host_flag("hostIPC", spec.host_ipc),
         host_users: match spec.host_users {
             Some(value) => Sourced { value, source: Source::Pod(view.path(&["spec", "hostUsers"])) },
             None => Sourced { value: true, source: Source::Default("not set: users are those of the node") },
         },
-        share_process_namespace: host_flag("shareProcessNamespace", spec.share_process_namespace, None),
+        share_process_namespace: host_flag("shareProcessNamespace", spec.share_process_namespace),
     }
 }
 
-/// The three places a setting may stand in, nearest first.
+/// The places a setting may stand in, nearest first.
 struct Layers<'v, 'p, 'a> {
+    prepared: &'p Prepared<'a>,
     view: &'v PodView<'p, 'a>,
     container: &'v ContainerRef<'p, 'a>,
-    defaults: Option<&'p SecurityContext<'a>>,
 }
 
-impl<'v, 'p, 'a: 'p> Layers<'v, 'p, 'a> {
-    fn new(view: &'v PodView<'p, 'a>, container: &'v ContainerRef<'p, 'a>) -> Self {
-        let defaults = view.security_context().and_then(|context| context.container_defaults.as_deref());
-        Self { view, container, defaults }
-    }
-
+impl<'p, 'a: 'p> Layers<'_, 'p, 'a> {
     fn container_path(&self, field: &'static str) -> FieldPath {
         self.container.path(self.view).fields(&["securityContext", field])
     }
 
-    fn defaults_path(&self, field: &'static str) -> FieldPath {
-        self.view.path(&["spec", "securityContext", "containerDefaults", field])
+    /// A container's field, or the default it was projected from.
+    fn container_source(&self, field: &'static str) -> Source {
+        container_source(self.prepared, self.container_path(field))
     }
 
     fn pod_path(&self, field: &'static str) -> FieldPath {
@@ -214,11 +210,8 @@ impl<'v, 'p, 'a: 'p> Layers<'v, 'p, 'a> {
         field: &'static str,
         get: impl Fn(&'p SecurityContext<'a>) -> Option<T>,
     ) -> Sourced<Option<T>> {
-        if let Some(value) = self.container.security_context().and_then(&get) {
-            return Sourced { value: Some(value), source: Source::Container(self.container_path(field)) };
-        }
-        match self.defaults.and_then(get) {
-            Some(value) => Sourced { value: Some(value), source: Source::Pod(self.defaults_path(field)) },
+        match self.container.security_context().and_then(get) {
+            Some(value) => Sourced { value: Some(value), source: self.container_source(field) },
             None => Sourced { value: None, source: NOT_SET },
         }
     }
@@ -247,7 +240,7 @@ impl<'v, 'p, 'a: 'p> Layers<'v, 'p, 'a> {
         let own = self.container.security_context().and_then(|context| context.windows_options.as_ref());
         if let Some(value) = own.and_then(&get) {
             let path = self.container_path("windowsOptions").field(field);
-            return Sourced { value: Some(value), source: Source::Container(path) };
+            return Sourced { value: Some(value), source: container_source(self.prepared, path) };
         }
         let of_pod = self.view.security_context().and_then(|context| context.windows_options.as_ref());
         match of_pod.and_then(get) {
@@ -274,6 +267,14 @@ impl<'v, 'p, 'a: 'p> Layers<'v, 'p, 'a> {
             },
         };
         Sourced { value: fs_group.into_iter().chain(groups.iter().copied()).collect(), source }
+    }
+}
+
+/// Where a container's setting stands: with the container, or in the `containerDefaults` it was projected from.
+pub(crate) fn container_source(prepared: &Prepared<'_>, path: FieldPath) -> Source {
+    match prepared.projected_from(&path) {
+        Some(origin) => Source::Pod(origin),
+        None => Source::Container(path),
     }
 }
 

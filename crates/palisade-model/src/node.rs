@@ -10,8 +10,10 @@ use thiserror::Error;
 
 use crate::{
     compat::{Compat, Kubelet, KubernetesVersion},
+    effective::container_source,
     field_path::FieldPath,
-    pod_view::{ContainerRef, PodView},
+    pod_view::ContainerRef,
+    prepare::Prepared,
     profile::{ProfileRef, apparmor, kind, seccomp},
     security_context::ProfileField,
     sync::app_armor_from_annotation,
@@ -87,11 +89,12 @@ pub struct AppArmorResolution<'a> {
     pub source: Source,
 }
 
-/// Whether a kubelet reads seccomp annotations at all.
+/// Whether a kubelet reads seccomp annotations at all. The seccomp design resolves annotations in the API server when a pod is
+/// created; its kubelet ignores them, so that an annotation written later changes nothing.
 #[must_use]
 pub const fn honours_seccomp_annotations(kubelet: Kubelet) -> bool {
     match kubelet {
-        Kubelet::Designs => true,
+        Kubelet::Designs => false,
         Kubelet::Kubernetes(version) => version.minor <= 19,
     }
 }
@@ -107,13 +110,14 @@ const fn honours_seccomp_fields(kubelet: Kubelet) -> bool {
 /// the kubelet looks at them. From v1.20 on the structured CRI field, which has no annotations, decides.
 #[must_use]
 pub fn resolve_seccomp<'p, 'a>(
-    view: &PodView<'p, 'a>,
+    prepared: &'p Prepared<'a>,
     container: &ContainerRef<'p, 'a>,
     compat: &Compat,
 ) -> SeccompResolution<'p>
 where
     'a: 'p,
 {
+    let view = &prepared.view();
     let kubelet = compat.kubelet;
     let annotations = &view.metadata().annotations;
     let container_key = seccomp::container_annotation(container.name());
@@ -132,7 +136,8 @@ where
     let resolved = |profile, source| SeccompResolution { profile, source, ignored: None };
 
     if let Some(field) = of_container.filter(|_| fields) {
-        return resolved(seccomp_field(field, compat), Source::Container(container_path()));
+        let source = container_source(prepared, container_path());
+        return resolved(seccomp_field(field, compat), source);
     }
     if let Some(value) = annotations.get(&container_key).filter(|_| listens) {
         let source = Source::Annotation(view.annotation_path(&container_key));
@@ -174,7 +179,10 @@ fn seccomp_field<'p>(field: &'p ProfileField<'_>, compat: &Compat) -> Result<Pro
                 _ => Err(unknown_option(reference)),
             }
         }
-        _ => Ok(ProfileRef::Unconfined),
+        kind::UNCONFINED => Ok(ProfileRef::Unconfined),
+        // Upstream's kubelets leave a container unconfined whose profile type they do not know.
+        _ if matches!(compat.kubelet, Kubelet::Kubernetes(_)) => Ok(ProfileRef::Unconfined),
+        other => Err(NodeError::UnknownSeccompOption(other.to_owned())),
     }
 }
 
@@ -211,31 +219,32 @@ const fn rejects_empty_localhost(kubelet: Kubelet) -> bool {
     }
 }
 
-/// The AppArmor profile of a container: container field, container annotation, pod field.
+/// The AppArmor profile of a container: container field, container annotation, pod field. The design's kubelet reads fields alone.
 #[must_use]
 pub fn resolve_app_armor<'p, 'a>(
-    view: &PodView<'p, 'a>,
+    prepared: &'p Prepared<'a>,
     container: &ContainerRef<'p, 'a>,
     compat: &Compat,
 ) -> AppArmorResolution<'p>
 where
     'a: 'p,
 {
+    let view = &prepared.view();
     let annotations = &view.metadata().annotations;
     let key = apparmor::annotation(container.name());
     let fields = compat.kubelet.minor() >= 30;
     let of_container = container.security_context().and_then(|context| context.app_armor_profile.as_ref());
     if let Some(field) = of_container.filter(|_| fields) {
         let path = container.path(view).fields(&["securityContext", "appArmorProfile"]);
-        return AppArmorResolution { profile: Some(app_armor_field(field)), source: Source::Container(path) };
+        let source = container_source(prepared, path);
+        return AppArmorResolution { profile: Some(app_armor_field(field)), source };
     }
-    // What an empty annotation means is the kubelet's to say here, not the API server's.
-    let reader = if compat.kubelet == Kubelet::Designs {
-        Compat::designs()
-    } else {
-        Compat::kubernetes(compat.kubelet.minor())
-    };
-    let reference = annotations.get(&key).and_then(|value| app_armor_from_annotation(value, &reader));
+    // What an empty annotation means is the kubelet's to decide here, not the API server's.
+    let reader = Compat::kubernetes(compat.kubelet.minor());
+    let reference = annotations
+        .get(&key)
+        .filter(|_| compat.kubelet != Kubelet::Designs)
+        .and_then(|value| app_armor_from_annotation(value, &reader));
     if let Some(reference) = reference {
         let source = Source::Annotation(view.annotation_path(&key));
         return AppArmorResolution { profile: Some(Ok(reference)), source };

@@ -1,17 +1,25 @@
-//! What an API server does to a pod between reading and judging it: unknown and gated fields go, defaults come.
+//! One reading of a pod: what an API server makes of it, what policy judges, and what the node runs.
 //!
 //! Implements: the part of `SetDefaults_PodSpec` and of the pod strategy's `PrepareForCreate` that decides the
-//! outcome of security checks. The designs keep the fields of their own; a release forgets what it never had.
+//! outcome of security checks; the sync of annotations and fields of the seccomp and AppArmor designs; the projection of
+//! the pod-security-context proposal. Palisade's extensions keep the fields of their own; a release drops what it never had.
+//!
+//! Everything that judges or runs a pod takes a [`Prepared`], and only this module makes one. No caller can forget a default, a
+//! sync or a lowering, and no two parts of the product read a pod differently.
 
 use crate::{
     change::{Change, NewValue},
     compat::{ApiServer, Compat},
-    pod::{Container, Pod},
+    field_path::FieldPath,
+    lower::project_defaults,
+    pod::{Container, Pod, PodSpec},
     pod_view::{ContainerKind, ContainerRef, PodView},
-    profile::apparmor,
-    security_context::ProfileField,
+    profile::{apparmor, kind},
+    security_context::{PodSecurityContext, ProfileField, SecurityContext},
+    sync::{Synced, annotate_fields, fill_fields},
     text::Text,
     volume::VolumeSource,
+    warnings::deprecated_annotations,
 };
 
 /// Where a pod comes from: some defaults are for pods alone.
@@ -32,40 +40,274 @@ impl Subject {
             Self::Template(base) => PodView::of_template(pod, base),
         }
     }
+
+    /// The path of fields below the pod or template.
+    #[must_use]
+    pub fn path(self, fields: &[&'static str]) -> FieldPath {
+        match self {
+            Self::Pod => FieldPath::of(fields),
+            Self::Template(base) => FieldPath::of(base).fields(fields),
+        }
+    }
 }
 
-/// Prepares a new pod or template. The changes returned are those that an API server makes to the stored object
-/// because of feature gates; defaults and forgotten fields are made in `pod` alone.
-pub fn prepare_for_create(pod: &mut Pod<'_>, subject: Subject, compat: &Compat) -> Vec<Change> {
-    forget_unknown_fields(pod, compat);
-    set_defaults(pod, subject, compat);
-    let mut changes = Vec::new();
-    drop_app_armor(pod, subject, compat, &mut changes);
-    reset_proc_mount(pod, subject, compat, &mut changes);
-    changes
+/// A pod as the API server of a [`Compat`] stores it, as policy judges it, and as the node runs it.
+///
+/// Fields that the release does not know are dropped, defaults are set, annotations and fields are in sync, and
+/// `containerDefaults` and the host fields of the pod's security context are projected onto the fields that Kubernetes has.
+///
+/// ```compile_fail
+/// # use palisade_model::{compat::Compat, effective::effective_contexts, pod::Pod};
+/// let pod = Pod::default();
+/// effective_contexts(&pod); // an unprepared pod has no effective context
+/// ```
+///
+/// ```
+/// # use palisade_model::{compat::Compat, effective::effective_contexts, pod::Pod, prepare::{Prepared, Subject}};
+/// let pod = Prepared::new(Pod::default(), Subject::Pod, &Compat::designs());
+/// effective_contexts(&pod);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared<'a> {
+    pod: Pod<'a>,
+    subject: Subject,
+    compat: Compat,
+    changes: Vec<Change>,
+    /// Fields that were copied from annotations, and annotations that were copied from fields.
+    synced: Vec<FieldPath>,
+    /// Fields of the pod or of containers that `containerDefaults` or the pod's security context decided.
+    projected: Vec<FieldPath>,
+    warnings: Vec<String>,
+    deprecated: Vec<String>,
 }
 
-/// Prepares the new version of a pod: gated fields stay if the old version used them.
-pub fn prepare_for_update(
+/// How much of the preparation applies.
+#[derive(Clone, Copy)]
+enum Stage<'o, 'p> {
+    /// A pod that is being created, or a template as the API server reads it.
+    Written,
+    /// A template, read as the pod that it becomes.
+    FuturePod,
+    /// The new version of a pod or template that is already stored. What was decided at creation stays decided: no sync.
+    Changed(&'o Pod<'p>),
+}
+
+impl<'a> Prepared<'a> {
+    /// Prepares a pod that is being created, or the template of a workload that is being written.
+    #[must_use]
+    pub fn new(pod: Pod<'a>, subject: Subject, compat: &Compat) -> Self {
+        Self::make(pod, subject, compat, Stage::Written)
+    }
+
+    /// Prepares a pod that is being created, or, for a template, the pod that a controller will create from it.
+    #[must_use]
+    pub fn future_pod(pod: Pod<'a>, subject: Subject, compat: &Compat) -> Self {
+        Self::make(pod, subject, compat, Stage::FuturePod)
+    }
+
+    /// Prepares the new version of a pod or template. Fields behind a feature gate stay if the old version uses them.
+    #[must_use]
+    pub fn changed(pod: Pod<'a>, old: &Pod<'_>, subject: Subject, compat: &Compat) -> Self {
+        Self::make(pod, subject, compat, Stage::Changed(old))
+    }
+
+    /// Prepares a pod that is already stored, as the node and those who look at existing pods read it.
+    #[must_use]
+    pub fn stored(pod: Pod<'a>, compat: &Compat) -> Self {
+        let in_use = gates_in_use(&pod);
+        Self::change(pod, Subject::Pod, compat, in_use)
+    }
+
+    /// [`Prepared::new`] without an old version, [`Prepared::changed`] with one.
+    #[must_use]
+    pub fn written(pod: Pod<'a>, old: Option<&Pod<'_>>, subject: Subject, compat: &Compat) -> Self {
+        match old {
+            None => Self::new(pod, subject, compat),
+            Some(old) => Self::changed(pod, old, subject, compat),
+        }
+    }
+
+    fn make(pod: Pod<'a>, subject: Subject, compat: &Compat, stage: Stage<'_, '_>) -> Self {
+        // Releases judge a template without the sync that its pods will go through; the extensions do not.
+        let syncs = match stage {
+            Stage::Changed(old) if subject == Subject::Pod => {
+                return Self::change(pod, subject, compat, gates_in_use(old));
+            }
+            Stage::Changed(_) | Stage::Written => subject == Subject::Pod || compat.is_designs(),
+            Stage::FuturePod => true,
+        };
+        let in_use = match stage {
+            Stage::Changed(old) => gates_in_use(old),
+            Stage::Written | Stage::FuturePod => GatesInUse::default(),
+        };
+        let mut prepared = Self::drop_and_default(pod, subject, compat, in_use, stage);
+        let Self { pod, compat, changes, synced, projected, warnings, deprecated, .. } = &mut prepared;
+        if compat.is_designs() {
+            *deprecated = deprecated_annotations(&subject.view(pod), compat);
+        }
+        let mut written = Synced::default();
+        if syncs {
+            fill_fields(pod, subject, compat, &mut written);
+        }
+        project(pod, subject, compat, &mut written.changes, projected);
+        if syncs {
+            annotate_fields(pod, subject, compat, &mut written.changes);
+        }
+        synced.extend(written.changes.iter().map(|change| change.at.clone()));
+        synced.retain(|path| !projected.contains(path));
+        if subject == Subject::Pod {
+            changes.append(&mut written.changes);
+            warnings.append(deprecated);
+            warnings.append(&mut written.warnings);
+        }
+        prepared
+    }
+
+    fn change(pod: Pod<'a>, subject: Subject, compat: &Compat, in_use: GatesInUse) -> Self {
+        let stage = Stage::Written;
+        let mut prepared = Self::drop_and_default(pod, subject, compat, in_use, stage);
+        let Self { pod, compat, changes, projected, .. } = &mut prepared;
+        project(pod, subject, compat, changes, projected);
+        prepared
+    }
+
+    fn drop_and_default(
+        mut pod: Pod<'a>,
+        subject: Subject,
+        compat: &Compat,
+        in_use: GatesInUse,
+        stage: Stage<'_, '_>,
+    ) -> Self {
+        let mut compat = *compat;
+        // A gate that was switched off stays on for what already uses it.
+        compat.gates.seccomp_config_maps |= compat.is_designs() && in_use.config_map_profiles;
+        drop_unknown_fields(&mut pod, &compat);
+        let fills_host_ports = subject == Subject::Pod || matches!(stage, Stage::FuturePod);
+        set_defaults(&mut pod, fills_host_ports, &compat);
+        let mut changes = Vec::new();
+        if !in_use.app_armor {
+            drop_app_armor(&mut pod, subject, &compat, &mut changes);
+        }
+        if !in_use.proc_mount {
+            reset_proc_mount(&mut pod, subject, &compat, &mut changes);
+        }
+        Self {
+            pod,
+            subject,
+            compat,
+            changes,
+            synced: Vec::new(),
+            projected: Vec::new(),
+            warnings: Vec::new(),
+            deprecated: Vec::new(),
+        }
+    }
+
+    /// The pod with the path that leads to it.
+    #[must_use]
+    pub const fn view(&self) -> PodView<'_, 'a> {
+        self.subject.view(&self.pod)
+    }
+
+    /// The pod.
+    #[must_use]
+    pub const fn pod(&self) -> &Pod<'a> {
+        &self.pod
+    }
+
+    /// What the pod runs.
+    #[must_use]
+    pub const fn spec(&self) -> &PodSpec<'a> {
+        &self.pod.spec
+    }
+
+    /// Whether this is a pod or the template inside a workload.
+    #[must_use]
+    pub const fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// The rules it was prepared by: those given, and the gates that it keeps because it already uses them.
+    #[must_use]
+    pub const fn compat(&self) -> &Compat {
+        &self.compat
+    }
+
+    /// What the API server writes into the stored object.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What the API server reports about the sync, also if it then rejects the object.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Annotations that should be fields, found before the sync and not part of [`Prepared::warnings`].
+    pub(crate) fn deprecated(&self) -> &[String] {
+        &self.deprecated
+    }
+
+    /// The paths that the sync wrote: fields that annotations decided, and the other way round.
+    #[must_use]
+    pub fn synced(&self) -> &[FieldPath] {
+        &self.synced
+    }
+
+    /// The setting of the extensions behind a field of a container or the pod, if one decided it.
+    #[must_use]
+    pub fn projected_from(&self, path: &FieldPath) -> Option<FieldPath> {
+        let projected = self.projected.iter().any(|projected| projected.contains(path));
+        projected.then(|| crate::lower::origin(&self.view(), path)).flatten()
+    }
+
+    /// The pod, no longer prepared.
+    #[must_use]
+    pub fn into_pod(self) -> Pod<'a> {
+        self.pod
+    }
+}
+
+/// Projects the extensions onto the fields that Kubernetes has, and records what that wrote.
+fn project(
     pod: &mut Pod<'_>,
-    old: &Pod<'_>,
     subject: Subject,
     compat: &Compat,
-) -> Vec<Change> {
-    forget_unknown_fields(pod, compat);
-    set_defaults(pod, subject, compat);
-    let mut changes = Vec::new();
-    if !uses_app_armor(old) {
-        drop_app_armor(pod, subject, compat, &mut changes);
+    changes: &mut Vec<Change>,
+    projected: &mut Vec<FieldPath>,
+) {
+    if !compat.is_designs() {
+        return;
     }
-    if !uses_proc_mount(old) {
-        reset_proc_mount(pod, subject, compat, &mut changes);
+    let first = changes.len();
+    let joined = pod.spec.host_network;
+    project_defaults(pod, subject, changes);
+    projected.extend(changes.iter().skip(first).map(|change| change.at.clone()));
+    if pod.spec.host_network == Some(true) && joined != Some(true) {
+        fill_host_ports(pod, subject, changes);
     }
-    changes
+}
+
+/// Which gated features a stored pod already uses; upstream keeps them whatever the gate says now.
+#[derive(Debug, Clone, Copy, Default)]
+struct GatesInUse {
+    app_armor: bool,
+    proc_mount: bool,
+    config_map_profiles: bool,
+}
+
+fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
+    GatesInUse {
+        app_armor: uses_app_armor(old),
+        proc_mount: uses_proc_mount(old),
+        config_map_profiles: uses_config_map_profiles(old),
+    }
 }
 
 /// Fields that the release does not know are never stored, and so never judged.
-fn forget_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
+fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
     let designs = matches!(compat.api, ApiServer::Designs);
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
         if let Some(profile) = profile
@@ -91,6 +333,9 @@ fn forget_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
             context.container_defaults = None;
             context.host_network = None;
             context.host_ipc = None;
+        }
+        if let Some(defaults) = &mut context.container_defaults {
+            forget_profile(&mut defaults.seccomp_profile);
         }
     }
     if !compat.keeps_host_users() {
@@ -121,7 +366,7 @@ fn forget_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
     }
 }
 
-fn set_defaults(pod: &mut Pod<'_>, subject: Subject, compat: &Compat) {
+fn set_defaults(pod: &mut Pod<'_>, is_pod: bool, compat: &Compat) {
     for volume in &mut pod.spec.volumes {
         volume.set_default_source();
     }
@@ -134,12 +379,30 @@ fn set_defaults(pod: &mut Pod<'_>, subject: Subject, compat: &Compat) {
         }
     }
     // Templates had their host ports filled in as well until v1.28.
-    let fills_host_ports = subject == Subject::Pod || compat.api_minor() < 28;
-    if pod.spec.host_network == Some(true) && fills_host_ports {
-        for container in pod.spec.init_containers.iter_mut().chain(&mut pod.spec.containers) {
-            for port in &mut container.ports {
-                if port.host_port == 0 {
+    if pod.spec.host_network == Some(true) && (is_pod || compat.api_minor() < 28) {
+        for_missing_host_ports(pod, |_, _, _, _| {});
+    }
+}
+
+/// The ports of a pod that turned out to share the node's network, which the API server's own defaulting did not know.
+fn fill_host_ports(pod: &mut Pod<'_>, subject: Subject, changes: &mut Vec<Change>) {
+    for_missing_host_ports(pod, |kind, container, index, port| {
+        let at = subject.path(&["spec", kind.field()]).index(container).field("ports").index(index);
+        changes.push(Change { at: at.field("hostPort"), to: NewValue::Json(port.into()) });
+    });
+}
+
+fn for_missing_host_ports(pod: &mut Pod<'_>, mut filled: impl FnMut(ContainerKind, usize, usize, i32)) {
+    let lists = [
+        (ContainerKind::Init, &mut pod.spec.init_containers),
+        (ContainerKind::App, &mut pod.spec.containers),
+    ];
+    for (kind, list) in lists {
+        for (container, entry) in list.iter_mut().enumerate() {
+            for (index, port) in entry.ports.iter_mut().enumerate() {
+                if port.host_port == 0 && port.container_port != 0 {
                     port.host_port = port.container_port;
+                    filled(kind, container, index, port.host_port);
                 }
             }
         }
@@ -154,9 +417,16 @@ fn drop_app_armor(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, changes:
     for (_, key, _) in view.metadata().annotations.with_prefix(apparmor::ANNOTATION_PREFIX) {
         changes.push(Change { at: view.annotation_path(key), to: NewValue::Removed });
     }
-    if view.security_context().is_some_and(|context| context.app_armor_profile.is_some()) {
-        let at = view.path(&["spec", "securityContext", "appArmorProfile"]);
-        changes.push(Change { at, to: NewValue::Removed });
+    if let Some(context) = view.security_context() {
+        let defaults = context.container_defaults.as_deref();
+        if context.app_armor_profile.is_some() {
+            let at = view.path(&["spec", "securityContext", "appArmorProfile"]);
+            changes.push(Change { at, to: NewValue::Removed });
+        }
+        if defaults.is_some_and(|defaults| defaults.app_armor_profile.is_some()) {
+            let at = view.path(&["spec", "securityContext", "containerDefaults", "appArmorProfile"]);
+            changes.push(Change { at, to: NewValue::Removed });
+        }
     }
     for container in view.containers() {
         if container.security_context().is_some_and(|context| context.app_armor_profile.is_some()) {
@@ -167,6 +437,9 @@ fn drop_app_armor(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, changes:
     pod.metadata.annotations.retain(|key, _| !apparmor::is_annotation(key));
     if let Some(context) = &mut pod.spec.security_context {
         context.app_armor_profile = None;
+        if let Some(defaults) = &mut context.container_defaults {
+            defaults.app_armor_profile = None;
+        }
     }
     for container in all_containers(pod) {
         if let Some(context) = &mut container.security_context {
@@ -196,21 +469,35 @@ fn reset_proc_mount(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, change
     }
 }
 
-fn uses_app_armor(pod: &Pod<'_>) -> bool {
-    pod.metadata.annotations.iter().any(|(key, _)| apparmor::is_annotation(key))
-        || pod.spec.security_context.as_ref().is_some_and(|context| context.app_armor_profile.is_some())
+/// Whether a security context of the pod, of its containers or of `containerDefaults` has a property.
+fn any_context(
+    pod: &Pod<'_>,
+    of_pod: impl Fn(&PodSecurityContext<'_>) -> bool,
+    of_container: impl Fn(&SecurityContext<'_>) -> bool,
+) -> bool {
+    let context = pod.spec.security_context.as_ref();
+    let defaults = context.and_then(|context| context.container_defaults.as_deref());
+    context.is_some_and(of_pod)
+        || defaults.is_some_and(&of_container)
         || PodView::of_pod(pod)
             .containers()
-            .any(|container| container.security_context().is_some_and(|c| c.app_armor_profile.is_some()))
+            .any(|container: ContainerRef<'_, '_>| container.security_context().is_some_and(&of_container))
+}
+
+fn uses_app_armor(pod: &Pod<'_>) -> bool {
+    pod.metadata.annotations.iter().any(|(key, _)| apparmor::is_annotation(key))
+        || any_context(pod, |c| c.app_armor_profile.is_some(), |c| c.app_armor_profile.is_some())
 }
 
 fn uses_proc_mount(pod: &Pod<'_>) -> bool {
-    PodView::of_pod(pod).containers().any(|container: ContainerRef<'_, '_>| {
-        container
-            .security_context()
-            .and_then(|context| context.proc_mount.as_ref())
-            .is_some_and(|value| *value != "Default")
-    })
+    let unusual = |c: &SecurityContext<'_>| c.proc_mount.as_ref().is_some_and(|value| *value != "Default");
+    any_context(pod, |_| false, unusual)
+}
+
+fn uses_config_map_profiles(pod: &Pod<'_>) -> bool {
+    let from_config_map =
+        |profile: &Option<ProfileField<'_>>| profile.as_ref().is_some_and(|p| p.kind == kind::CONFIG_MAP);
+    any_context(pod, |c| from_config_map(&c.seccomp_profile), |c| from_config_map(&c.seccomp_profile))
 }
 
 pub(crate) fn all_containers<'p, 'a>(pod: &'p mut Pod<'a>) -> impl Iterator<Item = &'p mut Container<'a>> {

@@ -1,15 +1,16 @@
 //! Field and annotation of a new pod: which wins, and what must be copied.
 //!
 //! Implements: "Pod Creation" of the seccomp and AppArmor designs, and what shipped releases made of it
-//! (`applySeccompVersionSkew`, `applyAppArmorVersionSkew`). Runs when a pod is created and never for templates;
-//! ephemeral containers never take part. That both agree is checked by [`crate::validation`].
+//! (`applySeccompVersionSkew`, `applyAppArmorVersionSkew`). Written when a pod is created, never for templates;
+//! ephemeral containers never take part. [`crate::prepare`] calls both halves, with the projection of `containerDefaults`
+//! between them. That both agree is checked by [`crate::validation`].
 
 use crate::{
     change::{Change, NewValue},
     compat::{Compat, NEWEST_MINOR, SyncDirection},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
-    prepare::container_mut,
+    prepare::{Subject, container_mut},
     profile::{ProfileRef, apparmor, seccomp},
     security_context::ProfileField,
 };
@@ -23,25 +24,34 @@ pub struct Synced {
     pub warnings: Vec<String>,
 }
 
-/// Brings the annotations and fields of a new pod together, in place.
-pub fn sync(pod: &mut Pod<'_>, compat: &Compat) -> Synced {
-    let mut synced = Synced::default();
-    sync_seccomp(pod, compat, &mut synced.changes);
-    sync_app_armor(pod, compat, &mut synced);
-    synced
+/// The first half: an annotation without a field becomes the field.
+pub(crate) fn fill_fields(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, synced: &mut Synced) {
+    fill_seccomp_fields(pod, subject, compat, &mut synced.changes);
+    fill_app_armor_fields(pod, subject, compat, synced);
+}
+
+/// The second half, for two-way sync: a field without an annotation becomes the annotation.
+pub(crate) fn annotate_fields(
+    pod: &mut Pod<'_>,
+    subject: Subject,
+    compat: &Compat,
+    changes: &mut Vec<Change>,
+) {
+    annotate_seccomp(pod, subject, compat, changes);
+    annotate_app_armor(pod, subject, compat, changes);
 }
 
 /// Legacy seccomp annotations become fields, for an API server that no longer does it (v1.27 and later).
 pub fn fill_seccomp(pod: &mut Pod<'_>) -> Vec<Change> {
     let mut changes = Vec::new();
-    sync_seccomp(pod, &Compat::kubernetes(LAST_TO_FILL_SECCOMP), &mut changes);
+    fill_seccomp_fields(pod, Subject::Pod, &Compat::kubernetes(LAST_TO_FILL_SECCOMP), &mut changes);
     changes
 }
 
 /// AppArmor annotations become fields, for an API server that no longer does it.
 pub fn fill_app_armor(pod: &mut Pod<'_>) -> Synced {
     let mut synced = Synced::default();
-    sync_app_armor(pod, &Compat::kubernetes(NEWEST_MINOR), &mut synced);
+    fill_app_armor_fields(pod, Subject::Pod, &Compat::kubernetes(NEWEST_MINOR), &mut synced);
     synced
 }
 
@@ -50,95 +60,108 @@ const LAST_TO_FILL_SECCOMP: u16 = 26;
 
 const SYNCED_KINDS: [ContainerKind; 2] = [ContainerKind::Init, ContainerKind::App];
 
-fn sync_seccomp(pod: &mut Pod<'_>, compat: &Compat, changes: &mut Vec<Change>) {
-    let direction = compat.seccomp_sync();
-    if direction == SyncDirection::None {
+/// Pods without any of these annotations have nothing to copy, which is nearly all of them.
+fn has_annotations(pod: &Pod<'_>, prefixes: &[&str]) -> bool {
+    let annotations = &pod.metadata.annotations;
+    prefixes.iter().any(|prefix| annotations.with_prefix(prefix).next().is_some())
+}
+
+fn fill_seccomp_fields(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, changes: &mut Vec<Change>) {
+    let keys = [seccomp::POD_ANNOTATION, seccomp::CONTAINER_ANNOTATION_PREFIX];
+    if compat.seccomp_sync() == SyncDirection::None || !has_annotations(pod, &keys) {
         return;
     }
-    let has_config_maps = compat.has_config_map_profiles();
-    let decide = |field: Option<&ProfileField<'_>>, annotation: Option<&str>| match (field, annotation) {
-        (Some(field), None) if direction == SyncDirection::TwoWay => {
-            let reference = field.reference().filter(|r| has_config_maps || !is_config_map(r))?;
-            Some(Decision::Annotate(reference.to_annotation()))
-        }
-        (None, Some(annotation)) => {
-            let reference =
-                seccomp::from_annotation(annotation).filter(|r| has_config_maps || !is_config_map(r))?;
-            Some(Decision::Fill(reference.to_field()))
-        }
-        _ => None,
+    let field_of = |annotation: &str| {
+        let reference = seccomp::from_annotation(annotation)?;
+        (compat.has_config_map_profiles() || !is_config_map(&reference)).then(|| reference.to_field())
     };
-
-    let context = pod.spec.security_context.as_ref();
-    let decision = decide(
-        context.and_then(|context| context.seccomp_profile.as_ref()),
-        pod.metadata.annotations.get(seccomp::POD_ANNOTATION),
-    );
-    match decision {
-        Some(Decision::Annotate(value)) => annotate(pod, seccomp::POD_ANNOTATION.to_owned(), value, changes),
-        Some(Decision::Fill(field)) => {
-            let at = PodView::of_pod(pod).path(&["spec", "securityContext", "seccompProfile"]);
-            changes.push(Change { at, to: NewValue::Profile(field.clone()) });
-            pod.spec.security_context.get_or_insert_default().seccomp_profile = Some(field);
-        }
-        None => {}
+    let unset = pod.spec.security_context.as_ref().is_none_or(|context| context.seccomp_profile.is_none());
+    if unset && let Some(field) = pod.metadata.annotations.get(seccomp::POD_ANNOTATION).and_then(field_of) {
+        let at = subject.path(&["spec", "securityContext", "seccompProfile"]);
+        changes.push(Change { at, to: NewValue::Profile(field.clone()) });
+        pod.spec.security_context.get_or_insert_default().seccomp_profile = Some(field);
     }
-
     for (kind, index) in synced_containers(pod) {
         let Some(container) = container_mut(pod, kind, index) else { continue };
         let key = seccomp::container_annotation(&container.name);
-        let field = container.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref()).cloned();
-        match decide(field.as_ref(), pod.metadata.annotations.get(&key)) {
-            Some(Decision::Annotate(value)) => annotate(pod, key, value, changes),
-            Some(Decision::Fill(field)) => {
-                fill(pod, kind, index, "seccompProfile", &field, changes);
-                if let Some(container) = container_mut(pod, kind, index) {
-                    container.security_context.get_or_insert_default().seccomp_profile = Some(field);
-                }
-            }
-            None => {}
+        if container.security_context.as_ref().is_some_and(|context| context.seccomp_profile.is_some()) {
+            continue;
+        }
+        let Some(field) = pod.metadata.annotations.get(&key).and_then(field_of) else { continue };
+        changes.push(fill(subject, kind, index, "seccompProfile", &field));
+        if let Some(container) = container_mut(pod, kind, index) {
+            container.security_context.get_or_insert_default().seccomp_profile = Some(field);
         }
     }
 }
 
-fn sync_app_armor(pod: &mut Pod<'_>, compat: &Compat, synced: &mut Synced) {
-    let direction = compat.app_armor_sync();
-    if direction == SyncDirection::None || !compat.keeps_app_armor() || pod.spec.is_windows() {
+fn annotate_seccomp(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, changes: &mut Vec<Change>) {
+    if compat.seccomp_sync() != SyncDirection::TwoWay {
+        return;
+    }
+    let annotation_of = |field: &ProfileField<'_>| {
+        let reference = field.reference()?;
+        (compat.has_config_map_profiles() || !is_config_map(&reference)).then(|| reference.to_annotation())
+    };
+    let field = pod.spec.security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
+    if let Some(value) = field.and_then(annotation_of) {
+        annotate(pod, subject, seccomp::POD_ANNOTATION.to_owned(), value, changes);
+    }
+    for (kind, index) in synced_containers(pod) {
+        let Some(container) = container_mut(pod, kind, index) else { continue };
+        let field = container.security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
+        if let Some(value) = field.and_then(annotation_of) {
+            let key = seccomp::container_annotation(&container.name);
+            annotate(pod, subject, key, value, changes);
+        }
+    }
+}
+
+fn syncs_app_armor(pod: &Pod<'_>, compat: &Compat) -> bool {
+    compat.app_armor_sync() != SyncDirection::None && compat.keeps_app_armor() && !pod.spec.is_windows()
+}
+
+fn fill_app_armor_fields(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, synced: &mut Synced) {
+    if !syncs_app_armor(pod, compat) || !has_annotations(pod, &[apparmor::ANNOTATION_PREFIX]) {
         return;
     }
     let pod_field = pod.spec.security_context.as_ref().and_then(|context| context.app_armor_profile.clone());
-
     for (kind, index) in synced_containers(pod) {
         let Some(container) = container_mut(pod, kind, index) else { continue };
         let key = apparmor::annotation(&container.name);
-        let field = container.security_context.as_ref().and_then(|c| c.app_armor_profile.clone());
-        let annotation = pod.metadata.annotations.get(&key);
-        match (&field, annotation) {
-            (_, None) if direction == SyncDirection::TwoWay => {
-                // There is no pod-level annotation: the pod's profile is written for every container.
-                let reference = field.as_ref().or(pod_field.as_ref()).and_then(app_armor_reference);
-                if let Some(reference) = reference {
-                    let value = reference.to_annotation();
-                    annotate(pod, key, value, &mut synced.changes);
-                }
+        if container.security_context.as_ref().is_some_and(|context| context.app_armor_profile.is_some()) {
+            continue;
+        }
+        let Some(annotation) = pod.metadata.annotations.get(&key) else { continue };
+        let derived = app_armor_from_annotation(annotation, compat).map(|reference| reference.to_field());
+        if derived.is_some() && derived == pod_field {
+            continue;
+        }
+        synced
+            .warnings
+            .push(format!("metadata.annotations[{key}]: {}", compat.app_armor_annotation_warning()));
+        if let Some(field) = derived {
+            synced.changes.push(fill(subject, kind, index, "appArmorProfile", &field));
+            if let Some(container) = container_mut(pod, kind, index) {
+                container.security_context.get_or_insert_default().app_armor_profile = Some(field);
             }
-            (None, Some(annotation)) => {
-                let derived =
-                    app_armor_from_annotation(annotation, compat).map(|reference| reference.to_field());
-                if derived.is_some() && derived == pod_field {
-                    continue;
-                }
-                synced.warnings.push(format!(
-                    "metadata.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
-                ));
-                if let Some(field) = derived {
-                    fill(pod, kind, index, "appArmorProfile", &field, &mut synced.changes);
-                    if let Some(container) = container_mut(pod, kind, index) {
-                        container.security_context.get_or_insert_default().app_armor_profile = Some(field);
-                    }
-                }
-            }
-            _ => {}
+        }
+    }
+}
+
+fn annotate_app_armor(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, changes: &mut Vec<Change>) {
+    if compat.app_armor_sync() != SyncDirection::TwoWay || !syncs_app_armor(pod, compat) {
+        return;
+    }
+    let pod_field = pod.spec.security_context.as_ref().and_then(|context| context.app_armor_profile.clone());
+    for (kind, index) in synced_containers(pod) {
+        let Some(container) = container_mut(pod, kind, index) else { continue };
+        let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+        // There is no pod-level annotation: the pod's profile is written for every container.
+        let reference = own.or(pod_field.as_ref()).and_then(app_armor_reference);
+        if let Some(value) = reference.map(|reference| reference.to_annotation()) {
+            let key = apparmor::annotation(&container.name);
+            annotate(pod, subject, key, value, changes);
         }
     }
 }
@@ -155,11 +178,6 @@ fn app_armor_reference<'a>(field: &ProfileField<'a>) -> Option<ProfileRef<'a>> {
     field.reference().filter(|reference| !is_config_map(reference))
 }
 
-enum Decision {
-    Annotate(String),
-    Fill(ProfileField<'static>),
-}
-
 const fn is_config_map(reference: &ProfileRef<'_>) -> bool {
     matches!(reference, ProfileRef::ConfigMap { .. })
 }
@@ -172,21 +190,22 @@ fn synced_containers(pod: &Pod<'_>) -> Vec<(ContainerKind, usize)> {
         .collect()
 }
 
-fn annotate(pod: &mut Pod<'_>, key: String, value: String, changes: &mut Vec<Change>) {
-    let at = PodView::of_pod(pod).annotation_path(&key);
+fn annotate(pod: &mut Pod<'_>, subject: Subject, key: String, value: String, changes: &mut Vec<Change>) {
+    if pod.metadata.annotations.contains(&key) {
+        return;
+    }
+    let at = subject.path(&["metadata", "annotations"]).key(&key);
     changes.push(Change { at, to: NewValue::Text(value.clone()) });
     pod.metadata.annotations.insert(key, value);
 }
 
 fn fill(
-    pod: &Pod<'_>,
+    subject: Subject,
     kind: ContainerKind,
     index: usize,
     field: &'static str,
     profile: &ProfileField<'static>,
-    changes: &mut Vec<Change>,
-) {
-    let path = PodView::of_pod(pod).path(&["spec", kind.field()]).index(index);
-    let at = path.fields(&["securityContext", field]);
-    changes.push(Change { at, to: NewValue::Profile(profile.clone()) });
+) -> Change {
+    let at = subject.path(&["spec", kind.field()]).index(index).fields(&["securityContext", field]);
+    Change { at, to: NewValue::Profile(profile.clone()) }
 }

@@ -77,6 +77,7 @@ pub struct Volume<'a> {
     /// Whether a `projected` volume holds nothing but what is injected for a service account's token.
     pub is_service_account_token: bool,
     sources: u64,
+    has_unknown_source: bool,
 }
 
 impl Volume<'_> {
@@ -98,7 +99,8 @@ impl Volume<'_> {
 
     /// The API server's default: a volume without any source is an `emptyDir`.
     pub fn set_default_source(&mut self) {
-        if self.sources == 0 {
+        // A source that this release of Palisade does not know is not an empty folder: it stays unknown, and is judged as that.
+        if self.sources == 0 && !self.has_unknown_source {
             self.sources = VolumeSource::EmptyDir.bit();
         }
     }
@@ -135,8 +137,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
                         }
                         _ => map.next_value::<Option<de::IgnoredAny>>()?.is_some(),
                     };
-                    if let (true, Some(source)) = (present, source) {
-                        volume.sources |= source.bit();
+                    match source {
+                        Some(source) if present => volume.sources |= source.bit(),
+                        Some(_) => {}
+                        None => volume.has_unknown_source |= present,
                     }
                 }
                 Ok(volume)

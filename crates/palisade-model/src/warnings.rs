@@ -8,18 +8,21 @@ use crate::{
     field_path::FieldPath,
     pod::ContainerPort,
     pod_view::PodView,
+    prepare::Prepared,
     profile::{apparmor, seccomp},
     sync::app_armor_from_annotation,
 };
 
-/// Warnings about a new pod or a written template, in upstream's order. For a pod, call it after the sync, except
-/// under the designs, where the user is to hear of annotations although they still work: use
-/// [`deprecated_annotations`] before the sync.
+/// Warnings about a new pod or a written template that was accepted, in upstream's order. Those of [`Prepared::warnings`] come
+/// before them.
 #[must_use]
-pub fn warnings(view: &PodView<'_, '_>, compat: &Compat) -> Vec<String> {
-    let mut warnings = deprecated_annotations(view, compat);
+pub fn warnings(pod: &Prepared<'_>) -> Vec<String> {
+    let (view, compat) = (pod.view(), pod.compat());
+    // Palisade's extensions honour the annotations, so they were found before the sync; releases warn about what remains after it.
+    let mut warnings =
+        if compat.is_designs() { pod.deprecated().to_vec() } else { deprecated_annotations(&view, compat) };
     if compat.api_minor() >= 27 {
-        port_warnings(view, &mut warnings);
+        port_warnings(&view, &mut warnings);
     }
     warnings
 }
@@ -29,6 +32,9 @@ pub fn warnings(view: &PodView<'_, '_>, compat: &Compat) -> Vec<String> {
 pub fn deprecated_annotations(view: &PodView<'_, '_>, compat: &Compat) -> Vec<String> {
     let mut warnings = Vec::new();
     let annotations = &view.metadata().annotations;
+    if annotations.is_empty() {
+        return warnings;
+    }
     if let Some(text) = compat.seccomp_annotation_warning() {
         let unset = view.security_context().is_none_or(|context| context.seccomp_profile.is_none());
         if unset && annotations.contains(seccomp::POD_ANNOTATION) {
@@ -57,10 +63,8 @@ pub fn deprecated_annotations(view: &PodView<'_, '_>, compat: &Compat) -> Vec<St
                         .is_some_and(|reference| reference.to_field() == *field),
                 };
                 if !silenced {
-                    warnings.push(format!(
-                        "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
-                        view.annotation_path(&key)
-                    ));
+                    let text = compat.app_armor_annotation_warning();
+                    warnings.push(format!("{}: {text}", view.annotation_path(&key)));
                 }
             }
         }

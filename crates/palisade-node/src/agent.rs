@@ -109,7 +109,7 @@ impl Agent {
 
     fn apply(&mut self, object: serde_json::Value) -> Option<String> {
         let uid = object.pointer("/metadata/uid").and_then(serde_json::Value::as_str).map(str::to_owned);
-        let pod = match RunPod::from_object(object) {
+        let pod = match RunPod::from_stored(object, &self.node.config.compat) {
             Ok(pod) => pod,
             Err(error) => {
                 warn!(%error, "pod not understood");

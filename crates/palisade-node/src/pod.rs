@@ -1,11 +1,11 @@
 //! The part of a pod that says what to run and how: commands, images, mounts, restarts.
 //!
-//! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::model`] gives its view. Field
+//! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::prepared`] gives its view. Field
 //! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use palisade_model::pod_view::ContainerKind;
+use palisade_model::{compat::Compat, pod_view::ContainerKind, prepare::Prepared};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use thiserror::Error;
@@ -31,6 +31,16 @@ pub enum PodError {
     /// It has nothing to run.
     #[error("the pod has no containers")]
     Empty,
+    /// A request or limit that is not a quantity: without it the container would run unlimited.
+    #[error("container {container:?}: {resource} {value} is not a quantity")]
+    BadQuantity {
+        /// The container.
+        container: String,
+        /// The resource.
+        resource: String,
+        /// What was given, as JSON.
+        value: String,
+    },
 }
 
 /// A pod to be run.
@@ -305,6 +315,19 @@ impl RunPod {
         if let Some(bad) = names.into_iter().chain(of_containers).find(|name| !is_plain_name(name)) {
             return Err(PodError::BadName(bad.clone()));
         }
+        for container in
+            [&spec.init_containers, &spec.containers, &spec.ephemeral_containers].into_iter().flatten()
+        {
+            let Resources { limits, requests } = &container.resources;
+            if let Some((resource, value)) = limits
+                .iter()
+                .chain(requests)
+                .find(|(_, value)| crate::runner::resources::milli(value).is_none())
+            {
+                let (container, resource) = (container.name.clone(), resource.clone());
+                return Err(PodError::BadQuantity { container, resource, value: value.to_string() });
+            }
+        }
         if let Some(Value::Object(fields)) = object.get_mut("metadata") {
             fields.insert("namespace".to_owned(), metadata.namespace.clone().into());
             fields.insert("uid".to_owned(), metadata.uid.clone().into());
@@ -317,13 +340,25 @@ impl RunPod {
         let mut pod = Self { key, metadata, spec, object, text: String::new() };
         pod.text = pod.object.to_string();
         // The model's reading must succeed as well; everything after this relies on it.
-        pod.model()?;
+        serde_json::from_str::<palisade_model::pod::Pod<'_>>(&pod.text)?;
         Ok(pod)
     }
 
-    /// The security reading of the pod.
-    pub fn model(&self) -> Result<palisade_model::pod::Pod<'_>, serde_json::Error> {
-        serde_json::from_str(&self.text)
+    /// Reads a pod as an API server hands it out. One that was stored before its API server projected the extensions onto the
+    /// fields that Kubernetes has is read as if it had been.
+    pub fn from_stored(object: Value, compat: &Compat) -> Result<Self, PodError> {
+        let mut pod = Self::from_object(object)?;
+        let changes = pod.prepared(compat)?.changes().to_vec();
+        if changes.is_empty() {
+            return Ok(pod);
+        }
+        changes.iter().for_each(|change| change.apply(&mut pod.object));
+        Self::from_object(pod.object)
+    }
+
+    /// The pod as policy judged it: its security is read from nothing else.
+    pub fn prepared(&self, compat: &Compat) -> Result<Prepared<'_>, serde_json::Error> {
+        Ok(Prepared::stored(serde_json::from_str(&self.text)?, compat))
     }
 
     /// What the pod declares about its security, and nothing else: no command, no environment, no volume.

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::Engine as _;
-use palisade_model::sync::sync;
+use palisade_model::prepare::{Prepared, Subject};
 use serde_json::Value;
 use thiserror::Error;
 use tracing::debug;
@@ -221,12 +221,12 @@ impl Drop for RunningPod {
 /// What an API server does to a new pod.
 fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<String>), PodError> {
     let first = RunPod::from_object(object.clone())?;
-    let mut model = first.model()?;
-    let synced = sync(&mut model, &config.compat);
-    for change in &synced.changes {
+    let text = first.object.to_string();
+    let prepared = Prepared::new(serde_json::from_str(&text)?, Subject::Pod, &config.compat);
+    for change in prepared.changes() {
         change.apply(&mut object);
     }
-    Ok((RunPod::from_object(object)?, synced.warnings))
+    Ok((RunPod::from_object(object)?, prepared.warnings().to_vec()))
 }
 
 /// Puts a ConfigMap or Secret into an in-memory API; other objects are skipped.

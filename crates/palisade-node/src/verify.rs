@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use palisade_model::{
     effective::{EffectiveContext, effective_context},
     node::ImageUser,
-    pod_view::PodView,
     profile::ProfileRef,
 };
 use serde::Serialize;
@@ -158,9 +157,23 @@ pub async fn verify_pod(
     let host = config.host_process.unwrap_or_else(std::process::id);
     let host = ProcessSecurity::read(&config.proc, host).unwrap_or_default();
     let mut containers = Vec::new();
-    let model = pod.model().unwrap_or_default();
-    let view = PodView::of_pod(&model);
-    for reference in view.containers() {
+    let prepared = match pod.prepared(&config.compat) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let unreadable = |(_, container): (_, &crate::pod::Container)| ContainerReport {
+                container: container.name.clone(),
+                pid: None,
+                skipped: Some(format!("cannot decode the pod: {error}")),
+                rows: Vec::new(),
+                seccomp_profile_hash: None,
+                stale_profile: None,
+            };
+            let containers = pod.containers().map(unreadable).collect();
+            let (namespace, name) = (pod.key.namespace.clone(), pod.key.name.clone());
+            return Ok(PodReport { namespace, name, containers });
+        }
+    };
+    for reference in prepared.view().containers() {
         let skipped = |why: String, run: Option<&Instance>| ContainerReport {
             container: reference.name().to_owned(),
             pid: None,
@@ -189,7 +202,7 @@ pub async fn verify_pod(
             }
         };
         let image = image_user(runtime, &run.image_ref, &run.image).await;
-        let context = effective_context(&view, &reference, &config.compat);
+        let context = effective_context(&prepared, &reference);
         let facts = KernelFacts { process: &process, host: &host, image_user: image.as_ref() };
         containers.push(ContainerReport {
             container: reference.name().to_owned(),

@@ -1,6 +1,9 @@
 //! Tables for the comparison: what was declared, what the kernel says, and what does not match.
 
-use palisade_model::{compat::Compat, pod::Pod, pod_view::PodView};
+use palisade_model::{
+    compat::Compat,
+    prepare::{Prepared, Subject},
+};
 
 use super::*;
 
@@ -33,11 +36,10 @@ fn mismatches(pod_part: &str, container: &str, change: impl FnOnce(&mut ProcessS
     let text = format!(
         r#"{{"spec":{{{pod_part}{comma}"containers":[{{"name":"c","securityContext":{container}}}]}}}}"#
     );
-    let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
-    let view = PodView::of_pod(&pod);
     let mut compat = Compat::designs();
     compat.gates.seccomp_config_maps = true;
-    let context = effective_context(&view, &view.containers().next().unwrap(), &compat);
+    let pod = Prepared::new(serde_json::from_str(&text).unwrap(), Subject::Pod, &compat);
+    let context = effective_context(&pod, &pod.view().containers().next().unwrap());
     let (mut process, host) = (kernel(), host());
     change(&mut process);
     let image = ImageUser::Uid(0);

@@ -22,6 +22,7 @@ use palisade_admission::{
 use palisade_model::{
     compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
     pod::Pod,
+    prepare::Prepared,
 };
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
@@ -230,7 +231,8 @@ impl Answerer {
                 None => Err("it was not looked up".to_owned()),
             }),
             Needs::Pods(..) => {
-                PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods_in))
+                let pods = |list| pods_in(list, &rules.reading());
+                PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods))
             }
         };
         let policies = known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
@@ -260,14 +262,14 @@ fn judges(facts: &ConstraintFacts) -> Constraints<'_> {
     Constraints { set: &facts.set, unreadable: &facts.unreadable, options }
 }
 
-fn pods_in(list: &str) -> Result<Vec<Pod<'_>>, String> {
+fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, String> {
     #[derive(Deserialize)]
     struct List<'l> {
         #[serde(borrow, default)]
         items: Vec<Pod<'l>>,
     }
     let list: List<'_> = serde_json::from_str(list).map_err(|error| error.to_string())?;
-    Ok(list.items)
+    Ok(list.items.into_iter().map(|pod| Prepared::stored(pod, compat)).collect())
 }
 
 /// Operations are written in upper case, metrics say them in lower case.

@@ -4,7 +4,7 @@ use palisade_admission::{
     admission_review::{Facts, Needs, Review},
     pod_security::PodSecurity,
 };
-use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod};
+use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::Evaluator,
     namespace::Limit,
@@ -31,9 +31,10 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
     let facts = match review.needs(&security) {
         Needs::Nothing => Facts::Nothing,
         Needs::Namespace(_) => Facts::Namespace(labels.map(|_| &map).map_err(str::to_owned)),
-        Needs::Pods(_, _) => Facts::Pods(Ok(vec![
+        Needs::Pods(_, _) => Facts::Pods(Ok(vec![Prepared::stored(
             Pod::deserialize(json!({"metadata": {"name": "old"}, "spec": {"hostPID": true}})).unwrap(),
-        ])),
+            &Compat::kubernetes(37),
+        )])),
     };
     let response = review.answer(&security, &Compat::kubernetes(37), &facts, Limit::None, || false);
     let answered: Value = serde_json::from_slice(&response.to_bytes(&review.uid).unwrap()).unwrap();

@@ -25,6 +25,7 @@ use crate::auth::rbac::Attributes;
 /// The plugin.
 #[derive(Debug)]
 pub struct SecurityContextConstraint {
+    compat: Compat,
     options: Options,
     constraints: Constraints,
 }
@@ -33,8 +34,8 @@ impl SecurityContextConstraint {
     /// The plugin for a release or the designs.
     #[must_use]
     pub fn new(compat: &Compat) -> Self {
-        let options = Options { config_map_profiles: compat.is_designs(), ..Options::default() };
-        Self { options, constraints: Constraints::default() }
+        let options = Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() };
+        Self { compat: *compat, options, constraints: Constraints::default() }
     }
 
     fn run(
@@ -55,6 +56,7 @@ impl SecurityContextConstraint {
         let judges = Judges { set: &reading.constraints, unreadable: &reading.errors, options: self.options };
         let Judged { changes, refused, warnings, audit } = judges.judge(&Asked {
             pass,
+            compat: &self.compat,
             object,
             old: request.old_object.filter(|_| request.operation == Operation::Update),
             subresource: request.subresource,

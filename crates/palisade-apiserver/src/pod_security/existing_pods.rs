@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 use palisade_model::compat::Compat;
-use palisade_model::pod::Pod;
-use palisade_model::pod_view::PodView;
-use palisade_model::prepare::{Subject, prepare_for_create};
+use palisade_model::prepare::Prepared;
 use palisade_policy::standards::namespace::{ExistingPods, Violations};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -125,9 +123,11 @@ fn judge<'p>(existing: &ExistingPods<'_>, stored: &'p [Arc<Object>], compat: &Co
 }
 
 fn violation(existing: &ExistingPods<'_>, json: &[u8], compat: &Compat) -> Option<String> {
-    let mut pod: Pod<'_> = serde_json::from_slice(json).unwrap_or_default();
-    prepare_for_create(&mut pod, Subject::Pod, compat);
-    existing.violation(&PodView::of_pod(&pod))
+    // What cannot be read cannot be called compliant.
+    match serde_json::from_slice(json) {
+        Ok(pod) => existing.violation(&Prepared::stored(pod, compat)),
+        Err(error) => Some(format!("cannot be decoded: {error}")),
+    }
 }
 
 #[cfg(test)]

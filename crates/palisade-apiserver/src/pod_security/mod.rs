@@ -15,18 +15,23 @@ pub use profile_policy::ProfilePolicyPlugin;
 pub use psp::PodSecurityPolicyPlugin;
 pub use rules::PodRules;
 
-use palisade_apimachinery::FieldError;
 use palisade_apimachinery::status::{BadValue, FieldErrorKind};
+use palisade_apimachinery::{FieldError, Status};
 use palisade_model::metadata::StringMap;
 use palisade_model::problem::{Problem, ProblemKind};
+use palisade_model::quote::Quoted;
 
 use crate::admission_chain::Request;
 
 /// The labels of the namespace of a request.
-fn namespace_labels(request: &Request<'_>) -> Option<StringMap<'static>> {
-    let namespace = request.cluster.get("namespaces", "", request.namespace)?;
+fn namespace_labels(request: &Request<'_>) -> Result<StringMap<'static>, Box<Status>> {
+    let namespace = request.cluster.get("namespaces", "", request.namespace);
+    let Some(namespace) = namespace else {
+        // Nothing can be said about a pod without its namespace's labels.
+        return Err(Status::internal(format!("failed to lookup namespace {}", Quoted(request.namespace))));
+    };
     let owned = namespace.labels().map(|(key, value)| (key.to_owned().into(), value.to_owned().into()));
-    Some(owned.collect())
+    Ok(owned.collect())
 }
 
 /// A problem in the words of the object machinery.

@@ -12,11 +12,9 @@ use palisade_admission::pod_security::{AUDIT_PREFIX, PodSecurity, Request as Pod
 use palisade_admission::review::is_significant_update;
 use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
-use palisade_model::lower::absorb;
 use palisade_model::metadata::{ObjectMeta, StringMap};
 use palisade_model::pod::Pod;
-use palisade_model::pod_view::PodView;
-use palisade_model::prepare::{Subject, prepare_for_create};
+use palisade_model::prepare::Prepared;
 use palisade_model::workload::{read_template, workload_resource};
 use palisade_policy::standards::evaluator::Evaluator;
 use palisade_policy::standards::namespace::{self, ExistingPods, Limit, NamespaceVerdict};
@@ -26,7 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::existing_pods;
-use super::rules::read_pod;
+use super::rules::{read_pod, undecodable};
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
@@ -39,15 +37,15 @@ self_cell! {
     struct PodReading {
         owner: (Bytes, Compat),
         #[covariant]
-        dependent: Pod,
+        dependent: PreparedOrNot,
     }
 }
 
+type PreparedOrNot<'a> = Result<Prepared<'a>, serde_json::Error>;
+
 fn reading(json: &Bytes, compat: &Compat) -> PodReading {
     PodReading::new((json.clone(), *compat), |(json, compat)| {
-        let mut pod: Pod<'_> = serde_json::from_slice(json).unwrap_or_default();
-        prepare_for_create(&mut pod, Subject::Pod, compat);
-        pod
+        serde_json::from_slice(json).map(|pod| Prepared::stored(pod, compat))
     })
 }
 
@@ -97,11 +95,13 @@ impl PodSecurityPlugin {
             return Ok(());
         }
         let security = self.current();
-        let new = labels_of(object);
+        let new = labels_of(request, object)?;
         let (defaults, exemptions) = (&security.defaults, &security.exemptions);
         let verdict = match request.old_object {
             None => namespace::create(request.name, &new, defaults, exemptions),
-            Some(old) => namespace::update(request.name, &new, &labels_of(old), defaults, exemptions),
+            Some(old) => {
+                namespace::update(request.name, &new, &labels_of(request, old)?, defaults, exemptions)
+            }
         };
         match verdict {
             NamespaceVerdict::Allowed(warnings) => notes.warnings.extend(warnings),
@@ -127,9 +127,14 @@ impl PodSecurityPlugin {
                 let (pods, time) = RELEASE_LIMIT;
                 let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::Pods(pods));
                 let readings = self.readings(&stored);
-                let pods = readings.iter().map(|reading| PodView::of_pod(reading.borrow_dependent()));
+                let pods = readings.iter().filter_map(|reading| reading.borrow_dependent().as_ref().ok());
                 let expired = || start.elapsed() > time;
                 notes.warnings.extend(existing.warnings(request.name, pods, expired));
+                for (pod, reading) in stored.iter().zip(&readings) {
+                    if let Err(error) = reading.borrow_dependent() {
+                        notes.warnings.push(format!("pod {:?} cannot be decoded: {error}", pod.name()));
+                    }
+                }
             }
         }
         Ok(())
@@ -139,46 +144,50 @@ impl PodSecurityPlugin {
         stored.iter().map(|pod| pod.view(|json| reading(json, &self.compat))).collect()
     }
 
-    fn judge_pod(&self, request: &Request<'_>, object: &Value, asked: &PodRequest<'_>) -> Verdict {
+    fn judge_pod(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        asked: &PodRequest<'_>,
+    ) -> Result<Verdict, Box<Status>> {
         let security = self.current();
         if let Some(verdict) = security.exempt(asked) {
-            return verdict;
+            return Ok(verdict);
         }
-        let labels = namespace_labels(request).unwrap_or_default();
+        let labels = namespace_labels(request)?;
         let (policy, label_error) = match security.screen(asked, &labels) {
-            Screened::Done(verdict) => return verdict,
+            Screened::Done(verdict) => return Ok(verdict),
             Screened::Judge(policy, error) => (policy, error),
         };
         if asked.is_pod {
-            let Some(mut pod) = read_pod(object, &self.compat) else { return Verdict::default() };
             let old = request.old_object.filter(|_| request.operation == Operation::Update);
-            if let Some(old) = old.and_then(|old| Pod::deserialize(old).ok())
-                && !is_significant_update(&pod, &old)
+            let pod =
+                read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
+            let old = old.map(Pod::deserialize).transpose();
+            if let Some(old) = old.map_err(|error| undecodable(request.kind, &error))?
+                && !is_significant_update(pod.pod(), &old)
             {
-                return Verdict::default();
+                return Ok(Verdict::default());
             }
-            if self.compat.is_designs() {
-                absorb(&mut pod);
-            }
-            return security.judge(&policy, label_error, true, &PodView::of_pod(&pod));
+            return Ok(security.judge(&policy, label_error, true, &pod));
         }
         let workload = workload_resource(&request.kind.group, &request.kind.plural);
-        let Some(workload) = workload.filter(|workload| workload.built_in) else { return Verdict::default() };
-        let Ok(Some(mut pod)) = read_template(object, workload.path) else { return Verdict::default() };
-        prepare_for_create(&mut pod, workload.subject(), &self.compat);
-        if self.compat.is_designs() {
-            absorb(&mut pod);
-        }
-        security.judge(&policy, label_error, false, &workload.subject().view(&pod))
+        let Some(workload) = workload.filter(|workload| workload.built_in) else {
+            return Ok(Verdict::default());
+        };
+        let template = read_template(object, workload.path);
+        let Some(pod) = template.map_err(|error| undecodable(request.kind, &error))? else {
+            return Ok(Verdict::default());
+        };
+        let pod = Prepared::new(pod, workload.subject(), &self.compat);
+        Ok(security.judge(&policy, label_error, false, &pod))
     }
 }
 
-fn labels_of(object: &Value) -> StringMap<'_> {
-    object
-        .get("metadata")
-        .and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
-        .unwrap_or_default()
-        .labels
+fn labels_of<'v>(request: &Request<'_>, object: &'v Value) -> Result<StringMap<'v>, Box<Status>> {
+    let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose();
+    let metadata = metadata.map_err(|error| undecodable(request.kind, &error))?;
+    Ok(metadata.unwrap_or_default().labels)
 }
 
 impl Plugin for PodSecurityPlugin {
@@ -207,7 +216,7 @@ impl Plugin for PodSecurityPlugin {
             subresource: request.subresource,
             is_pod: workload.path.is_empty(),
         };
-        let verdict = self.judge_pod(request, object, &asked);
+        let verdict = self.judge_pod(request, object, &asked)?;
         let operation = if request.operation == Operation::Create { "create" } else { "update" };
         let resource = if asked.is_pod { "pod" } else { "controller" };
         self.counters.count(operation, resource, request.subresource, &verdict.counted);

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use palisade_admission::profile_policies::{self, StoredPolicy, defaults, refusal, select};
 use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
-use palisade_model::metadata::StringMap;
 use serde_json::Value;
 
-use super::rules::read_pod;
+use super::rules::{read_pod, undecodable};
 use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
@@ -72,9 +71,9 @@ impl Plugin for ProfilePolicyPlugin {
             return Ok(());
         }
         // Policies that cannot be applied are the judging pass's business.
-        let selection = select(&stored, &labels(request)?);
+        let selection = select(&stored, &namespace_labels(request)?);
         let changes = defaults(&selection.policies, object, &self.compat)
-            .map_err(|error| unreadable(request, &error))?;
+            .map_err(|error| undecodable(request.kind, &error))?;
         for change in changes {
             change.apply(object);
         }
@@ -98,24 +97,12 @@ impl Plugin for ProfilePolicyPlugin {
         if stored.is_empty() {
             return Ok(());
         }
-        let selection = select(&stored, &labels(request)?);
+        let selection = select(&stored, &namespace_labels(request)?);
         if let Some(why) = selection.refusal() {
             return Err(request.forbidden(&why));
         }
-        let Some(pod) = read_pod(object, &self.compat) else {
-            return Err(request.forbidden("ProfilePolicy: cannot read the pod"));
-        };
-        refusal(&selection.policies, &pod, &self.compat).map_or(Ok(()), |why| Err(request.forbidden(&why)))
+        let old = request.old_object.filter(|_| request.operation == Operation::Update);
+        let pod = read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
+        refusal(&selection.policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
-}
-
-/// The labels of the request's namespace; without them it is not known which policies select it.
-fn labels(request: &Request<'_>) -> Result<StringMap<'static>, Box<Status>> {
-    namespace_labels(request).ok_or_else(|| {
-        request.forbidden(&format!("ProfilePolicy: namespace {:?} not found", request.namespace))
-    })
-}
-
-fn unreadable(request: &Request<'_>, error: &serde_json::Error) -> Box<Status> {
-    request.forbidden(&format!("ProfilePolicy: cannot read the pod: {error}"))
 }

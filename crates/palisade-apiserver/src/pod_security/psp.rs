@@ -7,12 +7,11 @@
 use palisade_apimachinery::{Kind, Status};
 use palisade_model::compat::Compat;
 use palisade_model::field_path::FieldPath;
-use palisade_model::pod_view::PodView;
 use palisade_model::problem::Problem;
 use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
 use serde_json::Value;
 
-use super::rules::read_pod;
+use super::rules::{read_pod, undecodable};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
@@ -111,24 +110,24 @@ impl PodSecurityPolicyPlugin {
     /// The object after the defaults of a policy, and what the policy refuses in it.
     fn try_policy(
         &self,
+        request: &Request<'_>,
         object: &Value,
         strategies: &ProfileStrategies,
-    ) -> Option<(Value, bool, Vec<String>)> {
+    ) -> Result<(Value, bool, Vec<String>), Box<Status>> {
+        let old = request.old_object.filter(|_| request.operation == Operation::Update);
+        let read =
+            |object| read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error));
         let mut candidate = object.clone();
-        let changes = strategies.defaults(&PodView::of_pod(&read_pod(object, &self.compat)?), &self.compat);
+        let changes = strategies.defaults(&read(object)?);
         for change in &changes {
             change.apply(&mut candidate);
         }
         let mutated = candidate != *object;
         let refused = {
-            let pod = read_pod(&candidate, &self.compat)?;
-            strategies
-                .violations(&PodView::of_pod(&pod), &self.compat)
-                .iter()
-                .map(ToString::to_string)
-                .collect()
+            let pod = read(&candidate)?;
+            strategies.violations(&pod).iter().map(ToString::to_string).collect()
         };
-        Some((candidate, mutated, refused))
+        Ok((candidate, mutated, refused))
     }
 }
 
@@ -151,7 +150,7 @@ impl Plugin for PodSecurityPolicyPlugin {
         let mut with_defaults = None;
         let mut refused = Vec::new();
         for (name, strategies) in &policies {
-            let Some((candidate, mutated, problems)) = self.try_policy(object, strategies) else { continue };
+            let (candidate, mutated, problems) = self.try_policy(request, object, strategies)?;
             if !problems.is_empty() {
                 refused.extend(problems);
                 continue;
@@ -192,11 +191,11 @@ impl Plugin for PodSecurityPolicyPlugin {
         }
         let mut refused = Vec::new();
         for (_, strategies) in &policies {
-            match self.try_policy(object, strategies) {
-                Some((_, false, problems)) if problems.is_empty() => return Ok(()),
-                Some((_, false, problems)) => refused.extend(problems),
+            match self.try_policy(request, object, strategies)? {
+                (_, false, problems) if problems.is_empty() => return Ok(()),
+                (_, false, problems) => refused.extend(problems),
                 // A policy that would still change the pod cannot have admitted it.
-                Some((_, true, _)) | None => {}
+                (_, true, _) => {}
             }
         }
         let list = refused.join(" ");

@@ -4,25 +4,22 @@
 //! Implements: `palisade_model`'s reading of the seccomp and AppArmor designs and of every release, for pods and for
 //! the templates of workloads.
 
-use palisade_apimachinery::{FieldError, Kind};
-use palisade_model::change::Change;
+use palisade_apimachinery::{Kind, Status};
 use palisade_model::compat::Compat;
 use palisade_model::pod::Pod;
-use palisade_model::prepare::{Subject, prepare_for_create, prepare_for_update};
-use palisade_model::problem::Problem;
-use palisade_model::sync::sync;
+use palisade_model::prepare::{Prepared, Subject};
 use palisade_model::validation::{
     Scope, validate_create_in, validate_ephemeral_security_contexts, validate_update_security_contexts,
 };
-use palisade_model::warnings::{deprecated_annotations, warnings};
+use palisade_model::warnings::warnings;
 use palisade_model::workload::{WorkloadKind, read_template, workload_resource};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{field_error, psp};
-use crate::admission_chain::ObjectRules;
+use crate::admission_chain::{ObjectRules, RuleReview};
 
-/// The rules, for one release or the designs.
+/// The rules, for one release or the extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct PodRules {
     /// Whose rules.
@@ -36,101 +33,66 @@ impl PodRules {
         (subresource.is_empty() || (workload.path.is_empty() && subresource == "ephemeralcontainers"))
             .then_some(workload)
     }
-
-    /// The pod or template as it is judged: unknown fields forgotten, defaults set.
-    fn read<'v>(&self, object: &'v Value, workload: &WorkloadKind) -> Option<Pod<'v>> {
-        let mut pod = read_template(object, workload.path).ok()??;
-        prepare_for_create(&mut pod, workload.subject(), &self.compat);
-        Some(pod)
-    }
-
-    fn problems(
-        &self,
-        workload: &WorkloadKind,
-        subresource: &str,
-        object: &Value,
-        old: Option<&Value>,
-    ) -> Vec<Problem> {
-        let Some(pod) = self.read(object, workload) else { return Vec::new() };
-        let old = old.filter(|_| workload.path.is_empty()).and_then(|old| self.read(old, workload));
-        match old {
-            None => validate_create_in(Scope::SecurityContexts, &workload.subject().view(&pod), &self.compat),
-            Some(_) if subresource == "ephemeralcontainers" => {
-                validate_ephemeral_security_contexts(&pod, &self.compat)
-            }
-            Some(old) => validate_update_security_contexts(&pod, &old, &self.compat),
-        }
-    }
 }
 
 impl ObjectRules for PodRules {
-    fn prepare(
+    fn review(
         &self,
         kind: &Kind,
         subresource: &str,
         object: &mut Value,
         old: Option<&Value>,
-    ) -> Vec<String> {
-        let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
-        let subject = workload.subject();
-        let (changes, told): (Vec<Change>, Vec<String>) = {
-            let Ok(Some(mut pod)) = read_template(&*object, workload.path) else { return Vec::new() };
-            let old = old.and_then(|old| read_template(old, workload.path).ok().flatten());
-            if let Some(old) = old {
-                (prepare_for_update(&mut pod, &old, subject, &self.compat), Vec::new())
-            } else {
-                let mut changes = prepare_for_create(&mut pod, subject, &self.compat);
-                let mut told = Vec::new();
-                if subject == Subject::Pod {
-                    if self.compat.is_designs() {
-                        told.extend(deprecated_annotations(&subject.view(&pod), &self.compat));
-                    }
-                    let synced = sync(&mut pod, &self.compat);
-                    changes.extend(synced.changes);
-                    told.extend(synced.warnings);
+    ) -> Result<RuleReview, Box<Status>> {
+        if psp::is_policy(kind) && subresource.is_empty() {
+            return Ok(RuleReview {
+                errors: psp::problems(object, &self.compat).iter().map(field_error).collect(),
+                warnings: if self.compat.is_designs() { psp::warnings(object, old) } else { Vec::new() },
+                ..RuleReview::default()
+            });
+        }
+        let Some(workload) = Self::workload(kind, subresource) else { return Ok(RuleReview::default()) };
+        let is_pod = workload.path.is_empty();
+        let (changes, review) = {
+            let read =
+                |object| read_template(object, workload.path).map_err(|error| undecodable(kind, &error));
+            // A workload without a template is rejected by the validation of its kind.
+            let Some(pod) = read(&*object)? else { return Ok(RuleReview::default()) };
+            let before = old.map(read).transpose()?.flatten();
+            let pod = Prepared::written(pod, before.as_ref(), workload.subject(), &self.compat);
+            let problems = match before.filter(|_| is_pod) {
+                None => validate_create_in(Scope::SecurityContexts, &pod),
+                Some(_) if subresource == "ephemeralcontainers" => validate_ephemeral_security_contexts(&pod),
+                Some(before) => {
+                    validate_update_security_contexts(&pod, &Prepared::stored(before, &self.compat))
                 }
-                (changes, told)
-            }
+            };
+            // Pods are warned about when they are created; workloads whenever their specification changes.
+            let unchanged = old.is_some_and(|old| is_pod || old.get("spec") == object.get("spec"));
+            let review = RuleReview {
+                notices: pod.warnings().to_vec(),
+                errors: problems.iter().map(field_error).collect(),
+                warnings: if unchanged { Vec::new() } else { warnings(&pod) },
+            };
+            (pod.changes().to_vec(), review)
         };
         for change in &changes {
             change.apply(object);
         }
-        told
-    }
-
-    fn validate(
-        &self,
-        kind: &Kind,
-        subresource: &str,
-        object: &Value,
-        old: Option<&Value>,
-    ) -> Vec<FieldError> {
-        if psp::is_policy(kind) && subresource.is_empty() {
-            return psp::problems(object, &self.compat).iter().map(field_error).collect();
-        }
-        let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
-        self.problems(workload, subresource, object, old).iter().map(field_error).collect()
-    }
-
-    fn warnings(&self, kind: &Kind, subresource: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
-        if psp::is_policy(kind) && self.compat.is_designs() {
-            return psp::warnings(object, old);
-        }
-        let Some(workload) = Self::workload(kind, subresource) else { return Vec::new() };
-        // Pods are warned about when they are made; workloads whenever their specification changes.
-        let unchanged = old.is_some_and(|old| old.get("spec") == object.get("spec"));
-        if (workload.path.is_empty() && old.is_some()) || unchanged {
-            return Vec::new();
-        }
-        self.read(object, workload)
-            .map(|pod| warnings(&workload.subject().view(&pod), &self.compat))
-            .unwrap_or_default()
+        Ok(review)
     }
 }
 
-/// Reads a pod out of a stored object.
-pub(super) fn read_pod<'v>(object: &'v Value, compat: &Compat) -> Option<Pod<'v>> {
-    let mut pod = Pod::deserialize(object).ok()?;
-    prepare_for_create(&mut pod, Subject::Pod, compat);
-    Some(pod)
+/// Reads the pod of a request: as it will be stored if it is being created, else as its new version.
+pub(super) fn read_pod<'v>(
+    object: &'v Value,
+    old: Option<&Value>,
+    compat: &Compat,
+) -> Result<Prepared<'v>, serde_json::Error> {
+    let old = old.map(Pod::deserialize).transpose()?;
+    Ok(Prepared::written(Pod::deserialize(object)?, old.as_ref(), Subject::Pod, compat))
+}
+
+/// 400: what cannot be read is rejected, whoever finds out.
+pub(super) fn undecodable(kind: &Kind, error: &serde_json::Error) -> Box<Status> {
+    Status::bad_request(&format!("{} cannot be decoded: {error}", kind.kind))
 }

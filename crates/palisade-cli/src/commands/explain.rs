@@ -15,8 +15,7 @@ use palisade_model::{
     node::{Source as From, masked_paths, readonly_paths},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
-    prepare::{Subject, prepare_for_create},
-    sync::sync,
+    prepare::Prepared,
     workload::{WorkloadKind, read_template},
 };
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
@@ -181,7 +180,7 @@ struct Containers {
 }
 
 fn containers(
-    mut pod: Pod<'_>,
+    pod: Pod<'_>,
     object: &Object<'_>,
     workload: &'static WorkloadKind,
     source: &Source<'_>,
@@ -189,31 +188,23 @@ fn containers(
     compat: &Compat,
 ) -> Containers {
     // A template becomes pods, and those are prepared and synced as any other.
-    prepare_for_create(&mut pod, Subject::Pod, compat);
-    let synced = sync(&mut pod, compat);
-    let view = workload.subject().view(&pod);
-    let filled: Vec<FieldPath> = synced
-        .changes
-        .iter()
-        .map(|change| FieldPath::from([view.base().steps(), change.at.steps()].concat()))
-        .collect();
-    let context = Context { object, source, filled: &filled, view, compat };
+    let pod = Prepared::future_pod(pod, workload.subject(), compat);
+    let context = Context { object, source, pod: &pod, view: pod.view(), compat };
     let wanted = |effective: &EffectiveContext<'_>| {
         args.container.as_ref().is_none_or(|name| name == effective.container)
     };
-    let found = effective_contexts(&view, compat)
+    let found = effective_contexts(&pod)
         .iter()
         .filter(|effective| wanted(effective))
         .map(|effective| context.container(effective))
         .collect();
-    Containers { containers: found, windows: pod.spec.is_windows() }
+    Containers { containers: found, windows: pod.spec().is_windows() }
 }
 
 struct Context<'c, 's, 'p, 'a> {
     object: &'c Object<'c>,
     source: &'c Source<'s>,
-    /// Fields that the API server copied from annotations.
-    filled: &'c [FieldPath],
+    pod: &'p Prepared<'a>,
     view: PodView<'p, 'a>,
     compat: &'c Compat,
 }
@@ -244,7 +235,7 @@ impl Context<'_, '_, '_, '_> {
             name: effective.container.to_owned(),
             kind: effective.kind,
             rows,
-            notes: notes::of_container(&self.view, effective, self.compat),
+            notes: notes::of_container(self.pod, effective, self.compat),
         }
     }
 
@@ -262,7 +253,8 @@ impl Context<'_, '_, '_, '_> {
         };
         // A field that is only there because of an annotation is explained by the annotation.
         let annotation = self
-            .filled
+            .pod
+            .synced()
             .iter()
             .any(|filled| filled == path)
             .then(|| annotation_behind(path, &self.view))

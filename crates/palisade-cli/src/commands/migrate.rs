@@ -8,13 +8,11 @@ use std::{borrow::Cow, io::Write, path::Path, sync::Arc};
 use palisade_model::{
     compat::Compat,
     effective::effective_contexts,
-    lower::{Lowering, absorb, lower},
-    pod::Pod,
+    lower::{Lowering, lower},
     pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     profile::{ProfileRef, apparmor, seccomp},
     security_context::ProfileField,
-    sync::sync,
     workload::read_template,
 };
 use palisade_policy::standards::finding::Edit;
@@ -225,18 +223,15 @@ fn meaning(text: &str) -> Vec<(ObjectId, Vec<(String, String)>)> {
     let mut all = Vec::new();
     for object in parsed.documents.iter().flat_map(objects) {
         let Some(workload) = object.workload else { continue };
-        let Ok(Some(mut pod)) = read_template(object.node, workload.path) else { continue };
-        prepare_for_create(&mut pod, Subject::Pod, &compat);
-        sync(&mut pod, &compat);
-        absorb(&mut pod);
-        all.push((object.source.id().clone(), settings(&pod, &compat)));
+        let Ok(Some(pod)) = read_template(object.node, workload.path) else { continue };
+        let pod = Prepared::new(pod, Subject::Pod, &compat);
+        all.push((object.source.id().clone(), settings(&pod)));
     }
     all
 }
 
-fn settings(pod: &Pod<'_>, compat: &Compat) -> Vec<(String, String)> {
-    let view = PodView::of_pod(pod);
-    let rows = effective_contexts(&view, compat).into_iter().flat_map(|context| {
+fn settings(pod: &Prepared<'_>) -> Vec<(String, String)> {
+    let rows = effective_contexts(pod).into_iter().flat_map(|context| {
         let name = context.container.to_owned();
         context.rows().into_iter().map(move |row| (format!("{name} {}", row.field), row.json.to_string()))
     });

@@ -7,6 +7,7 @@ use palisade_model::{
     compat::SyncDirection,
     field_path::FieldPath,
     pod_view::PodView,
+    prepare::Prepared,
     profile::{apparmor, seccomp},
     warnings::warnings,
 };
@@ -166,8 +167,9 @@ fn misplaced(context: &Context<'_, '_>, node: NodeRef<'_>, findings: &mut Vec<Di
 }
 
 /// What an API server warns of besides annotations: ports that are defined twice.
-pub(super) fn ports(context: &Context<'_, '_>, view: &PodView<'_, '_>, findings: &mut Vec<Diagnostic>) {
-    for warning in warnings(view, &context.settings.compat) {
+pub(super) fn ports(context: &Context<'_, '_>, pod: &Prepared<'_>, findings: &mut Vec<Diagnostic>) {
+    let view = &pod.view();
+    for warning in warnings(pod) {
         let Some((path, text)) =
             warning.split_once(": ").filter(|(_, text)| text.contains("port definition with"))
         else {

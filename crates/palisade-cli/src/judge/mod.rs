@@ -14,11 +14,9 @@ use jiff::civil::Date;
 use palisade_model::{
     compat::Compat,
     field_path::FieldPath,
-    lower::absorb,
     pod::Pod,
     pod_view::PodView,
-    prepare::prepare_for_create,
-    sync::sync,
+    prepare::Prepared,
     validation::validate_create,
     workload::{WorkloadKind, read_template},
 };
@@ -322,7 +320,7 @@ impl Walk<'_, '_> {
                 return;
             }
         };
-        let Some(mut pod) = pod else {
+        let Some(pod) = pod else {
             let path = FieldPath::of(workload.path);
             let place = object.place(&path, None);
             let finding = Diagnostic::error(
@@ -350,20 +348,15 @@ impl Walk<'_, '_> {
         };
         let findings = &mut self.report.diagnostics;
         annotations::report(&context, node, &subject.view(&pod), findings);
-        prepare_for_create(&mut pod, subject, compat);
-        if workload.path.is_empty() {
-            context.filled = sync(&mut pod, compat).changes.into_iter().map(|change| change.at).collect();
-        }
-        let view = subject.view(&pod);
-        problems::report(&context, &view, &validate_create(&view, compat), findings);
-        annotations::ports(&context, &view, findings);
-        // The proposal's defaults count as settings of each container, as they do in admission.
-        if compat.is_designs() {
-            absorb(&mut pod);
-        }
-        let view = subject.view(&pod);
-        let outcome = self.settings.evaluator.evaluate(self.settings.policy, &view);
-        standards::report(&context, &view, &outcome, findings);
+        // An API server validates a template as it is written; policy decides about the pods that it becomes.
+        let future = Prepared::future_pod(pod.clone(), subject, compat);
+        let written = Prepared::new(pod, subject, compat);
+        context.filled = written.synced().to_vec();
+        problems::report(&context, &written.view(), &validate_create(&written), findings);
+        annotations::ports(&context, &written, findings);
+        context.filled = future.synced().to_vec();
+        let outcome = self.settings.evaluator.evaluate(self.settings.policy, &future);
+        standards::report(&context, &future, &outcome, findings);
 
         self.report.verdicts.push(Verdict {
             id: object.id().clone(),

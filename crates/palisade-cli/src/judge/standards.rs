@@ -1,6 +1,6 @@
 //! What the Pod Security Standards forbid, as diagnostics.
 
-use palisade_model::pod_view::PodView;
+use palisade_model::prepare::Prepared;
 use palisade_policy::standards::{
     checks,
     evaluator::Outcome,
@@ -12,25 +12,23 @@ use crate::diagnostic::{Code, Diagnostic};
 
 pub(super) fn report(
     context: &Context<'_, '_>,
-    view: &PodView<'_, '_>,
+    pod: &Prepared<'_>,
     outcome: &Outcome,
     findings: &mut Vec<Diagnostic>,
 ) {
     for violation in &outcome.violations {
         for finding in &violation.findings {
-            findings.push(diagnostic(context, view, violation.check, finding));
+            findings.push(diagnostic(context, pod, violation.check, finding));
         }
     }
 }
 
-fn diagnostic(
-    context: &Context<'_, '_>,
-    view: &PodView<'_, '_>,
-    check: &str,
-    finding: &Finding,
-) -> Diagnostic {
+fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, finding: &Finding) -> Diagnostic {
     let settings = context.settings;
-    let place = context.place(&finding.path, view);
+    let view = &pod.view();
+    let origin = pod.projected_from(&finding.path);
+    let path = origin.as_ref().unwrap_or(&finding.path);
+    let place = context.place(path, view);
     let rule = checks::check(check);
     let level = rule.map_or(settings.policy.level, |rule| rule.level);
     let text = match (&place.missing, finding.value.is_some()) {
@@ -52,7 +50,10 @@ fn diagnostic(
         diagnostic =
             diagnostic.because(format!("an API server copies the annotation {annotation} into the field"));
     }
-    diagnostic.path = Some(finding.path.to_string());
+    if let Some(origin) = &origin {
+        diagnostic = diagnostic.because(format!("{origin} applies to {}", finding.path));
+    }
+    diagnostic.path = Some(path.to_string());
     diagnostic.container.clone_from(&finding.container);
     match &finding.remedy {
         Remedy::Edits(edits) => {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use palisade_model::pod_view::PodView;
+use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::{Evaluator, Outcome},
     level::{Level, LevelVersion, Version},
@@ -111,6 +111,8 @@ impl Judged {
 /// Judges, and keeps every distinct set of causes once.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
+    /// Whose reading of pods is judged.
+    pub(super) compat: Compat,
     evaluator: Evaluator,
     known: HashSet<Arc<Causes>>,
     /// At how many sets the unused ones are thrown out next.
@@ -122,7 +124,7 @@ impl Judge {
         Self { evaluator, ..Self::default() }
     }
 
-    pub(super) fn judge(&mut self, pod: &PodView<'_, '_>, subject: &Subject<'_>) -> Judged {
+    pub(super) fn judge(&mut self, pod: &Prepared<'_>, subject: &Subject<'_>) -> Judged {
         let at = |level| self.evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
         let restricted = at(Level::Restricted);
         if restricted.allowed() {

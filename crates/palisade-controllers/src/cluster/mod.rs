@@ -17,7 +17,7 @@ use std::{
 use palisade_model::{
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
-    pod_view::PodView,
+    prepare::Prepared,
     text::Text,
     workload::{WORKLOADS, WorkloadKind},
 };
@@ -324,24 +324,24 @@ impl Cluster {
     /// A pod was seen.
     pub fn set_pod(&mut self, pod: WatchedPod<'_>) {
         let WatchedPod { metadata, spec, status } = pod;
-        let pod = Pod { metadata, spec };
-        let key = self.key("Pod", &pod.metadata.name);
+        let pod = Prepared::stored(Pod { metadata, spec }, &self.judge.compat);
+        let metadata = &pod.pod().metadata;
+        let key = self.key("Pod", &metadata.name);
         let judged = (!status.is_over()).then(|| {
-            let Pod { metadata, .. } = &pod;
             let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
             let subject = Subject {
                 kind: "Pod",
                 name: &metadata.name,
                 owner: owner.map(|owner| (owner.kind.as_str(), owner.name.as_str())),
-                service_account: pod.spec.service_account(),
+                service_account: pod.spec().service_account(),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
                 list: self.list_of("Pod"),
             };
-            self.judge.judge(&PodView::of_pod(&pod), &subject)
+            self.judge.judge(&pod, &subject)
         });
-        self.record(&pod.metadata.namespace).set_judged(key, judged);
-        self.settle(&pod.metadata.namespace);
+        self.record(&metadata.namespace).set_judged(key, judged);
+        self.settle(&metadata.namespace);
     }
 
     /// A pod was seen that cannot be read: nobody can say what it asks for.

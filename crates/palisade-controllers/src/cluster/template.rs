@@ -3,7 +3,12 @@
 //! A template is kept as the part of its text that can decide something, because what admission makes of it changes
 //! with constraints and grants.
 
-use palisade_model::{pod::Pod, pod_view::PodView, workload::WorkloadKind};
+use palisade_model::{
+    compat::Compat,
+    pod::Pod,
+    prepare::{Prepared, Subject as PodSubject},
+    workload::WorkloadKind,
+};
 use palisade_policy::{
     enforcement::classify::is_by_user,
     scc::{
@@ -83,20 +88,21 @@ impl Template {
     ) -> Option<Judged> {
         let mut object: Value = serde_json::from_str(&self.text).ok()?;
         if !constraints.is_empty() {
-            admit(&mut object, namespace, grants, constraints)?;
+            admit(&mut object, namespace, grants, constraints, &judge.compat)?;
         }
         let pod = Pod::deserialize(&object).ok()?;
-        let annotations = &pod.metadata.annotations;
+        let pod = Prepared::future_pod(pod, self.kind.subject(), &judge.compat);
+        let annotations = &pod.pod().metadata.annotations;
         let subject = Subject {
             kind: self.kind.kind,
             name: &self.name,
             owner: None,
-            service_account: pod.spec.service_account(),
+            service_account: pod.spec().service_account(),
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
             list: self.list,
         };
-        Some(judge.judge(&PodView::of_template(&pod, self.kind.path), &subject))
+        Some(judge.judge(&pod, &subject))
     }
 }
 
@@ -106,6 +112,7 @@ fn admit(
     namespace: &NamespaceRecord,
     grants: &Grants,
     constraints: &ConstraintSet,
+    compat: &Compat,
 ) -> Option<()> {
     let changes = {
         let mut pod = Pod::deserialize(&*object).ok()?;
@@ -114,6 +121,7 @@ fn admit(
         }
         // What a template says about these decides nothing: admission writes them.
         pod.metadata.annotations.retain(|key, _| key != VALIDATED && key != SUBJECT_TYPE);
+        let pod = Prepared::new(pod, PodSubject::Pod, compat);
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]
             .map(str::to_owned);
         let may_use = |identity: &Identity<'_>, constraint: &str| {

@@ -21,6 +21,7 @@ use crate::{
     compat::Compat,
     field_path::FieldPath,
     pod_view::{ContainerKind, PodView},
+    prepare::Prepared,
     problem::Problem,
 };
 
@@ -33,16 +34,16 @@ pub enum Scope {
     SecurityContexts,
 }
 
-/// Every problem of a new pod, or of a template on create and update, in upstream's order. The pod must have
-/// been prepared and, unless it is a template, synced.
+/// Every problem of a new pod, or of a template on create and update, in upstream's order.
 #[must_use]
-pub fn validate_create(view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
-    validate_create_in(Scope::Whole, view, compat)
+pub fn validate_create(pod: &Prepared<'_>) -> Vec<Problem> {
+    validate_create_in(Scope::Whole, pod)
 }
 
 /// The same for a part of the pod.
 #[must_use]
-pub fn validate_create_in(scope: Scope, view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
+pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<Problem> {
+    let (view, compat) = (&pod.view(), pod.compat());
     let mut problems = Vec::new();
     annotations::validate(view, compat, &mut problems);
     validate_spec(scope, view, compat, &mut problems);
@@ -54,12 +55,20 @@ pub fn validate_create_in(scope: Scope, view: &PodView<'_, '_>, compat: &Compat)
             Problem::forbidden(at, "ephemeral containers not allowed in pod template")
         });
     }
-    matching::validate_seccomp(view, compat, &mut problems);
-    matching::validate_app_armor(view, compat, &mut problems);
+    // The designs leave templates alone: annotation and field meet when a pod is made of one.
+    if view.is_pod() || !compat.is_designs() {
+        matching::validate_seccomp(view, compat, &mut problems);
+        matching::validate_app_armor(view, compat, &mut problems);
+    }
     problems
 }
 
 fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+    let defaults_at = view.path(&["spec", "securityContext", "containerDefaults"]);
+    let mut of_defaults = Vec::new();
+    if let Some(defaults) = view.security_context().and_then(|c| c.container_defaults.as_deref()) {
+        security_contexts::validate_container(defaults, &defaults_at, view.spec(), compat, &mut of_defaults);
+    }
     for kind in [ContainerKind::App, ContainerKind::Init, ContainerKind::Ephemeral] {
         for container in view.containers().filter(|container| container.kind == kind) {
             let Some(context) = container.security_context() else { continue };
@@ -68,6 +77,14 @@ fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems
             let doubled = kind == ContainerKind::Ephemeral && compat.api_minor() <= 25;
             let first = problems.len();
             security_contexts::validate_container(context, &path, view.spec(), compat, problems);
+            // A mistake in the defaults is reported once, where it was made, not again for every container.
+            if !of_defaults.is_empty() {
+                let mut index = 0;
+                problems.retain(|problem| {
+                    index += 1;
+                    index <= first || !of_defaults.iter().any(|d| same_below(problem, &path, d, &defaults_at))
+                });
+            }
             if doubled {
                 for problem in problems.iter_mut().skip(first) {
                     let once = format!("{}[{}].", kind.field(), container.index);
@@ -85,11 +102,19 @@ fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems
         let path = view.path(&["spec", "securityContext"]);
         security_contexts::validate_pod(context, &path, view.spec(), compat, problems);
     }
+    problems.append(&mut of_defaults);
     if scope == Scope::Whole {
         pod_level::validate_host_users(view, problems);
     }
     pod_level::validate_windows_host_process(view, compat, problems);
     operating_system::validate(view, compat, problems);
+}
+
+/// Whether two problems differ only in the security context they were found in.
+fn same_below(a: &Problem, a_base: &FieldPath, b: &Problem, b_base: &FieldPath) -> bool {
+    let (a_rest, b_rest) =
+        (a.at.steps().get(a_base.steps().len()..), b.at.steps().get(b_base.steps().len()..));
+    a_rest == b_rest && (a.kind, &a.detail) == (b.kind, &b.detail)
 }
 
 /// Prints a string value the way the release does for plain strings.

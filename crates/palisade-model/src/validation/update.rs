@@ -8,23 +8,19 @@ use serde_json::Value;
 
 use super::{Scope, annotations, validate_spec};
 use crate::{
-    compat::Compat, field_path::FieldPath, pod::Pod, pod_view::PodView, problem::Problem, profile::apparmor,
+    compat::Compat, field_path::FieldPath, pod::Pod, prepare::Prepared, problem::Problem, profile::apparmor,
     quote::Quoted,
 };
 
 /// Every problem of the new version of a pod. `spec_changes` comes from [`immutable_spec_changes`].
 #[must_use]
-pub fn validate_update(
-    new: &Pod<'_>,
-    old: &Pod<'_>,
-    spec_changes: &[String],
-    compat: &Compat,
-) -> Vec<Problem> {
-    let mut problems = update_problems(Scope::Whole, new, old, compat);
+pub fn validate_update(new: &Prepared<'_>, old: &Prepared<'_>, spec_changes: &[String]) -> Vec<Problem> {
+    let mut problems = update_problems(Scope::Whole, new, old);
+    let compat = new.compat();
 
     for (field, new_count, old_count) in [
-        ("containers", new.spec.containers.len(), old.spec.containers.len()),
-        ("initContainers", new.spec.init_containers.len(), old.spec.init_containers.len()),
+        ("containers", new.spec().containers.len(), old.spec().containers.len()),
+        ("initContainers", new.spec().init_containers.len(), old.spec().init_containers.len()),
     ] {
         if new_count != old_count {
             let at = FieldPath::of(&["spec"]).field(field);
@@ -41,22 +37,22 @@ pub fn validate_update(
 
 /// Every problem of the profiles and security contexts of a pod's new version.
 #[must_use]
-pub fn validate_update_security_contexts(new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
-    update_problems(Scope::SecurityContexts, new, old, compat)
+pub fn validate_update_security_contexts(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
+    update_problems(Scope::SecurityContexts, new, old)
 }
 
 /// Every problem of the profiles and security contexts after a write to the `ephemeralcontainers` subresource.
 #[must_use]
-pub fn validate_ephemeral_security_contexts(new: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    validate_spec(Scope::SecurityContexts, &PodView::of_pod(new), compat, &mut problems);
+    validate_spec(Scope::SecurityContexts, &new.view(), new.compat(), &mut problems);
     problems
 }
 
-fn update_problems(scope: Scope, new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let view = PodView::of_pod(new);
-    app_armor_annotation_updates(new, old, &mut problems);
+    let (view, compat) = (new.view(), new.compat());
+    app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
     // Up to v1.33 the format of annotations is checked twice on update, and every problem told twice.
     if compat.api_minor() < 34 {
         annotations::validate(&view, compat, &mut problems);
@@ -69,16 +65,17 @@ fn update_problems(scope: Scope, new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) 
 /// Every problem of a write to the `ephemeralcontainers` subresource. Everything but the ephemeral containers
 /// of `new` must have been reset to the stored pod.
 #[must_use]
-pub fn validate_ephemeral_containers_update(new: &Pod<'_>, old: &Pod<'_>, compat: &Compat) -> Vec<Problem> {
+pub fn validate_ephemeral_containers_update(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if compat.api_minor() >= 27 && old.metadata.annotations.contains("kubernetes.io/config.mirror") {
+    let compat = new.compat();
+    if compat.api_minor() >= 27 && old.pod().metadata.annotations.contains("kubernetes.io/config.mirror") {
         let detail = "static pods do not support ephemeral containers";
         return vec![Problem::forbidden(FieldPath::root(), detail)];
     }
-    validate_spec(Scope::Whole, &PodView::of_pod(new), compat, &mut problems);
+    validate_spec(Scope::Whole, &new.view(), compat, &mut problems);
     let at = FieldPath::of(&["spec", "ephemeralContainers"]);
-    for container in &old.spec.ephemeral_containers {
-        let kept = new.spec.ephemeral_containers.iter().find(|candidate| candidate.name == container.name);
+    for container in &old.spec().ephemeral_containers {
+        let kept = new.spec().ephemeral_containers.iter().find(|candidate| candidate.name == container.name);
         let what = match kept {
             None => "removed",
             Some(kept) if kept != container => "changed",

@@ -2,10 +2,8 @@
 
 use palisade_model::{
     compat::Compat,
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     problem::aggregate,
-    sync::sync,
     validation::validate_create,
     warnings::warnings,
 };
@@ -15,19 +13,16 @@ use crate::pod;
 /// What becomes of a pod: the changes made, the warnings given, the problems found.
 fn outcome(json: &str, minor: u16) -> String {
     let compat = Compat::kubernetes(minor);
-    let mut pod = pod(json);
-    prepare_for_create(&mut pod, Subject::Pod, &compat);
-    let synced = sync(&mut pod, &compat);
-    let view = PodView::of_pod(&pod);
-    let problems = validate_create(&view, &compat);
-    let mut parts: Vec<String> = synced
-        .changes
+    let pod = Prepared::new(pod(json), Subject::Pod, &compat);
+    let problems = validate_create(&pod);
+    let mut parts: Vec<String> = pod
+        .changes()
         .iter()
         .map(|change| format!("{} := {}", change.at, change.to.to_json().unwrap_or_default()))
         .collect();
-    parts.extend(synced.warnings.iter().map(|warning| format!("warning {warning}")));
+    parts.extend(pod.warnings().iter().map(|warning| format!("warning {warning}")));
     if problems.is_empty() {
-        parts.extend(warnings(&view, &compat).iter().map(|warning| format!("warning {warning}")));
+        parts.extend(warnings(&pod).iter().map(|warning| format!("warning {warning}")));
     } else {
         parts.push(format!("refused {}", aggregate(&problems)));
     }

@@ -2,12 +2,12 @@
 
 use palisade_model::{
     compat::{Compat, FeatureGates},
-    lower::{Lowering, absorb, lower},
+    lower::{Lowering, lower},
     pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     problem::aggregate,
-    sync::sync,
-    validation::validate_create,
+    validation::{validate_create, validate_update},
+    warnings::warnings,
 };
 use serde_json::{Value, json};
 
@@ -16,13 +16,10 @@ use crate::pod;
 /// Prepares, syncs and validates a pod; the security part of what would be stored, or the problems.
 fn create(json: &Value, compat: &Compat) -> Result<Value, String> {
     let text = json.to_string();
-    let mut typed = pod(&text);
+    let typed = Prepared::new(pod(&text), Subject::Pod, compat);
     let mut stored = json.clone();
-    let changes = prepare_for_create(&mut typed, Subject::Pod, compat)
-        .into_iter()
-        .chain(sync(&mut typed, compat).changes);
-    changes.for_each(|change| change.apply(&mut stored));
-    let problems = validate_create(&PodView::of_pod(&typed), compat);
+    typed.changes().iter().for_each(|change| change.apply(&mut stored));
+    let problems = validate_create(&typed);
     if problems.is_empty() { Ok(stored) } else { Err(aggregate(&problems)) }
 }
 
@@ -147,7 +144,7 @@ fn the_proposal_is_lowered_to_v1_fields() {
     let json = r#"{"spec":{"securityContext":{"hostNetwork":true,"hostIPC":false,"runAsGroup":9,
         "containerDefaults":{"runAsUser":2,"runAsGroup":3,"privileged":true,"capabilities":{"drop":["ALL"]},"runWithSupplementalGroups":[6]}},
         "containers":[{"name":"a"},{"name":"b","securityContext":{"privileged":false,"runWithSupplementalGroups":[7]}}]}}"#;
-    let mut typed = pod(json);
+    let typed = pod(json);
     let steps: Vec<String> = lower(&PodView::of_pod(&typed))
         .iter()
         .map(|step| match step {
@@ -172,8 +169,123 @@ fn the_proposal_is_lowered_to_v1_fields() {
             "impossible spec.containers[1].securityContext.runWithSupplementalGroups",
         ]
     );
-    absorb(&mut typed);
-    assert_eq!(typed.spec.host_network, Some(true));
-    assert_eq!(typed.spec.containers[0].security_context.as_ref().unwrap().privileged, Some(true));
-    assert_eq!(typed.spec.containers[1].security_context.as_ref().unwrap().privileged, Some(false));
+}
+
+#[test]
+fn the_projection_is_stored_with_the_pod() {
+    let json = json!({"spec": {"securityContext": {"hostNetwork": true, "containerDefaults":
+        {"privileged": true, "seccompProfile": {"type": "RuntimeDefault"}, "windowsOptions": {"hostProcess": false}}},
+        "containers": [{"name": "a", "ports": [{"containerPort": 80}]}, {"name": "b", "securityContext": {"privileged": false}}]}});
+    let stored = create(&json, &Compat::designs()).unwrap();
+    assert_eq!(
+        stored,
+        json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/a": "runtime/default",
+                "container.seccomp.security.alpha.kubernetes.io/b": "runtime/default"}},
+            "spec": {"hostNetwork": true, "securityContext": {"hostNetwork": true, "containerDefaults":
+                {"privileged": true, "seccompProfile": {"type": "RuntimeDefault"}, "windowsOptions": {"hostProcess": false}}},
+            "containers": [
+                {"name": "a", "ports": [{"containerPort": 80, "hostPort": 80}], "securityContext":
+                    {"privileged": true, "seccompProfile": {"type": "RuntimeDefault"}, "windowsOptions": {"hostProcess": false}}},
+                {"name": "b", "securityContext":
+                    {"privileged": false, "seccompProfile": {"type": "RuntimeDefault"}, "windowsOptions": {"hostProcess": false}}}]}})
+    );
+    // Preparing what is stored changes nothing more, whichever way it is read.
+    let text = stored.to_string();
+    assert_eq!(Prepared::new(pod(&text), Subject::Pod, &Compat::designs()).changes(), []);
+    assert_eq!(Prepared::stored(pod(&text), &Compat::designs()).changes(), []);
+}
+
+#[test]
+fn a_container_annotation_is_nearer_than_the_defaults_and_those_than_the_pods_annotation() {
+    let json = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "localhost/pod",
+            "container.seccomp.security.alpha.kubernetes.io/a": "unconfined"}},
+        "spec": {"securityContext": {"containerDefaults": {"seccompProfile": {"type": "RuntimeDefault"}}},
+        "containers": [{"name": "a"}, {"name": "b"}]}});
+    let stored = create(&json, &Compat::designs()).unwrap();
+    let profile = |index: usize| {
+        stored["spec"]["containers"][index]["securityContext"]["seccompProfile"]["type"].clone()
+    };
+    assert_eq!((profile(0), profile(1)), (json!("Unconfined"), json!("RuntimeDefault")));
+}
+
+#[test]
+fn mistakes_in_container_defaults_are_rejected_once() {
+    for (defaults, expected) in [
+        (
+            json!({"runAsUser": -5}),
+            "runAsUser: Invalid value: -5: must be between 0 and 2147483647, inclusive",
+        ),
+        (
+            json!({"procMount": "Bogus"}),
+            "procMount: Unsupported value: \"Bogus\": supported values: \"Default\", \"Unmasked\"",
+        ),
+        (
+            json!({"seccompProfile": {"type": "Bogus"}}),
+            "seccompProfile.type: Unsupported value: \"Bogus\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\"",
+        ),
+        (
+            json!({"appArmorProfile": {"type": "Localhost"}}),
+            "appArmorProfile.localhostProfile: Required value: must be set when AppArmor type is Localhost",
+        ),
+        (
+            json!({"runWithSupplementalGroups": [-1]}),
+            "runWithSupplementalGroups[0]: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ),
+    ] {
+        let pod = json!({"spec": {"securityContext": {"containerDefaults": defaults}, "containers": [{"name": "a"}, {"name": "b"}]}});
+        let error = create(&pod, &Compat::designs()).unwrap_err();
+        assert_eq!(error, format!("spec.securityContext.containerDefaults.{expected}"), "{defaults}");
+    }
+    // What contradicts only a container's own setting is reported for that container.
+    let pod = json!({"spec": {"securityContext": {"containerDefaults": {"privileged": true}},
+        "containers": [{"name": "a"}, {"name": "b", "securityContext": {"allowPrivilegeEscalation": false}}]}});
+    let error = create(&pod, &Compat::designs()).unwrap_err();
+    assert!(error.starts_with("spec.containers[1].securityContext: Invalid value"), "{error}");
+}
+
+#[test]
+fn host_fields_of_the_security_context_count_for_sysctls_and_user_namespaces() {
+    let pod = json!({"spec": {"securityContext": {"hostNetwork": true, "sysctls": [{"name": "net.core.somaxconn", "value": "1"}]},
+        "hostUsers": false, "containers": [{"name": "a"}]}});
+    let error = create(&pod, &Compat::designs()).unwrap_err();
+    assert!(error.contains("may not be specified when 'hostNetwork' is true"), "{error}");
+    assert!(error.contains("spec.hostNetwork: Forbidden: when `hostUsers` is false"), "{error}");
+}
+
+#[test]
+fn a_profile_in_use_outlives_its_gate() {
+    let stored = r#"{"spec":{"securityContext":{"seccompProfile":{"type":"ConfigMap","configMapProfile":"a/b"}},"containers":[{"name":"c"}]}}"#;
+    let off = Compat::designs();
+    let new = Prepared::changed(pod(stored), &pod(stored), Subject::Pod, &off);
+    let old = Prepared::stored(pod(stored), &off);
+    assert_eq!(validate_update(&new, &old, &[]), []);
+    assert_eq!(new.spec(), old.spec());
+    // A new pod still cannot use it, and neither can one that did not.
+    assert_ne!(validate_create(&Prepared::new(pod(stored), Subject::Pod, &off)), []);
+    let without = r#"{"spec":{"containers":[{"name":"c"}]}}"#;
+    let new = Prepared::changed(pod(stored), &pod(without), Subject::Pod, &off);
+    assert_ne!(validate_update(&new, &Prepared::stored(pod(without), &off), &[]), []);
+}
+
+#[test]
+fn templates_are_left_alone_and_judged_as_the_pods_they_become() {
+    let template = r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/c":"unconfined",
+        "container.seccomp.security.alpha.kubernetes.io/c":"unconfined"}},
+        "spec":{"securityContext":{"appArmorProfile":{"type":"RuntimeDefault"},"seccompProfile":{"type":"RuntimeDefault"}},
+        "containers":[{"name":"c"}]}}"#;
+    let subject = Subject::Template(&["spec", "template"]);
+    let read = Prepared::new(pod(template), subject, &Compat::designs());
+    assert_eq!((validate_create(&read), read.changes()), (Vec::new(), &[][..]));
+    let container = read.spec().containers[0].security_context.as_ref().unwrap();
+    assert_eq!(container.seccomp_profile.as_ref().unwrap().kind, "Unconfined");
+    assert_eq!(container.app_armor_profile.as_ref().unwrap().kind, "Unconfined");
+    assert_eq!(
+        warnings(&read),
+        [
+            "spec.template.metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19, \
+             support will be dropped in v1.23; use the \"seccompProfile\" field instead",
+            "spec.template.metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: deprecated, \
+             support will be dropped in v1.30; use the \"appArmorProfile\" field instead"
+        ]
+    );
 }

@@ -1,13 +1,16 @@
 //! One context per container, every value with where it came from.
 
-use palisade_model::{compat::Compat, effective::effective_contexts, pod_view::PodView};
+use palisade_model::{
+    compat::Compat,
+    effective::effective_contexts,
+    prepare::{Prepared, Subject},
+};
 
 use crate::pod;
 
 fn row(json: &str, container: &str, field: &str) -> String {
-    let pod = pod(json);
-    let view = PodView::of_pod(&pod);
-    let contexts = effective_contexts(&view, &Compat::designs());
+    let pod = Prepared::new(pod(json), Subject::Pod, &Compat::designs());
+    let contexts = effective_contexts(&pod);
     let context = contexts.iter().find(|context| context.container == container).unwrap();
     let row = context.rows().into_iter().find(|row| row.field == field).unwrap();
     format!("{} <- {}", row.value, row.source)
@@ -83,9 +86,8 @@ fn the_proposals_defaults_lie_between_container_and_pod() {
 #[test]
 fn every_field_has_a_row_and_every_container_a_context() {
     let json = r#"{"spec":{"initContainers":[{"name":"i"}],"containers":[{"name":"c"}],"ephemeralContainers":[{"name":"e"}]}}"#;
-    let pod = pod(json);
-    let view = PodView::of_pod(&pod);
-    let contexts = effective_contexts(&view, &Compat::kubernetes(37));
+    let pod = Prepared::new(pod(json), Subject::Pod, &Compat::kubernetes(37));
+    let contexts = effective_contexts(&pod);
     assert_eq!(contexts.iter().map(|context| context.container).collect::<Vec<_>>(), ["i", "c", "e"]);
     assert!(contexts.iter().all(|context| context.rows().len() == 26));
 }

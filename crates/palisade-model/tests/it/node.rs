@@ -6,7 +6,7 @@ use palisade_model::{
         ImageUser, join_clean, masked_paths, non_root_violation, readonly_paths, resolve_app_armor,
         resolve_seccomp,
     },
-    pod_view::PodView,
+    prepare::Prepared,
 };
 
 use crate::pod;
@@ -20,10 +20,9 @@ fn kubelet(version: &str) -> Compat {
 }
 
 fn seccomp(json: &str, compat: &Compat) -> String {
-    let pod = pod(json);
-    let view = PodView::of_pod(&pod);
-    let container = view.container("c").unwrap();
-    let resolved = resolve_seccomp(&view, &container, compat);
+    let pod = Prepared::stored(pod(json), compat);
+    let container = pod.view().container("c").unwrap();
+    let resolved = resolve_seccomp(&pod, &container, compat);
     let profile = match resolved.profile {
         Ok(profile) => profile.to_string(),
         Err(error) => format!("error: {error}"),
@@ -58,9 +57,14 @@ fn the_nearest_setting_that_the_release_reads_wins() {
         ("v1.19", &without_container_field, format!("Localhost ca.json <- {ca}")),
         ("v1.20", &without_container_field, format!("Localhost pf.json <- {pf}; ignored {ca}")),
         ("v1.37", &without_container_field, format!("Localhost pf.json <- {pf}; ignored {ca}")),
-        ("designs", &without_container_field, format!("Localhost ca.json <- {ca}")),
+        ("designs", &without_container_field, format!("Localhost pf.json <- {pf}; ignored {ca}")),
         ("v1.18", annotations_only, format!("RuntimeDefault <- {pa}")),
-        ("designs", annotations_only, format!("RuntimeDefault <- {pa}")),
+        // What annotations decide was decided when the pod was created; what is written later is ignored.
+        (
+            "designs",
+            annotations_only,
+            format!("Unconfined <- nothing set: a kubelet leaves the container unconfined; ignored {pa}"),
+        ),
         (
             "v1.27",
             annotations_only,
@@ -113,9 +117,7 @@ fn seccomp_default_fills_only_what_nobody_set() {
 fn a_kubelet_without_config_map_profiles_says_so() {
     let field = r#"{"spec":{"securityContext":{"seccompProfile":{"type":"ConfigMap","configMapProfile":"web/block.json"}},"containers":[{"name":"c"}]}}"#;
     let annotation = r#"{"metadata":{"annotations":{"seccomp.security.alpha.kubernetes.io/pod":"configmap/web/block.json"}},"spec":{"containers":[{"name":"c"}]}}"#;
-    for (version, manifest) in
-        [("designs", field), ("v1.37", field), ("designs", annotation), ("v1.18", annotation)]
-    {
+    for (version, manifest) in [("designs", field), ("v1.37", field), ("v1.18", annotation)] {
         let text = seccomp(manifest, &kubelet(version));
         assert!(
             text.starts_with("error: unknown seccomp profile option: configmap/web <-"),
@@ -146,7 +148,9 @@ fn app_armor_follows_field_annotation_pod() {
         ("v1.30", manifest(a, "", p), "Localhost a"),
         ("v1.37", manifest("", "", p), "RuntimeDefault"),
         ("v1.37", manifest(empty, "", ""), "runtime"),
-        ("designs", manifest(empty, "", ""), "RuntimeDefault"),
+        ("designs", manifest(empty, "", ""), "runtime"),
+        ("designs", manifest(a, "", p), "RuntimeDefault"),
+        ("designs", manifest(a, f, p), "Unconfined"),
         (
             "v1.37",
             manifest("", r#""appArmorProfile":{"type":"Localhost"}"#, ""),
@@ -158,10 +162,9 @@ fn app_armor_follows_field_annotation_pod() {
             "unknown apparmor profile type: \"X\"",
         ),
     ] {
-        let pod = pod(&text);
-        let view = PodView::of_pod(&pod);
-        let container = view.container("c").unwrap();
-        let found = match resolve_app_armor(&view, &container, &kubelet(version)).profile {
+        let pod = Prepared::stored(pod(&text), &kubelet(version));
+        let container = pod.view().container("c").unwrap();
+        let found = match resolve_app_armor(&pod, &container, &kubelet(version)).profile {
             None => "runtime".to_owned(),
             Some(Ok(profile)) => profile.to_string(),
             Some(Err(error)) => error.to_string(),

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use palisade_model::{
     compat::Compat,
     effective::effective_contexts,
-    pod_view::PodView,
     profile::{
         ProfileRef,
         published::{CONTAINER_ANNOTATION_PREFIX, POD_ANNOTATION, ProfileSource, published_hash},
@@ -154,9 +153,10 @@ fn slim(object: &mut Value) {
 }
 
 fn profiles(pod: &RunPod, compat: &Compat) -> Vec<(String, String, Option<String>)> {
-    let Ok(model) = pod.model() else { return Vec::new() };
+    // `RunPod::from_object` has read the same text: what it could not read is not here.
+    let Ok(prepared) = pod.prepared(compat) else { return Vec::new() };
     let annotations = &pod.metadata.annotations;
-    effective_contexts(&PodView::of_pod(&model), compat)
+    effective_contexts(&prepared)
         .iter()
         .filter_map(|context| {
             let Ok(ProfileRef::Localhost(path)) = &context.seccomp.profile else { return None };

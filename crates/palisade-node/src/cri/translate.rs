@@ -8,6 +8,7 @@ use palisade_model::{
     compat::{Compat, Kubelet},
     effective::EffectiveContext,
     node::{ImageUser, NodeError, masked_paths, readonly_paths},
+    prepare::Prepared,
     profile::ProfileRef,
 };
 use thiserror::Error;
@@ -134,8 +135,8 @@ pub struct PodSettings<'a> {
 impl<'a> PodSettings<'a> {
     /// The settings of a pod.
     #[must_use]
-    pub fn of(pod: &'a palisade_model::pod::Pod<'_>) -> Self {
-        let Some(context) = &pod.spec.security_context else { return Self::default() };
+    pub fn of(pod: &'a Prepared<'_>) -> Self {
+        let Some(context) = &pod.spec().security_context else { return Self::default() };
         Self {
             run_as_user: context.run_as_user,
             run_as_group: context.run_as_group,
@@ -225,9 +226,7 @@ fn strings(words: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use palisade_model::{
-        compat::Compat, effective::effective_contexts, node::ImageUser, pod::Pod, pod_view::PodView,
-    };
+    use palisade_model::{compat::Compat, effective::effective_contexts, node::ImageUser, prepare::Subject};
 
     use super::*;
 
@@ -242,9 +241,8 @@ mod tests {
         compat: &Compat,
         image_user: &ImageUser,
     ) -> Result<LinuxContainerSecurityContext, TranslateError> {
-        let pod: Pod<'_> = serde_json::from_str(spec).unwrap();
-        let view = PodView::of_pod(&pod);
-        let contexts = effective_contexts(&view, compat);
+        let pod = Prepared::new(serde_json::from_str(spec).unwrap(), Subject::Pod, compat);
+        let contexts = effective_contexts(&pod);
         let features = NodeFeatures { thermal_throttle: vec!["/sys/cpu0".to_owned()], ..Default::default() };
         let around = Circumstances {
             compat,
@@ -422,8 +420,8 @@ mod tests {
             ("target in a shared namespace", r#""shareProcessNamespace":true"#, Some("id"), (Pod, Pod, Pod)),
         ] {
             let text = pod(spec, "{}");
-            let parsed: palisade_model::pod::Pod<'_> = serde_json::from_str(&text).unwrap();
-            let contexts = effective_contexts(&PodView::of_pod(&parsed), &designs());
+            let parsed = Prepared::new(serde_json::from_str(&text).unwrap(), Subject::Pod, &designs());
+            let contexts = effective_contexts(&parsed);
             let found = namespaces(&contexts[0], target);
             assert_eq!((found.network(), found.pid(), found.ipc()), expected, "{case}");
             assert_eq!(found.target_id.is_empty(), expected.1 != Target, "{case}");
@@ -435,8 +433,8 @@ mod tests {
         let text = r#"{"spec":{"securityContext":{"runAsUser":5,"runAsGroup":6,"fsGroup":4,"supplementalGroups":[3],
             "seccompProfile":{"type":"Unconfined"}},
             "containers":[{"name":"a","securityContext":{"runAsUser":9}},{"name":"b","securityContext":{"privileged":true}}]}}"#;
-        let parsed: Pod<'_> = serde_json::from_str(text).unwrap();
-        let contexts = effective_contexts(&PodView::of_pod(&parsed), &designs());
+        let parsed = Prepared::new(serde_json::from_str(text).unwrap(), Subject::Pod, &designs());
+        let contexts = effective_contexts(&parsed);
         let sandbox = sandbox_context(&contexts, &PodSettings::of(&parsed), designs().kubelet).unwrap();
         assert_eq!(sandbox.run_as_user, Some(int64(5)));
         assert_eq!(sandbox.run_as_group, Some(int64(6)));

@@ -9,6 +9,7 @@ use palisade_model::{
     node::resolve_app_armor,
     pod::Pod,
     pod_view::PodView,
+    prepare::Prepared,
     profile::{ProfileRef, apparmor, kind},
     security_context::ProfileField,
 };
@@ -23,8 +24,13 @@ use crate::{
 impl Life {
     /// Why the pod cannot run here, in the kubelet's order of asking; `None` if it can, and then it has its place.
     pub(super) async fn rejection(&mut self, pod: &RunPod, observed: &Observed) -> Option<Rejection> {
-        let model = pod.model().ok()?;
         let config = &self.node.config;
+        let model = match pod.prepared(&config.compat) {
+            Ok(model) => model,
+            Err(error) => {
+                return Some(hard("UnexpectedAdmissionError", &format!("cannot decode the pod: {error}")));
+            }
+        };
         let (compat, minor) = (&config.compat, config.compat.kubelet.minor());
         if let Some(rejection) = unsupported(&model, compat, &self.node.features()) {
             return Some(rejection);
@@ -50,7 +56,8 @@ impl Life {
 }
 
 /// What neither the node nor any node like it can do.
-fn unsupported(pod: &Pod<'_>, compat: &Compat, features: &NodeFeatures) -> Option<Rejection> {
+fn unsupported(prepared: &Prepared<'_>, compat: &Compat, features: &NodeFeatures) -> Option<Rejection> {
+    let pod = prepared.pod();
     let minor = compat.kubelet.minor();
     if let Some(error) = forbidden_sysctl(pod, minor, &features.kernel) {
         return Some(hard("SysctlForbidden", &format!("forbidden sysctl: {error}")));
@@ -80,7 +87,7 @@ fn unsupported(pod: &Pod<'_>, compat: &Compat, features: &NodeFeatures) -> Optio
     None
 }
 
-fn app_armor_rejection(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<Rejection> {
+fn app_armor_rejection(pod: &Prepared<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<Rejection> {
     let minor = compat.kubelet.minor();
     let error = app_armor_error(pod, compat, app_armor)?;
     let message = format!("Cannot enforce AppArmor: {error}");
@@ -151,8 +158,8 @@ fn hard(reason: &str, message: &str) -> Rejection {
     Rejection { reason: reason.to_owned(), message: format!("Pod was rejected: {message}"), soft: false }
 }
 
-fn app_armor_error(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<String> {
-    let view = PodView::of_pod(pod);
+fn app_armor_error(pod: &Prepared<'_>, compat: &Compat, app_armor: &AppArmor) -> Option<String> {
+    let view = pod.view();
     if !needs_app_armor(&view, compat) {
         return None;
     }
@@ -175,7 +182,7 @@ fn app_armor_error(pod: &Pod<'_>, compat: &Compat, app_armor: &AppArmor) -> Opti
                 return Some(format!("invalid empty AppArmor profile name: {value:?}"));
             }
         }
-        match resolve_app_armor(&view, &container, compat).profile {
+        match resolve_app_armor(pod, &container, compat).profile {
             Some(Ok(ProfileRef::Localhost(name)))
                 if minor <= 23 && app_armor.is_loaded(&name) == Some(false) =>
             {
@@ -217,6 +224,10 @@ fn needs_app_armor(view: &PodView<'_, '_>, compat: &Compat) -> bool {
             return true;
         }
     }
+    // The design's kubelet reads fields alone.
+    if compat.kubelet == Kubelet::Designs {
+        return false;
+    }
     view.metadata()
         .annotations
         .with_prefix(apparmor::ANNOTATION_PREFIX)
@@ -233,7 +244,7 @@ mod tests {
     use super::*;
 
     fn rejection(
-        pod: &Pod<'_>,
+        pod: &Prepared<'_>,
         compat: &Compat,
         features: &NodeFeatures,
         app_armor: &AppArmor,
@@ -242,7 +253,7 @@ mod tests {
     }
 
     fn said(pod: &str, compat: &Compat, app_armor: &AppArmor) -> Option<(String, bool)> {
-        let pod: Pod<'_> = serde_json::from_str(pod).unwrap();
+        let pod = Prepared::stored(serde_json::from_str(pod).unwrap(), compat);
         rejection(&pod, compat, &NodeFeatures::default(), app_armor).map(|found| (found.message, found.soft))
     }
 
@@ -317,7 +328,7 @@ mod tests {
             let pod = format!(
                 r#"{{"spec":{{{more}"securityContext":{{"sysctls":[{{"name":"{name}","value":"1"}}]}},"containers":[{{"name":"c"}}]}}}}"#
             );
-            let pod: Pod<'_> = serde_json::from_str(&pod).unwrap();
+            let pod = Prepared::stored(serde_json::from_str(&pod).unwrap(), &Compat::kubernetes(minor));
             rejection(&pod, &Compat::kubernetes(minor), &features, &host).map(|found| found.message)
         };
         let text = |why: &str| Some(format!("Pod was rejected: forbidden sysctl: {why}"));

@@ -106,9 +106,7 @@ pub fn sandbox_config(
 /// Whether the pod lives in the node's network.
 #[must_use]
 pub fn is_host_network(pod: &RunPod) -> bool {
-    let flag = |path: &str| pod.object.pointer(path).and_then(serde_json::Value::as_bool);
-    // The second is the proposal's place for it.
-    flag("/spec/hostNetwork").or_else(|| flag("/spec/securityContext/hostNetwork")) == Some(true)
+    pod.object.pointer("/spec/hostNetwork").and_then(serde_json::Value::as_bool) == Some(true)
 }
 
 /// Without a word of the pod's own the runtime gives it the node's name servers.

@@ -1,8 +1,8 @@
 //! Amounts of CPU and memory, as the runtime wants them.
 //!
-//! Implements: Kubernetes quantities as far as pods use them, and the kubelet's `generateLinuxContainerResources` and
-//! QoS classes (`pkg/kubelet/cm/helpers_linux.go`, `pkg/kubelet/qos/policy.go`).
+//! Implements: the kubelet's `generateLinuxContainerResources` and QoS classes (`pkg/kubelet/cm/helpers_linux.go`, `pkg/kubelet/qos/policy.go`).
 
+use palisade_base::quantity::Quantity;
 use serde_json::Value;
 
 use crate::{
@@ -13,34 +13,12 @@ use crate::{
 /// A quantity in thousandths; `None` if it is not one.
 #[must_use]
 pub fn milli(quantity: &Value) -> Option<i64> {
-    let text = match quantity {
-        Value::String(text) => text.trim().to_owned(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(split);
-    let amount: f64 = digits.parse().ok()?;
-    let factor = match suffix {
-        "m" => 0.001,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "Ki" => 1024.0,
-        "Mi" => 1_048_576.0,
-        "Gi" => 1_073_741_824.0,
-        "Ti" => 1_099_511_627_776.0,
-        "Pi" => 1_125_899_906_842_624.0,
-        _ => return None,
-    };
-    let milli = (amount * factor * 1000.0).ceil();
-    // A conversion of a float saturates; quantities beyond are nonsense anyway.
-    #[allow(clippy::cast_possible_truncation, reason = "saturates, as wanted")]
-    let whole = milli as i64;
-    Some(whole)
+    match quantity {
+        Value::String(text) => Quantity::parse(text).ok(),
+        Value::Number(number) => Quantity::parse(&number.to_string()).ok(),
+        _ => None,
+    }
+    .map(Quantity::milli)
 }
 
 /// The classes of service, by which the kernel chooses whom to kill first.
@@ -122,6 +100,13 @@ mod tests {
             (json!(2), Some(2000)),
             (json!("1Gi"), Some(1_073_741_824_000)),
             (json!("1k"), Some(1_000_000)),
+            (json!("129e6"), Some(129_000_000_000)),
+            (json!("129M"), Some(129_000_000_000)),
+            (json!("1E3"), Some(1_000_000)),
+            (json!("1e-3"), Some(1)),
+            (json!("100n"), Some(1)),
+            (json!("1Ei"), Some(i64::MAX)),
+            (json!("+1"), Some(1000)),
             (json!("x"), None),
             (json!("1X"), None),
             (json!(null), None),

@@ -10,7 +10,7 @@ use palisade_model::{
     compat::Kubelet,
     effective::{EffectiveContext, effective_context},
     node::{ImageUser, non_root_violation},
-    pod_view::{ContainerKind, PodView},
+    pod_view::ContainerKind,
     profile::ProfileRef,
 };
 
@@ -180,12 +180,12 @@ async fn prepare(
 ) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
-    let model = pod.model().map_err(|error| Refused::config(&error))?;
-    let view = PodView::of_pod(&model);
-    let reference = view
+    let prepared = pod.prepared(compat).map_err(|error| Refused::config(&error))?;
+    let reference = prepared
+        .view()
         .container(&container.name)
         .ok_or_else(|| Refused::config(&format!("container {:?} is not in the pod", container.name)))?;
-    let context = effective_context(&view, &reference, compat);
+    let context = effective_context(&prepared, &reference);
     let image_user = image_user(image);
 
     // In the kubelet's order: environment, user, profiles.

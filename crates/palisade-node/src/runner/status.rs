@@ -176,7 +176,7 @@ pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phas
     fields.insert("startTime".to_owned(), seconds(facts.start_time).into());
     let own: Vec<&str> =
         facts.observed.ready_sandbox().into_iter().flat_map(|s| &s.ips).map(String::as_str).collect();
-    let host_network = pod.object.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    let host_network = super::config::is_host_network(pod);
     let ips: Vec<&str> =
         if host_network && !facts.observed.sandboxes.is_empty() { vec![facts.host_ip] } else { own };
     if let Some(first) = ips.first() {

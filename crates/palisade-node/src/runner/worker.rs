@@ -7,10 +7,7 @@
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use palisade_model::{
-    effective::effective_contexts,
-    pod_view::{ContainerKind, PodView},
-};
+use palisade_model::{effective::effective_contexts, pod_view::ContainerKind};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tracing::{Instrument as _, debug, warn};
@@ -464,15 +461,15 @@ impl Life {
     }
 
     fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, String> {
-        let model = pod.model().map_err(|error| error.to_string())?;
         let compat = &self.node.config.compat;
-        let contexts = effective_contexts(&PodView::of_pod(&model), compat);
+        let prepared = pod.prepared(compat).map_err(|error| error.to_string())?;
+        let contexts = effective_contexts(&prepared);
         // Off by default before v1.33, and then nobody looks.
         let user_namespaces = compat.kubelet.minor() >= 33;
         if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
             return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
         }
-        let security = sandbox_context(&contexts, &PodSettings::of(&model), compat.kubelet)
+        let security = sandbox_context(&contexts, &PodSettings::of(&prepared), compat.kubelet)
             .map_err(|error| error.to_string())?;
         let sysctls = contexts.first().map(|context| context.sysctls.value).unwrap_or_default();
         let sysctls =

@@ -9,6 +9,7 @@ use palisade_model::{
     compat::Compat,
     field_path::FieldPath,
     pod_view::PodView,
+    prepare::Prepared,
     problem::Problem,
     profile::{ProfileRef, apparmor, seccomp},
     quote::Quoted,
@@ -157,14 +158,15 @@ impl ProfileStrategies {
 
     /// The writes that give a pod its defaults: fields under the designs, annotations in a release.
     #[must_use]
-    pub fn defaults(&self, view: &PodView<'_, '_>, compat: &Compat) -> Vec<Change> {
+    pub fn defaults(&self, pod: &Prepared<'_>) -> Vec<Change> {
+        let (view, compat) = (&pod.view(), pod.compat());
         if compat.is_designs() {
             return [
                 (Mechanism::Seccomp, self.seccomp_rules()),
                 (Mechanism::AppArmor, self.app_armor_rules()),
             ]
             .into_iter()
-            .filter_map(|(mechanism, rules)| rules.defaults(mechanism, view))
+            .filter_map(|(mechanism, rules)| rules.defaults(mechanism, pod))
             .collect();
         }
         let mut changes = Vec::new();
@@ -195,14 +197,15 @@ impl ProfileStrategies {
 
     /// What the policy refuses in a pod. The paths begin with `pod`, as upstream's do.
     #[must_use]
-    pub fn violations(&self, view: &PodView<'_, '_>, compat: &Compat) -> Vec<Problem> {
+    pub fn violations(&self, pod: &Prepared<'_>) -> Vec<Problem> {
+        let (view, compat) = (&pod.view(), pod.compat());
         if compat.is_designs() {
             let name = format!("PodSecurityPolicy {:?}", self.name);
             let rules =
                 [(Mechanism::Seccomp, self.seccomp_rules()), (Mechanism::AppArmor, self.app_armor_rules())];
             return rules
                 .iter()
-                .flat_map(|(mechanism, rules)| rules.violations(*mechanism, view, &name, compat))
+                .flat_map(|(mechanism, rules)| rules.violations(*mechanism, pod, &name))
                 .map(|ProfileViolation { at, message }| Problem::forbidden(at, message))
                 .collect();
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use palisade_model::{
-    change::Change, compat::Compat, field_path::FieldPath, metadata::StringMap, pod_view::PodView,
-    problem::Problem, quote::Quoted,
+    change::Change, field_path::FieldPath, metadata::StringMap, prepare::Prepared, problem::Problem,
+    quote::Quoted,
 };
 use serde::Deserialize;
 
@@ -140,15 +140,15 @@ impl ProfilePolicy {
 
     /// The writes that give a pod its defaults.
     #[must_use]
-    pub fn defaults(&self, view: &PodView<'_, '_>) -> Vec<Change> {
-        self.rules().filter_map(|(mechanism, rules)| rules.defaults(mechanism, view)).collect()
+    pub fn defaults(&self, pod: &Prepared<'_>) -> Vec<Change> {
+        self.rules().filter_map(|(mechanism, rules)| rules.defaults(mechanism, pod)).collect()
     }
 
     /// Every profile of a pod that the policy does not allow.
     #[must_use]
-    pub fn violations(&self, view: &PodView<'_, '_>, compat: &Compat) -> Vec<ProfileViolation> {
+    pub fn violations(&self, pod: &Prepared<'_>) -> Vec<ProfileViolation> {
         let name = format!("ProfilePolicy {:?}", self.metadata.name);
-        self.rules().flat_map(|(mechanism, rules)| rules.violations(mechanism, view, &name, compat)).collect()
+        self.rules().flat_map(|(mechanism, rules)| rules.violations(mechanism, pod, &name)).collect()
     }
 
     fn rules(&self) -> impl Iterator<Item = (Mechanism, &ProfileRules)> {

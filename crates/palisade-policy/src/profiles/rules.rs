@@ -4,9 +4,9 @@ use std::fmt;
 
 use palisade_model::{
     change::{Change, NewValue},
-    compat::Compat,
     field_path::FieldPath,
     pod_view::{ContainerRef, PodView},
+    prepare::Prepared,
     problem::Problem,
     profile::{ProfileRef, apparmor, kind, seccomp},
     quote::Quoted,
@@ -315,7 +315,8 @@ impl ProfileRules {
     /// The writes that give a pod its default: the pod's field, if neither the pod names a profile nor all its
     /// containers do.
     #[must_use]
-    pub fn defaults(&self, mechanism: Mechanism, view: &PodView<'_, '_>) -> Option<Change> {
+    pub fn defaults(&self, mechanism: Mechanism, pod: &Prepared<'_>) -> Option<Change> {
+        let view = &pod.view();
         let profile = self.default_profile.as_ref()?.to_field();
         let annotations = &view.metadata().annotations;
         let named_by_pod = mechanism.of_pod(view).is_some()
@@ -338,10 +339,10 @@ impl ProfileRules {
     pub fn violations(
         &self,
         mechanism: Mechanism,
-        view: &PodView<'_, '_>,
+        pod: &Prepared<'_>,
         policy: &str,
-        compat: &Compat,
     ) -> Vec<ProfileViolation> {
+        let (view, compat) = (&pod.view(), pod.compat());
         let Some(allowed) = &self.allowed_profiles else { return Vec::new() };
         if view.spec().is_windows() {
             return Vec::new();

@@ -11,8 +11,8 @@ use palisade_model::{
     change::{Change, NewValue},
     field_path::FieldPath,
     metadata::StringMap,
-    pod::Pod,
     pod_view::ContainerKind,
+    prepare::Prepared,
     problem::{Problem, aggregate},
     quote::Quoted,
 };
@@ -96,7 +96,7 @@ pub struct Request<'r> {
     /// Through which subresource; empty for the pod itself.
     pub subresource: &'r str,
     /// The pod as it shall be.
-    pub pod: &'r Pod<'r>,
+    pub pod: &'r Prepared<'r>,
     /// The namespace's name.
     pub namespace: &'r str,
     /// The namespace's annotations; `None` if there is no such namespace.
@@ -115,7 +115,7 @@ impl fmt::Debug for Request<'_> {
             .field("operation", &self.operation)
             .field("subresource", &self.subresource)
             .field("namespace", &self.namespace)
-            .field("pod", &self.pod.metadata.display_name())
+            .field("pod", &self.pod.pod().metadata.display_name())
             .field("user", &self.user)
             .finish_non_exhaustive()
     }
@@ -177,7 +177,7 @@ impl<'s> Admission<'s> {
         if is_ignored(request) {
             return Outcome::ignored();
         }
-        let annotations = &request.pod.metadata.annotations;
+        let annotations = &request.pod.pod().metadata.annotations;
         if let Operation::Update { old_annotations, .. } = request.operation
             && old_annotations.get(REQUIRED).unwrap_or_default()
                 != annotations.get(REQUIRED).unwrap_or_default()
@@ -200,7 +200,7 @@ impl<'s> Admission<'s> {
         if is_ignored(request) {
             return Outcome::ignored();
         }
-        let annotations = &request.pod.metadata.annotations;
+        let annotations = &request.pod.pod().metadata.annotations;
         let required = annotations.get(REQUIRED).unwrap_or_default();
         let hint = annotations.get(VALIDATED).unwrap_or_default();
         if !required.is_empty() && required != hint {
@@ -269,7 +269,7 @@ impl<'s> Admission<'s> {
                 return Err(Refusal::StandardMissing { names });
             }
         }
-        let required = request.pod.metadata.annotations.get(REQUIRED).unwrap_or_default();
+        let required = request.pod.pod().metadata.annotations.get(REQUIRED).unwrap_or_default();
         if !required.is_empty() {
             let found = self.constraints.get(required);
             return found
@@ -289,7 +289,7 @@ impl<'s> Admission<'s> {
 
 fn is_ignored(request: &Request<'_>) -> bool {
     IGNORED_SUBRESOURCES.contains(&request.subresource)
-        || request.pod.spec.is_windows()
+        || request.pod.spec().is_windows()
         || matches!(request.operation, Operation::Update { is_insignificant: true, .. })
 }
 
@@ -317,7 +317,7 @@ struct Search<'x> {
 
 impl<'x> Search<'x> {
     fn new(request: &'x Request<'x>, options: Options, providers: &'x [Provider<'x>]) -> Self {
-        let account = request.pod.spec.service_account();
+        let account = request.pod.spec().service_account();
         let namespace = request.namespace;
         // Without system:authenticated, as upstream: see the recordings of `create-axis-subjects`.
         let service_account = (!account.is_empty()).then(|| {
@@ -476,7 +476,7 @@ impl Chosen<'_> {
         if pass == Pass::Mutate {
             changes = self.evaluation.changes();
             for (key, value) in [(VALIDATED, constraint), (SUBJECT_TYPE, self.subject.as_str())] {
-                if request.pod.metadata.annotations.get(key) != Some(value) {
+                if request.pod.pod().metadata.annotations.get(key) != Some(value) {
                     let at = FieldPath::of(&["metadata", "annotations"]).key(key);
                     changes.push(Change { at, to: NewValue::Text(value.to_owned()) });
                 }

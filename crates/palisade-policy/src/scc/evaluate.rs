@@ -8,6 +8,7 @@ use palisade_model::{
     field_path::FieldPath,
     pod::{Container, Pod},
     pod_view::{ContainerKind, ContainerRef, PodView},
+    prepare::Prepared,
     problem::Problem,
     profile::seccomp as seccomp_profile,
     security_context::{PodSecurityContext, SecurityContext},
@@ -51,7 +52,8 @@ pub struct Evaluation<'x> {
 
 /// Lets a constraint assign and validate.
 #[must_use]
-pub fn evaluate<'x>(provider: &'x Provider<'x>, pod: &'x Pod<'x>, options: Options) -> Evaluation<'x> {
+pub fn evaluate<'x>(provider: &'x Provider<'x>, pod: &'x Prepared<'x>, options: Options) -> Evaluation<'x> {
+    let pod = pod.pod();
     let seccomp = seccomp::Strategy::new(&provider.constraint.seccomp_profiles, options.config_map_profiles);
     let mut evaluation = Evaluation {
         problems: Vec::new(),
@@ -207,6 +209,10 @@ impl<'x> Evaluation<'x> {
             self.seccomp_annotation(),
             &mut problems,
         );
+        // Groups of one container are an extension; the pod's own are judged with the pod.
+        if let Some(groups) = context.and_then(|c| c.run_with_supplemental_groups.as_deref()) {
+            supplemental_groups::validate(&provider.supplemental_groups, place, groups, &mut problems);
+        }
         problems.extend(privileged::validate(constraint, place, context));
         let capabilities = context.and_then(|c| c.capabilities.as_ref());
         capabilities::validate(constraint, place, capabilities, &mut problems);

@@ -3,7 +3,7 @@
 //! Implements: OpenShift's admission plugin `security.openshift.io/SCCExecRestrictions` for `pods/exec` and
 //! `pods/attach`. The pod's service account lends nobody its rights here.
 
-use palisade_model::{pod::Pod, quote::Quoted, text::Text};
+use palisade_model::{prepare::Prepared, quote::Quoted, text::Text};
 
 use super::{
     choose::{Admission, Operation, Request},
@@ -13,15 +13,16 @@ use super::{
 /// Why `exec` or `attach` is refused, as the API server's `Forbidden` status says it; `None` if it is not.
 #[must_use]
 pub fn refusal(admission: &Admission<'_>, request: &Request<'_>, subresource: &str) -> Option<String> {
-    let mut pod: Pod<'_> = request.pod.clone();
+    let mut pod = request.pod.pod().clone();
     pod.spec.service_account_name = Text::default();
     pod.spec.deprecated_service_account = Text::default();
+    let pod = Prepared::stored(pod, request.pod.compat());
     let request = Request { operation: Operation::Create, subresource: "", pod: &pod, ..*request };
     match admission.mutate(&request).decision {
         Decision::Ignored | Decision::Admitted(_) => None,
         Decision::Refused(refusal) => {
-            let why = refusal.message(&pod);
-            let name = Quoted(pod.metadata.display_name());
+            let why = refusal.message(pod.pod());
+            let name = Quoted(pod.pod().metadata.display_name());
             Some(format!(
                 "pods {name} is forbidden: {subresource} operation is not allowed because the pod's security context \
                  exceeds your permissions: {why}"
@@ -32,7 +33,7 @@ pub fn refusal(admission: &Admission<'_>, request: &Request<'_>, subresource: &s
 
 #[cfg(test)]
 mod tests {
-    use palisade_model::{metadata::StringMap, pod::Pod};
+    use palisade_model::{compat::Compat, metadata::StringMap, prepare::Prepared};
 
     use super::{Admission, Operation, Request, refusal};
     use crate::scc::{
@@ -44,11 +45,12 @@ mod tests {
     #[test]
     fn the_service_account_lends_nobody_its_rights() {
         let constraints = built_in::constraints();
-        let pod: Pod<'_> = serde_json::from_str(
+        let pod = serde_json::from_str(
             r#"{"metadata":{"name":"p"},"spec":{"serviceAccountName":"strong","hostPID":true,
                 "containers":[{"name":"a","image":"i"}]}}"#,
         )
         .unwrap();
+        let pod = Prepared::stored(pod, &Compat::designs());
         let namespace: StringMap<'_> =
             serde_json::from_str(r#"{"openshift.io/sa.scc.uid-range":"1/9","openshift.io/sa.scc.mcs":"s0"}"#)
                 .unwrap();

@@ -7,6 +7,7 @@
 use palisade_model::{
     compat::{ApiServer, Compat, NEWEST_MINOR},
     pod_view::PodView,
+    prepare::Prepared,
 };
 
 use super::{
@@ -38,7 +39,7 @@ pub struct Revision {
     /// Baseline checks it replaces.
     pub overrides: &'static [&'static str],
     /// The rule: what it forbids, or nothing.
-    pub run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
+    pub(crate) run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
 }
 
 /// What a check may need to know besides the pod.
@@ -112,9 +113,24 @@ impl Evaluator {
         self.options.newest
     }
 
-    /// Judges a pod or template.
+    /// Judges a pod or template. Only a prepared one can be judged:
+    ///
+    /// ```compile_fail
+    /// # use palisade_model::{pod::Pod, pod_view::PodView};
+    /// # use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
+    /// let pod = Pod::default();
+    /// Evaluator::default().evaluate(LevelVersion::PRIVILEGED, &PodView::of_pod(&pod));
+    /// ```
+    ///
+    /// ```
+    /// # use palisade_model::{compat::Compat, pod::Pod, prepare::{Prepared, Subject}};
+    /// # use palisade_policy::standards::{evaluator::Evaluator, level::LevelVersion};
+    /// let pod = Prepared::new(Pod::default(), Subject::Pod, &Compat::designs());
+    /// assert!(Evaluator::default().evaluate(LevelVersion::PRIVILEGED, &pod).allowed());
+    /// ```
     #[must_use]
-    pub fn evaluate(&self, policy: LevelVersion, pod: &PodView<'_, '_>) -> Outcome {
+    pub fn evaluate(&self, policy: LevelVersion, pod: &Prepared<'_>) -> Outcome {
+        let view = &pod.view();
         let editions = match policy.level {
             Level::Privileged => return Outcome::default(),
             Level::Baseline => &self.baseline,
@@ -122,7 +138,7 @@ impl Evaluator {
         };
         let minor = usize::from(policy.version.clamp(self.options.newest));
         let rules = editions.get(minor).or_else(|| editions.last()).map_or(&[][..], Vec::as_slice);
-        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(pod, self.options)).collect() }
+        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(view, self.options)).collect() }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::{metadata::StringMap, pod_view::PodView, problem::Problem, quote::Quoted};
+use palisade_model::{metadata::StringMap, prepare::Prepared, problem::Problem, quote::Quoted};
 
 use super::{
     evaluator::Evaluator,
@@ -124,7 +124,7 @@ impl<'e> ExistingPods<'e> {
     pub fn warnings<'p, 'a: 'p>(
         &self,
         namespace: &str,
-        pods: impl IntoIterator<Item = PodView<'p, 'a>>,
+        pods: impl IntoIterator<Item = &'p Prepared<'a>>,
         mut expired: impl FnMut() -> bool,
     ) -> Vec<String> {
         let ordered = self.prioritized(pods);
@@ -137,7 +137,7 @@ impl<'e> ExistingPods<'e> {
         let mut groups = Violations::default();
         for pod in ordered.iter().take(to_check) {
             if let Some(reasons) = self.violation(pod) {
-                groups.add(&reasons, pod.metadata().name.as_str(), 1);
+                groups.add(&reasons, pod.pod().metadata.name.as_str(), 1);
             }
             checked += 1;
             if expired() {
@@ -149,7 +149,7 @@ impl<'e> ExistingPods<'e> {
 
     /// What a pod does that the level does not allow; exempt pods do nothing wrong.
     #[must_use]
-    pub fn violation(&self, pod: &PodView<'_, '_>) -> Option<String> {
+    pub fn violation(&self, pod: &Prepared<'_>) -> Option<String> {
         if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
             return None;
         }
@@ -189,15 +189,15 @@ impl<'e> ExistingPods<'e> {
     /// Exempt pods go; further replicas of a controller come last, since they are most likely all alike.
     fn prioritized<'p, 'a: 'p>(
         &self,
-        pods: impl IntoIterator<Item = PodView<'p, 'a>>,
-    ) -> Vec<PodView<'p, 'a>> {
+        pods: impl IntoIterator<Item = &'p Prepared<'a>>,
+    ) -> Vec<&'p Prepared<'a>> {
         let (mut first, mut replicas) = (Vec::new(), Vec::new());
         let mut controllers = std::collections::BTreeSet::new();
         for pod in pods {
             if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
                 continue;
             }
-            match pod.metadata().controller_uid() {
+            match pod.pod().metadata.controller_uid() {
                 Some(uid) if !controllers.insert(uid) => replicas.push(pod),
                 _ => first.push(pod),
             }

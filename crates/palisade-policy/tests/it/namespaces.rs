@@ -1,6 +1,6 @@
 //! Namespaces: labels, exemptions, and the pods already there.
 
-use palisade_model::{metadata::StringMap, pod::Pod, pod_view::PodView};
+use palisade_model::{compat::Compat, metadata::StringMap, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::Evaluator,
     level::{Level, LevelVersion, Version},
@@ -80,19 +80,16 @@ fn named(name: &str, controller: Option<&str>, runtime_class: Option<&str>, bad:
 }
 
 fn warnings(pods: &[String], limit: Limit, expire_after: usize) -> Vec<String> {
-    let parsed: Vec<Pod<'_>> = pods.iter().map(|json| pod(json)).collect();
+    let stored = |json| Prepared::stored(pod(json), &Compat::kubernetes(37));
+    let parsed: Vec<Prepared<'_>> = pods.iter().map(|json| stored(json)).collect();
     let evaluator = Evaluator::default();
     let exemptions = Exemptions { runtime_classes: vec!["kata".to_owned()], ..Exemptions::default() };
     let policy = LevelVersion::new(Level::Baseline, Version::Latest);
     let mut looked = 0;
-    ExistingPods::new(&evaluator, &exemptions, policy, limit).warnings(
-        "ns",
-        parsed.iter().map(PodView::of_pod),
-        || {
-            looked += 1;
-            looked == expire_after
-        },
-    )
+    ExistingPods::new(&evaluator, &exemptions, policy, limit).warnings("ns", &parsed, || {
+        looked += 1;
+        looked == expire_after
+    })
 }
 
 const HEAD: &str =

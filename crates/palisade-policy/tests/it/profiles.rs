@@ -1,6 +1,6 @@
 //! Allowed and default profiles.
 
-use palisade_model::{compat::Compat, metadata::StringMap, pod_view::PodView};
+use palisade_model::{compat::Compat, metadata::StringMap, prepare::Prepared};
 use palisade_policy::profiles::{pod_security_policy::ProfileStrategies, policy::ProfilePolicy};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn violations(policy: &ProfilePolicy, object: &Value) -> Vec<String> {
     let text = object.to_string();
     let pod = pod(&text);
     policy
-        .violations(&PodView::of_pod(&pod), &Compat::designs())
+        .violations(&Prepared::stored(pod, &Compat::designs()))
         .into_iter()
         .map(|v| v.at.to_string())
         .collect()
@@ -69,7 +69,7 @@ fn only_the_pods_field_is_defaulted_and_only_where_somebody_needs_it() {
     let defaults = |object: Value| {
         let text = object.to_string();
         let pod = pod(&text);
-        let changes = policy.defaults(&PodView::of_pod(&pod));
+        let changes = policy.defaults(&Prepared::stored(pod, &Compat::designs()));
         changes
             .iter()
             .map(|change| format!("{} {}", change.at, change.to.to_json().unwrap()))
@@ -221,7 +221,7 @@ fn a_releases_pod_security_policy_speaks_upstreams_words() {
     let told = |strategies: &ProfileStrategies, object: &Value| {
         let text = object.to_string();
         let pod = pod(&text);
-        let problems = strategies.violations(&PodView::of_pod(&pod), &Compat::kubernetes(24));
+        let problems = strategies.violations(&Prepared::stored(pod, &Compat::kubernetes(24)));
         problems.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let silent = json!({"spec": {"containers": [{"name": "c"}]}});
@@ -273,7 +273,7 @@ fn a_release_defaults_annotations_and_the_designs_default_fields() {
     let strategies = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "*"}), json!({}));
     let pod = pod(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
     let changes = |compat: &Compat| {
-        let changes = strategies.defaults(&PodView::of_pod(&pod), compat);
+        let changes = strategies.defaults(&Prepared::stored(pod.clone(), compat));
         changes
             .iter()
             .map(|change| format!("{} {}", change.at, change.to.to_json().unwrap()))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use palisade_model::pod_view::PodView;
+use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
     checks::CHECKS,
     evaluator::{Evaluator, rules},
@@ -131,10 +131,10 @@ fn every_check_forbids_its_failing_pod_from_its_first_version_on() {
         "one failing pod for every check"
     );
     for (check, &(id, since, json)) in CHECKS.iter().zip(FAILING) {
-        let pod = pod(json);
+        let pod = Prepared::stored(pod(json), &Compat::kubernetes(37));
         let forbids = |minor: u64| {
             let policy = LevelVersion::new(check.level, Version::v1(minor));
-            let outcome = evaluator.evaluate(policy, &PodView::of_pod(&pod));
+            let outcome = evaluator.evaluate(policy, &pod);
             outcome.violations.iter().any(|violation| violation.check == id && !violation.findings.is_empty())
         };
         assert!(forbids(since), "{id} at v1.{since}");
@@ -144,12 +144,11 @@ fn every_check_forbids_its_failing_pod_from_its_first_version_on() {
 
 #[test]
 fn a_careful_pod_passes_everything() {
-    let pod = pod(PASSING);
+    let pod = Prepared::stored(pod(PASSING), &Compat::kubernetes(37));
     let evaluator = Evaluator::default();
     for minor in 0..=37 {
         for level in [Level::Baseline, Level::Restricted] {
-            let outcome =
-                evaluator.evaluate(LevelVersion::new(level, Version::v1(minor)), &PodView::of_pod(&pod));
+            let outcome = evaluator.evaluate(LevelVersion::new(level, Version::v1(minor)), &pod);
             assert_eq!(outcome.details(), "", "{level} v1.{minor}");
         }
     }

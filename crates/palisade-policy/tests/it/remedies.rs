@@ -3,8 +3,7 @@
 use palisade_model::{
     compat::Compat,
     field_path::{FieldPath, Step},
-    pod_view::PodView,
-    prepare::{Subject, prepare_for_create},
+    prepare::{Prepared, Subject},
     validation::validate_create,
 };
 use palisade_policy::standards::{
@@ -68,9 +67,8 @@ fn fix(object: &mut Value, policy: LevelVersion) -> (bool, bool) {
     let mut manual = false;
     for _ in 0..4 {
         let text = object.to_string();
-        let mut pod = pod(&text);
-        prepare_for_create(&mut pod, Subject::Pod, &Compat::kubernetes(37));
-        let outcome = evaluator.evaluate(policy, &PodView::of_pod(&pod));
+        let pod = Prepared::new(pod(&text), Subject::Pod, &Compat::kubernetes(37));
+        let outcome = evaluator.evaluate(policy, &pod);
         if outcome.allowed() {
             return (true, manual);
         }
@@ -89,12 +87,8 @@ fn fix(object: &mut Value, policy: LevelVersion) -> (bool, bool) {
 /// What an API server refuses in the pod.
 fn problems(object: &Value) -> Vec<String> {
     let text = object.to_string();
-    let mut fixed = pod(&text);
-    prepare_for_create(&mut fixed, Subject::Pod, &Compat::kubernetes(37));
-    validate_create(&PodView::of_pod(&fixed), &Compat::kubernetes(37))
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    let fixed = Prepared::new(pod(&text), Subject::Pod, &Compat::kubernetes(37));
+    validate_create(&fixed).iter().map(ToString::to_string).collect()
 }
 
 fn context() -> impl Strategy<Value = Value> {

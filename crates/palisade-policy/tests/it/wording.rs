@@ -1,6 +1,6 @@
 //! Upstream's sentences, from its own unit tests.
 
-use palisade_model::pod_view::PodView;
+use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::{Evaluator, Options},
     level::{Level, LevelVersion, Version},
@@ -9,11 +9,10 @@ use palisade_policy::standards::{
 use crate::pod;
 
 fn detail(id: &str, minor: u64, json: &str) -> String {
-    let pod = pod(json);
+    let pod = Prepared::stored(pod(json), &Compat::kubernetes(37));
     let evaluator = Evaluator::default();
     let of_level = |level| {
-        let outcome =
-            evaluator.evaluate(LevelVersion::new(level, Version::v1(minor)), &PodView::of_pod(&pod));
+        let outcome = evaluator.evaluate(LevelVersion::new(level, Version::v1(minor)), &pod);
         outcome
             .violations
             .into_iter()
@@ -70,7 +69,7 @@ fn details_are_upstreams() {
         ("runAsUser", 23, containers(&[("c", &context(r#""runAsUser":0"#)), ("d", &context(r#""runAsUser":0"#))]), r#"containers "c", "d" must not set runAsUser=0"#),
         ("appArmorProfile", 0, containers(&[("foo", &context(r#""appArmorProfile":{"type":"Unconfined"}"#))]), r#"container "foo" must not set AppArmor profile type to "Unconfined""#),
         ("appArmorProfile", 0, r#"{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/":"bogus","container.apparmor.security.beta.kubernetes.io/a":"","container.apparmor.security.beta.kubernetes.io/e":"unconfined","container.apparmor.security.beta.kubernetes.io/f":"unknown"}}}"#.to_owned(), r#"annotations must not set AppArmor profile type to "container.apparmor.security.beta.kubernetes.io/="bogus"", "container.apparmor.security.beta.kubernetes.io/e="unconfined"", "container.apparmor.security.beta.kubernetes.io/f="unknown"""#),
-        ("restrictedVolumes", 0, r#"{"spec":{"volumes":[{"name":"volume0"}]}}"#.to_owned(), r#"volume "volume0" uses restricted volume type "unknown""#),
+        ("restrictedVolumes", 0, r#"{"spec":{"volumes":[{"name":"volume0","fromTheFuture":{}}]}}"#.to_owned(), r#"volume "volume0" uses restricted volume type "unknown""#),
         ("sysctls", 0, r#"{"spec":{"securityContext":{"sysctls":[{"name":"b","value":"1"},{"name":"a","value":"1"},{"name":"b","value":"2"}]}}}"#.to_owned(), "b, a, b"),
     ] {
         assert_eq!(detail(id, minor, &json), expected, "{id} v1.{minor}");
@@ -114,8 +113,8 @@ fn overriding_has_its_consequences() {
     let both = r#"{"spec":{"volumes":[{"name":"v","emptyDir":{},"hostPath":{}}]}}"#;
     let evaluator = Evaluator::default();
     let judge = |level, json: &str| {
-        let pod = pod(json);
-        evaluator.evaluate(LevelVersion::new(level, Version::Latest), &PodView::of_pod(&pod)).reasons()
+        let pod = Prepared::stored(pod(json), &Compat::kubernetes(37));
+        evaluator.evaluate(LevelVersion::new(level, Version::Latest), &pod).reasons()
     };
     assert_eq!(judge(Level::Baseline, windows), "non-default capabilities, seccompProfile");
     assert_eq!(judge(Level::Restricted, windows), "runAsNonRoot != true");
@@ -125,11 +124,12 @@ fn overriding_has_its_consequences() {
 
 #[test]
 fn image_volumes_are_known_since_v1_33() {
-    let pod = pod(r#"{"spec":{"volumes":[{"name":"v","image":{}}]}}"#);
+    let pod =
+        Prepared::stored(pod(r#"{"spec":{"volumes":[{"name":"v","image":{}}]}}"#), &Compat::kubernetes(37));
     let policy = LevelVersion::new(Level::Restricted, Version::v1(20));
     let judge = |knows_image_volumes| {
         let options = Options { knows_image_volumes, ..Options::default() };
-        Evaluator::new(options).evaluate(policy, &PodView::of_pod(&pod)).details()
+        Evaluator::new(options).evaluate(policy, &pod).details()
     };
     assert_eq!(judge(true), "");
     assert_eq!(judge(false), r#"restricted volume types (volume "v" uses restricted volume type "unknown")"#);

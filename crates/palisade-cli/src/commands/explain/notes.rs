@@ -10,7 +10,8 @@ use palisade_model::{
         ImageUser, Source, honours_seccomp_annotations, non_root_violation, resolve_app_armor,
         resolve_seccomp,
     },
-    pod_view::{ContainerRef, PodView},
+    pod_view::ContainerRef,
+    prepare::Prepared,
     profile::ProfileRef,
 };
 
@@ -20,17 +21,18 @@ const ANNOTATIONS_ONLY: u16 = 18;
 const ANNOTATIONS_DEAD: u16 = 27;
 
 pub(super) fn of_container(
-    view: &PodView<'_, '_>,
+    pod: &Prepared<'_>,
     effective: &EffectiveContext<'_>,
     compat: &Compat,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let container = view
+    let container = pod
+        .view()
         .containers()
         .find(|container| container.kind == effective.kind && container.name() == effective.container);
     if let Some(container) = container {
-        seccomp(view, &container, effective, compat, &mut notes);
-        app_armor(view, &container, effective, compat, &mut notes);
+        seccomp(pod, &container, effective, compat, &mut notes);
+        app_armor(pod, &container, effective, compat, &mut notes);
     }
     if effective.privileged.value {
         notes.push(
@@ -43,7 +45,7 @@ pub(super) fn of_container(
 }
 
 fn seccomp(
-    view: &PodView<'_, '_>,
+    pod: &Prepared<'_>,
     container: &ContainerRef<'_, '_>,
     effective: &EffectiveContext<'_>,
     compat: &Compat,
@@ -58,7 +60,7 @@ fn seccomp(
     };
     let on = |minor: u16| {
         let kubelet = Kubelet::Kubernetes(KubernetesVersion::minor(minor));
-        resolve_seccomp(view, container, &Compat { kubelet, ..*compat })
+        resolve_seccomp(pod, container, &Compat { kubelet, ..*compat })
     };
     let kubelet = compat.kubelet;
     if effective.seccomp.ignored.is_some() {
@@ -98,7 +100,7 @@ fn seccomp(
 }
 
 fn app_armor(
-    view: &PodView<'_, '_>,
+    pod: &Prepared<'_>,
     container: &ContainerRef<'_, '_>,
     effective: &EffectiveContext<'_>,
     compat: &Compat,
@@ -111,7 +113,7 @@ fn app_armor(
         return;
     }
     let newest = Compat { kubelet: Kubelet::Kubernetes(KubernetesVersion::minor(NEWEST_MINOR)), ..*compat };
-    let new = resolve_app_armor(view, container, &newest);
+    let new = resolve_app_armor(pod, container, &newest);
     if new.profile != effective.app_armor.profile && new.source.path().is_some() {
         let runs = match &effective.app_armor.profile {
             Some(Ok(profile)) => format!("this container runs {profile}"),
