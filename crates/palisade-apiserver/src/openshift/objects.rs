@@ -27,7 +27,8 @@ impl Plugin for DefaultSecurityContextConstraints {
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
         if concerns(request)
-            // What cannot be read is for the schema to refuse.
+            // What cannot be read is rejected by the validating half.
+            // swallowed: the judging pass rejects what cannot be read
             && let Ok(constraint) = Constraint::read(object)
         {
             for change in object::defaults(&constraint, object) {
@@ -53,10 +54,10 @@ impl Plugin for ValidateSecurityContextConstraints {
         object: Option<&Value>,
         _: &mut Notes,
     ) -> Result<(), Box<Status>> {
-        let Some(constraint) = object.filter(|_| concerns(request)).and_then(|o| Constraint::read(o).ok())
-        else {
-            return Ok(());
-        };
+        let Some(object) = object.filter(|_| concerns(request)) else { return Ok(()) };
+        let constraint = Constraint::read(object).map_err(|error| {
+            Status::bad_request(format!("SecurityContextConstraints cannot be decoded: {}", error.source))
+        })?;
         let errors: Vec<_> = object::validate(&constraint).iter().map(field_error).collect();
         if errors.is_empty() {
             return Ok(());

@@ -97,9 +97,8 @@ impl PodSecurityPolicyPlugin {
             .filter(|policy| may_use(request.user, policy.name()) || may_use(&service_account, policy.name()))
             .filter_map(|policy| {
                 let strategies = ProfileStrategies::read(&Value::Object(policy.parse()));
-                // Without a policy that cannot be applied fewer pods are admitted, never more.
-                let usable =
-                    strategies.ok().filter(|strategies| strategies.problems(&self.compat).is_empty())?; // swallowed: fewer policies admit fewer pods
+                // swallowed: without a policy that cannot be applied fewer pods are admitted, never more
+                let usable = strategies.ok().filter(|read| read.problems(&self.compat).is_empty())?;
                 Some((policy.name().to_owned(), usable))
             })
             .collect();
