@@ -9,3 +9,4 @@
 mod api;
 mod companion;
 mod companion_world;
+mod one_reading;

@@ -1,0 +1,214 @@
+//! What policy judges, what `explain` shows and what the runtime is told are one reading of a pod.
+//!
+//! Pods are generated with every way to say a thing: fields of pod and container, `containerDefaults`, the host fields of the pod
+//! security context, annotations at creation, and annotations and an ephemeral container that are added later.
+
+use palisade_model::{
+    compat::Compat,
+    effective::{Row, effective_contexts},
+    node::ImageUser,
+    pod::Pod,
+    prepare::{Prepared, Subject},
+};
+use palisade_node::{
+    cri::{
+        proto::{LinuxContainerSecurityContext, NamespaceMode, ProfileType},
+        translate::{Circumstances, container_context},
+    },
+    kernel::probe::NodeFeatures,
+    pod::RunPod,
+};
+use palisade_policy::standards::{
+    evaluator::Evaluator,
+    level::{Level, LevelVersion, Version},
+};
+use proptest::{collection::btree_map, option, prelude::*, sample::select};
+use serde_json::{Map, Value, json};
+
+const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// A container's security context, or the defaults for one: often nothing, often all that restricted demands.
+fn context() -> impl Strategy<Value = Value> {
+    let compliant = json!({"runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"}});
+    prop_oneof![3 => Just(json!({})), 3 => Just(compliant), 2 => any_context()]
+}
+
+fn any_context() -> impl Strategy<Value = Value> {
+    let profile = || select(vec!["RuntimeDefault", "Unconfined"]).prop_map(|kind| json!({"type": kind}));
+    let fields = (
+        option::of(any::<bool>()),
+        option::of(select(vec![0_i64, 1000])),
+        option::of(any::<bool>()),
+        option::of(any::<bool>()),
+        option::of(select(vec![json!({"drop": ["ALL"]}), json!({"add": ["SYS_ADMIN"]})])),
+        option::of(profile()),
+        option::of(profile()),
+        option::of(select(vec![json!([]), json!([7])])),
+    );
+    fields.prop_map(|(privileged, user, non_root, escalation, capabilities, seccomp, app_armor, groups)| {
+        let mut context = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                context.insert(name.to_owned(), value);
+            }
+        };
+        set("privileged", privileged.map(Value::Bool));
+        set("runAsUser", user.map(Value::from));
+        set("runAsNonRoot", non_root.map(Value::Bool));
+        set("allowPrivilegeEscalation", escalation.map(Value::Bool));
+        set("capabilities", capabilities);
+        set("seccompProfile", seccomp);
+        set("appArmorProfile", app_armor);
+        set("runWithSupplementalGroups", groups);
+        Value::Object(context)
+    })
+}
+
+fn annotations() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
+    let keys = ["a", "b", "d"]
+        .into_iter()
+        .flat_map(|name| [format!("{SECCOMP}{name}"), format!("{APP_ARMOR}{name}")]);
+    let keys = keys.chain(["seccomp.security.alpha.kubernetes.io/pod".to_owned()]).collect::<Vec<_>>();
+    let values = vec!["runtime/default", "unconfined"];
+    btree_map(select(keys), select(values).prop_map(str::to_owned), 0..3)
+}
+
+prop_compose! {
+    fn pod()(
+        of_pod in context(),
+        defaults in option::of(context()),
+        (network, ipc) in (option::of(any::<bool>()), option::of(any::<bool>())),
+        (proposed_network, proposed_ipc) in (option::of(any::<bool>()), option::of(any::<bool>())),
+        first in context(),
+        second in option::of(context()),
+        annotations in annotations(),
+    ) -> Value {
+        let mut security = of_pod.as_object().cloned().unwrap_or_default();
+        security.retain(|key, _| ["runAsUser", "runAsNonRoot", "seccompProfile", "appArmorProfile"].contains(&key.as_str()));
+        for (key, value) in [("hostNetwork", proposed_network), ("hostIPC", proposed_ipc)] {
+            if let Some(value) = value {
+                security.insert(key.to_owned(), json!(value));
+            }
+        }
+        if let Some(defaults) = defaults {
+            security.insert("containerDefaults".to_owned(), defaults);
+        }
+        let mut spec = json!({"securityContext": security, "containers": [
+            {"name": "a", "image": "i", "securityContext": first}, {"name": "b", "image": "i"}]});
+        if let Some(second) = second {
+            spec["containers"][1]["securityContext"] = second;
+        }
+        for (key, value) in [("hostNetwork", network), ("hostIPC", ipc)] {
+            if let Some(value) = value {
+                spec[key] = json!(value);
+            }
+        }
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}, "spec": spec})
+    }
+}
+
+fn rows(pod: &Prepared<'_>) -> Vec<Vec<(&'static str, Value)>> {
+    let values = |row: Row| (row.field, row.json);
+    effective_contexts(pod).iter().map(|context| context.rows().into_iter().map(values).collect()).collect()
+}
+
+fn told_to_the_runtime(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSecurityContext> {
+    let features = NodeFeatures::default();
+    let around = Circumstances {
+        compat,
+        features: &features,
+        image_user: &ImageUser::Uid(0),
+        seccomp_path: None,
+        target: None,
+    };
+    effective_contexts(pod).iter().map(|context| container_context(context, &around).unwrap()).collect()
+}
+
+/// What the level promises, read off what the runtime is told.
+fn breaks_restricted(told: &LinuxContainerSecurityContext) -> Option<&'static str> {
+    let namespaces = told.namespace_options.clone().unwrap();
+    let dropped = told
+        .capabilities
+        .as_ref()
+        .is_some_and(|list| list.drop_capabilities.iter().any(|name| name == "ALL"));
+    let added = told.capabilities.as_ref().is_some_and(|list| !list.add_capabilities.is_empty());
+    [
+        (told.privileged, "privileged"),
+        (namespaces.network() == NamespaceMode::Node, "the node's network"),
+        (namespaces.ipc() == NamespaceMode::Node, "the node's IPC namespace"),
+        (
+            told.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
+            "no seccomp profile",
+        ),
+        (
+            told.apparmor.as_ref().is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined),
+            "no AppArmor profile",
+        ),
+        (!told.no_new_privs, "may gain privileges"),
+        (!dropped || added, "capabilities"),
+    ]
+    .into_iter()
+    .find_map(|(broken, what)| broken.then_some(what))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn policy_explain_and_the_node_read_the_same_pod(
+        manifest in pod(),
+        later in annotations(),
+        debugger in context(),
+    ) {
+        let compat = Compat::designs();
+        let text = manifest.to_string();
+        let written: Pod<'_> = serde_json::from_str(&text).unwrap();
+
+        // What the API server judges and what `explain` shows of the manifest.
+        let created = Prepared::new(written.clone(), Subject::Pod, &compat);
+        let explained = Prepared::future_pod(written, Subject::Template(&["spec", "template"]), &compat);
+        prop_assert_eq!(rows(&created), rows(&explained));
+
+        // What is stored, after somebody has annotated it, and what the node makes of it.
+        let mut stored = manifest.clone();
+        created.changes().iter().for_each(|change| change.apply(&mut stored));
+        for (key, value) in &later {
+            stored["metadata"]["annotations"][key] = json!(value);
+        }
+        let run = RunPod::from_stored(stored.clone(), &compat).unwrap();
+        let on_node = run.prepared(&compat).unwrap();
+        prop_assert_eq!(rows(&created), rows(&on_node));
+        prop_assert_eq!(on_node.changes(), &[]);
+
+        let level = LevelVersion::new(Level::Restricted, Version::Latest);
+        let evaluator = Evaluator::of(&compat);
+        let admitted = evaluator.evaluate(level, &created);
+        prop_assert_eq!(&admitted, &evaluator.evaluate(level, &on_node));
+        if admitted.allowed() {
+            for told in told_to_the_runtime(&on_node, &compat) {
+                prop_assert_eq!(breaks_restricted(&told), None);
+            }
+        }
+
+        // An ephemeral container that is added later, by the same rules and without any annotation.
+        let before = stored.to_string();
+        let mut with_debugger = stored;
+        with_debugger["spec"]["ephemeralContainers"] =
+            json!([{"name": "d", "image": "i", "securityContext": debugger}]);
+        let after = with_debugger.to_string();
+        let (old, new): (Pod<'_>, Pod<'_>) =
+            (serde_json::from_str(&before).unwrap(), serde_json::from_str(&after).unwrap());
+        let judged = Prepared::changed(new, &old, Subject::Pod, &compat);
+        judged.changes().iter().for_each(|change| change.apply(&mut with_debugger));
+        let run = RunPod::from_stored(with_debugger, &compat).unwrap();
+        let on_node = run.prepared(&compat).unwrap();
+        prop_assert_eq!(rows(&judged), rows(&on_node));
+        if evaluator.evaluate(level, &judged).allowed() {
+            for told in told_to_the_runtime(&on_node, &compat) {
+                prop_assert_eq!(breaks_restricted(&told), None);
+            }
+        }
+    }
+}
