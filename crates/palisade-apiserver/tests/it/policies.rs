@@ -86,6 +86,9 @@ fn psp(annotations: Value, change: Value) -> Value {
 #[tokio::test]
 async fn profile_policies_that_cannot_be_applied_are_rejected_when_written() {
     let (admin, _) = cluster(extended()).await;
+    let definition = serde_json::from_str(palisade_policy::resources::PROFILE_POLICIES).expect("JSON");
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(send(&admin, "POST", path, &definition).await.0, 201);
     let contradiction = json!({"seccomp": {"defaultProfile": {"type": "Unconfined"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}});
     let (code, body) = send(&admin, "POST", PROFILE_POLICIES, &profile_policy(contradiction.clone())).await;
     assert_eq!(code, 422, "{body}");

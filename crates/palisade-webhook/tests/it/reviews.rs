@@ -220,8 +220,8 @@ async fn legacy_annotations_work_again_and_the_patch_is_small() {
     assert_eq!(
         response["warnings"],
         json!([
-            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: deprecated since v1.19; use the \"seccompProfile\" field instead",
-            "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19; use the \"seccompProfile\" field instead"
+            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: deprecated since v1.19, support will be dropped in v1.23; use the \"seccompProfile\" field instead",
+            "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19, support will be dropped in v1.23; use the \"seccompProfile\" field instead"
         ])
     );
     let again =
