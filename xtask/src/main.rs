@@ -12,6 +12,7 @@ mod generate;
 mod process;
 mod recordings;
 mod setup;
+mod swallowed;
 mod tidy;
 mod vm;
 

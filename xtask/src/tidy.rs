@@ -1,11 +1,11 @@
 //! Habits that a compiler does not check: the edges between crates, where unsafe code may stand, what every file
-//! opens with, and what must never be in the repository.
+//! opens with, what must never be in the repository, and failed reads that judging code does not report.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, process::output, root};
+use crate::{Failure, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
@@ -43,7 +43,7 @@ pub(crate) fn run_tidy() -> Result<(), Failure> {
     edges(&mut problems)?;
     sources(&mut problems)?;
     if problems.is_empty() {
-        println!("\ntidy: edges, module docs, unsafe code and names are in order");
+        println!("\ntidy: edges, module docs, unsafe code, names and failed reads are in order");
         return Ok(());
     }
     problems.sort();
@@ -102,6 +102,14 @@ fn sources(problems: &mut Vec<String>) -> Result<(), Failure> {
         }
         if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
             source(name, &text, problems);
+            if swallowed::is_judging(name) {
+                let found = swallowed::findings(name, &text);
+                if swallowed::is_unreviewed(name) {
+                    found.iter().for_each(|finding| println!("to review: {finding}"));
+                } else {
+                    problems.extend(found);
+                }
+            }
         }
     }
     Ok(())

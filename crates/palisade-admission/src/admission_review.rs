@@ -8,18 +8,22 @@ use std::borrow::Cow;
 
 use palisade_model::{
     compat::Compat,
+    json,
     metadata::{ObjectMeta, StringMap},
-    pod::Pod,
+    pod::{Pod, PodSpec},
     prepare::Prepared,
     quote::Quoted,
-    workload::{WorkloadKind, read_template, workload_resource},
+    workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
-use palisade_policy::standards::{
-    level::LevelVersion,
-    namespace::{self, ExistingPods, Limit, NamespaceVerdict},
+use palisade_policy::{
+    profiles::policy,
+    standards::{
+        level::LevelVersion,
+        namespace::{self, ExistingPods, Limit, NamespaceVerdict},
+    },
 };
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use thiserror::Error;
 
 use crate::{
@@ -43,7 +47,38 @@ pub enum ReviewError {
     /// A review without a request asks nothing.
     #[error("the AdmissionReview has no request")]
     NoRequest,
+    /// A review that does not say what it is about cannot be judged.
+    #[error("the AdmissionReview names no resource")]
+    NoResource,
+    /// An operation that no API server sends.
+    #[error("unexpected operation in the AdmissionReview: {0:?}")]
+    UnexpectedOperation(String),
 }
+
+/// Why an object of a review cannot be judged: upstream's sentence, and the cause.
+pub(crate) type Unreadable = (&'static str, Option<String>);
+
+/// Upstream's sentences about one of the two objects of a review.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wording {
+    /// It cannot be decoded.
+    undecodable: &'static str,
+    /// It is missing, or of another kind.
+    unexpected: &'static str,
+}
+
+const POD: Wording = Wording { undecodable: "failed to decode object", unexpected: "failed to decode pod" };
+const OLD_POD: Wording =
+    Wording { undecodable: "failed to decode old object", unexpected: "failed to decode old pod" };
+const NAMESPACE: Wording =
+    Wording { undecodable: "failed to decode object", unexpected: "failed to decode namespace" };
+const WORKLOAD: Wording =
+    Wording { undecodable: "failed to decode object", unexpected: "failed to decode object" };
+const OLD_WORKLOAD: Wording =
+    Wording { undecodable: "failed to decode old object", unexpected: "failed to decode old object" };
+// The two spaces are upstream's.
+const OLD_NAMESPACE: Wording =
+    Wording { undecodable: "failed to decode  old object", unexpected: "failed to decode  old namespace" };
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -146,6 +181,8 @@ fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Group and resource of the policies for profiles.
+const PROFILE_POLICIES: (&str, &str) = ("palisade.dev", "profilepolicies");
 /// Group of the users that kubelets are.
 const NODES: &str = "system:nodes";
 /// Annotation of a pod that only mirrors what a kubelet runs on its own account.
@@ -176,18 +213,20 @@ pub enum Facts<'f> {
 impl<'a> Review<'a> {
     /// Reads a review.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
-        // A list would do for a struct as well, as far as the decoder is concerned.
-        if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-            let error = <serde_json::Error as serde::de::Error>::custom("expected an object");
-            return Err(ReviewError::Undecodable(error));
-        }
-        let document: Document<'a> = serde_json::from_slice(body).map_err(ReviewError::Undecodable)?;
+        let document: Document<'a> = json::from_slice(body).map_err(ReviewError::Undecodable)?;
         if document.api_version != API_VERSION || document.kind != "AdmissionReview" {
             let (group, version) =
                 document.api_version.split_once('/').unwrap_or(("", &document.api_version));
             return Err(ReviewError::UnexpectedKind(format!("{group}/{version}, Kind={}", document.kind)));
         }
-        document.request.ok_or(ReviewError::NoRequest)
+        let review = document.request.ok_or(ReviewError::NoRequest)?;
+        if review.resource.resource.is_empty() {
+            return Err(ReviewError::NoResource);
+        }
+        match review.operation.as_ref() {
+            "CREATE" | "UPDATE" | "DELETE" | "CONNECT" => Ok(review),
+            other => Err(ReviewError::UnexpectedOperation(other.to_owned())),
+        }
     }
 
     /// What the request is about, in the words of the metrics.
@@ -221,9 +260,17 @@ impl<'a> Review<'a> {
             && self.operation == "CREATE"
             && self.user_info.groups.iter().any(|group| group == NODES)
             && self.object.is_some_and(|raw| {
-                serde_json::from_str::<Annotated<'_>>(raw.get())
+                // swallowed: what cannot be read is no mirror pod, and is judged
+                json::from_str::<Annotated<'_>>(raw.get())
                     .is_ok_and(|pod| pod.metadata.annotations.contains(MIRROR))
             })
+    }
+
+    /// Whether a `ProfilePolicy` is written.
+    #[must_use]
+    pub fn is_profile_policy(&self) -> bool {
+        (self.resource.group.as_ref(), self.resource.resource.as_ref()) == PROFILE_POLICIES
+            && self.request_sub_resource.is_empty()
     }
 
     fn is_namespace(&self) -> bool {
@@ -317,21 +364,146 @@ impl<'a> Review<'a> {
     }
 
     /// The pod to judge; none if the update is not of interest.
-    fn pods(&self) -> Result<Option<Pod<'a>>, (&'static str, Option<String>)> {
-        let read = |raw: Option<&'a RawValue>, what: &'static str, kind: &'static str| match raw {
-            None => Err((kind, None)),
-            Some(raw) => {
-                serde_json::from_str::<Pod<'a>>(raw.get()).map_err(|error| (what, Some(error.to_string())))
-            }
-        };
-        let pod = read(self.object, "failed to decode object", "failed to decode pod")?;
-        if self.operation == "UPDATE" {
-            let old = read(self.old_object, "failed to decode old object", "failed to decode old pod")?;
-            if !is_significant_update(&pod, &old) {
-                return Ok(None);
-            }
+    fn pods(&self) -> Result<Option<Pod<'a>>, Unreadable> {
+        let pod = self.pod()?;
+        if self.operation == "UPDATE" && !is_significant_update(&pod, &self.old_pod()?) {
+            return Ok(None);
         }
         Ok(Some(pod))
+    }
+
+    /// The pod of a request about pods.
+    pub(crate) fn pod(&self) -> Result<Pod<'a>, Unreadable> {
+        self.read_pod(self.object, POD)
+    }
+
+    /// The pod as it is stored.
+    pub(crate) fn old_pod(&self) -> Result<Pod<'a>, Unreadable> {
+        self.read_pod(self.old_object, OLD_POD)
+    }
+
+    fn read_pod(&self, raw: Option<&'a RawValue>, wording: Wording) -> Result<Pod<'a>, Unreadable> {
+        /// A pod and what it says it is: anything else would be read as a pod that asks for nothing.
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Typed<'l> {
+            #[serde(borrow, deserialize_with = "text")]
+            api_version: Cow<'l, str>,
+            #[serde(borrow, deserialize_with = "text")]
+            kind: Cow<'l, str>,
+            #[serde(borrow)]
+            metadata: Option<ObjectMeta<'l>>,
+            #[serde(borrow)]
+            spec: Option<PodSpec<'l>>,
+        }
+        let raw = self.of_kind(raw, wording)?;
+        let Typed { api_version, kind, metadata, spec } =
+            json::from_str(raw.get()).map_err(|error| (wording.undecodable, Some(error.to_string())))?;
+        self.check_type(&api_version, &kind, wording)?;
+        let pod = Pod { metadata: metadata.unwrap_or_default(), spec: spec.unwrap_or_default() };
+        self.check_namespace(&pod.metadata, wording)?;
+        Ok(pod)
+    }
+
+    /// The object of a request as a value, without its managed fields.
+    pub(crate) fn object_value(&self) -> Result<Value, Unreadable> {
+        self.value(self.object, if self.is_pod() { POD } else { WORKLOAD })
+    }
+
+    /// The stored object of an update as a value; none if nothing is stored yet.
+    pub(crate) fn old_object_value(&self) -> Result<Option<Value>, Unreadable> {
+        let wording = if self.is_pod() { OLD_POD } else { OLD_WORKLOAD };
+        (self.operation == "UPDATE").then(|| self.value(self.old_object, wording)).transpose()
+    }
+
+    fn value(&self, raw: Option<&'a RawValue>, wording: Wording) -> Result<Value, Unreadable> {
+        let raw = self.of_kind(raw, wording)?;
+        let object = json::object_from_str(raw.get())
+            .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
+        let field = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+        self.check_type(field("apiVersion"), field("kind"), wording)?;
+        Ok(Value::Object(object))
+    }
+
+    /// The text of an object, if the request is about the kind that its resource has.
+    fn of_kind(&self, raw: Option<&'a RawValue>, wording: Wording) -> Result<&'a RawValue, Unreadable> {
+        let GroupVersionKind { group, version, kind } = &self.kind;
+        if self.resource_kind() == Some((group.as_ref(), kind.as_ref())) {
+            return raw.ok_or((wording.unexpected, None));
+        }
+        Err((wording.unexpected, Some(format!("unexpected object type: {group}/{version}, Kind={kind}"))))
+    }
+
+    /// Rejects a request whose resource and kind cannot belong together: what is judged depends on both.
+    pub(crate) fn check_resource(&self) -> Result<(), Unreadable> {
+        if !self.request_sub_resource.is_empty() {
+            return Ok(());
+        }
+        let GroupVersionKind { group, version, kind } = &self.kind;
+        let of_resource = self.resource_kind();
+        let of_kind = || {
+            (group.is_empty() && kind == "Namespace")
+                || WORKLOADS.iter().any(|workload| workload.group == group && workload.kind == kind)
+        };
+        let coherent = match of_resource {
+            Some(expected) => expected == (group.as_ref(), kind.as_ref()),
+            None => !of_kind(),
+        };
+        if coherent {
+            return Ok(());
+        }
+        let resource = &self.resource.resource;
+        let cause = format!("unexpected object type for {resource}: {group}/{version}, Kind={kind}");
+        let message = match of_resource {
+            Some(("", "Pod")) => POD.unexpected,
+            Some(("", "Namespace")) => NAMESPACE.unexpected,
+            _ => WORKLOAD.unexpected,
+        };
+        Err((message, Some(cause)))
+    }
+
+    /// The group and kind of what the resource holds, where it is known.
+    fn resource_kind(&self) -> Option<(&'static str, &'static str)> {
+        if self.is_namespace() {
+            return Some(("", "Namespace"));
+        }
+        if self.is_profile_policy() {
+            return Some((PROFILE_POLICIES.0, policy::KIND));
+        }
+        let workload = workload_resource(&self.resource.group, &self.resource.resource)?;
+        Some((workload.group, workload.kind))
+    }
+
+    /// An object need not say what it is, but may not say that it is something else.
+    fn check_type(&self, api_version: &str, kind: &str, wording: Wording) -> Result<(), Unreadable> {
+        let GroupVersionKind { group, kind: expected, .. } = &self.kind;
+        if (kind.is_empty() || kind == expected) && (api_version.is_empty() || group_of(api_version) == group)
+        {
+            return Ok(());
+        }
+        Err((wording.unexpected, Some(format!("unexpected object type: {api_version}, Kind={kind}"))))
+    }
+
+    fn check_namespace(&self, metadata: &ObjectMeta<'_>, wording: Wording) -> Result<(), Unreadable> {
+        if metadata.namespace.is_empty() || metadata.namespace == *self.namespace {
+            return Ok(());
+        }
+        let cause = format!(
+            "the object is in namespace {:?} and the request in {:?}",
+            metadata.namespace.as_str(),
+            self.namespace
+        );
+        Err((wording.undecodable, Some(cause)))
+    }
+
+    /// The pod or template of a request; none if there is no template.
+    pub(crate) fn pod_or_template(&self, kind: &WorkloadKind) -> Result<Option<Pod<'a>>, Unreadable> {
+        if kind.path.is_empty() {
+            return self.pod().map(Some);
+        }
+        let raw = self.of_kind(self.object, WORKLOAD)?;
+        json::template_from_str(raw.get(), kind.path)
+            .map_err(|error| (WORKLOAD.undecodable, Some(error.to_string())))
     }
 
     fn template(&self) -> Result<Option<(&'static WorkloadKind, Pod<'a>)>, String> {
@@ -341,10 +513,10 @@ impl<'a> Review<'a> {
                 self.kind.group, self.kind.version, self.kind.kind
             ));
         };
-        let Some(raw) = self.object else { return Err("failed to decode object: there is none".to_owned()) };
-        let mut json = serde_json::Deserializer::from_str(raw.get());
-        let pod = read_template(&mut json, kind.path)
-            .map_err(|error| format!("failed to decode object: {error}"))?;
+        let pod = self.pod_or_template(kind).map_err(|(message, cause)| {
+            let cause = cause.as_deref().unwrap_or("there is none");
+            format!("{message}: {cause}")
+        })?;
         Ok(pod.map(|pod| (kind, pod)))
     }
 
@@ -355,39 +527,32 @@ impl<'a> Review<'a> {
         response
     }
 
-    fn judge_namespace(
-        &self,
-        security: &PodSecurity,
-    ) -> Result<NamespaceVerdict, (&'static str, Option<String>)> {
-        #[derive(Deserialize)]
+    fn judge_namespace(&self, security: &PodSecurity) -> Result<NamespaceVerdict, Unreadable> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
         struct Labelled<'l> {
-            #[serde(borrow, default)]
-            metadata: ObjectMeta<'l>,
+            #[serde(borrow, deserialize_with = "text")]
+            api_version: Cow<'l, str>,
+            #[serde(borrow, deserialize_with = "text")]
+            kind: Cow<'l, str>,
+            #[serde(borrow)]
+            metadata: Option<ObjectMeta<'l>>,
         }
-        fn labels<'l>(
-            raw: Option<&'l RawValue>,
-            object: &'static str,
-            kind: &'static str,
-        ) -> Result<StringMap<'l>, (&'static str, Option<String>)> {
-            let raw = raw.ok_or((kind, None))?;
-            let read: Labelled<'l> =
-                serde_json::from_str(raw.get()).map_err(|error| (object, Some(error.to_string())))?;
-            Ok(read.metadata.labels)
-        }
+        let labels = |raw, wording: Wording| -> Result<StringMap<'a>, Unreadable> {
+            let read: Labelled<'a> = json::from_str(self.of_kind(raw, wording)?.get())
+                .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
+            self.check_type(&read.api_version, &read.kind, wording)?;
+            Ok(read.metadata.unwrap_or_default().labels)
+        };
         if !self.request_sub_resource.is_empty() {
             return Ok(NamespaceVerdict::Allowed(Vec::new()));
         }
-        let new = labels(self.object, "failed to decode object", "failed to decode namespace")?;
+        let new = labels(self.object, NAMESPACE)?;
         let (defaults, exemptions) = (&security.defaults, &security.exemptions);
         Ok(match self.operation.as_ref() {
             "CREATE" => namespace::create(&self.name, &new, defaults, exemptions),
             "UPDATE" => {
-                // The two spaces are upstream's.
-                let old = labels(
-                    self.old_object,
-                    "failed to decode  old object",
-                    "failed to decode  old namespace",
-                )?;
+                let old = labels(self.old_object, OLD_NAMESPACE)?;
                 namespace::update(&self.name, &new, &old, defaults, exemptions)
             }
             _ => NamespaceVerdict::Allowed(Vec::new()),

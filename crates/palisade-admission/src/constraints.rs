@@ -8,6 +8,7 @@
 use palisade_model::{
     change::Change,
     compat::Compat,
+    json::from_value,
     metadata::ObjectMeta,
     pod::Pod,
     prepare::{Prepared, Subject as PodSubject},
@@ -21,7 +22,6 @@ use palisade_policy::scc::{
     set::ConstraintSet,
     update::is_insignificant,
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// Which half of the plugin runs.
@@ -96,17 +96,16 @@ impl Constraints<'_> {
             judged.warnings.push(warning);
             return judged;
         }
-        let read = |object| {
-            Pod::deserialize(object)
-                .map_err(|error| ("Unknown".to_owned(), format!("cannot decode the pod: {error}")))
-        };
-        let (pod, old) = match (read(asked.object), asked.old.map(read).transpose()) {
-            (Ok(pod), Ok(old)) => (pod, old),
-            (Err(why), _) | (_, Err(why)) => {
-                judged.refused = Some(why);
-                return judged;
-            }
-        };
+        let (pod, old) =
+            match (from_value::<Pod<'_>>(asked.object), asked.old.map(from_value::<Pod<'_>>).transpose()) {
+                (Ok(pod), Ok(old)) => (pod, old),
+                (Err(error), _) | (_, Err(error)) => {
+                    let name = asked.object.pointer("/metadata/name").and_then(Value::as_str);
+                    let why = format!("cannot decode the pod: {error}");
+                    judged.refused = Some((name.unwrap_or("Unknown").to_owned(), why));
+                    return judged;
+                }
+            };
         let pod = match asked.pass {
             Pass::Mutate => Prepared::written(pod, old.as_ref(), PodSubject::Pod, asked.compat),
             // What was written by then is what will be stored.

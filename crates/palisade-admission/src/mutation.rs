@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use palisade_model::{
     change::{Change, NewValue},
     compat::Compat,
+    json,
     metadata::ObjectMeta,
     pod::Pod,
     pod_view::PodView,
@@ -17,20 +18,21 @@ use palisade_model::{
     profile::{ProfileRef, config_map::Source},
     sync,
     warnings::deprecated_annotations,
-    workload::{WorkloadKind, read_template},
+    workload::WorkloadKind,
 };
 use palisade_policy::{profiles::policy::ProfilePolicy, scc::choose::Authorizer};
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::{
-    admission_review::Review,
+    admission_review::{Review, Unreadable},
     config_map_profiles::{self, Fault, Profiles, Refused},
     constraints::{Asked, Constraints, Pass},
-    json_patch, profile_policies,
+    json_patch,
+    profile_policies::{self, Selection},
     response::{Refusal, Response},
     review::review_create,
     rules::Rules,
+    validation::concerns_policies,
 };
 
 /// A request that may have to be changed.
@@ -46,7 +48,7 @@ pub struct Mutation<'r, 'a> {
 #[derive(Default)]
 pub struct Facts<'f> {
     /// The policies for the namespace.
-    pub policies: Vec<&'f ProfilePolicy>,
+    pub policies: Selection<'f>,
     /// The profiles in ConfigMaps that [`Mutation::config_maps`] asked for.
     pub profiles: Profiles,
     /// The constraints, and grants besides those in them, where they are in force.
@@ -62,10 +64,15 @@ impl std::fmt::Debug for Facts<'_> {
 }
 
 impl<'r, 'a> Mutation<'r, 'a> {
-    /// Reads a request; `None` if there is nothing in it that is ever changed.
-    #[must_use]
-    pub fn of(review: &'r Review<'a>, rules: &Rules) -> Option<Self> {
-        let kind = review.workload()?;
+    /// Reads a request; nothing if there is nothing in it that is ever changed. The error is the answer to a request that
+    /// cannot be read: it must not pass as one that needs no change.
+    pub fn of(review: &'r Review<'a>, rules: &Rules) -> Result<Option<Self>, Box<Response>> {
+        review.check_resource().map_err(|error| Box::new(Response::unreadable(error)))?;
+        let Some(kind) = review.workload() else {
+            // What is a pod by its resource and something else by its kind cannot be read.
+            let read = concerns_policies(review).then(|| review.pod()).transpose();
+            return read.map(|_| None).map_err(|error| Box::new(Response::unreadable(error)));
+        };
         let concerned = match (kind.subject(), review.operation.as_ref()) {
             // Constraints write into the debugging containers of pods that are there already; a pod that is applied again
             // gets back what was rewritten in it.
@@ -78,12 +85,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
             _ => false,
         };
         if !concerned || review.is_mirror_pod() {
-            return None;
+            return Ok(None);
         }
-        let mut json = serde_json::Deserializer::from_str(review.object?.get());
-        // What cannot be read is refused by the API server, in better words.
-        let pod = read_template(&mut json, kind.path).ok()??;
-        Some(Self { review, kind, pod, rules: *rules })
+        let read = review.pod_or_template(kind).map_err(|error| Box::new(Response::unreadable(error)));
+        Ok(read?.map(|pod| Self { review, kind, pod, rules: *rules }))
     }
 
     /// Whether this is a new pod, for which policies have defaults.
@@ -113,11 +118,15 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// Answers.
     #[must_use]
     pub fn answer(&self, facts: &Facts<'_>) -> Response {
+        self.try_answer(facts).unwrap_or_else(Response::unreadable)
+    }
+
+    fn try_answer(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
         if let Some(compat) = self.rules.instead() {
             return if self.review.operation == "CREATE" {
                 self.answer_as(compat)
             } else {
-                Response::default()
+                Ok(Response::default())
             };
         }
         match self.kind.subject() {
@@ -128,13 +137,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
     }
 
-    fn object(&self) -> Value {
-        let raw = self.review.object.map_or("null", |raw| raw.get());
-        // It has been read as a pod already, so it is JSON.
-        serde_json::from_str(raw).unwrap_or_default()
+    fn object(&self) -> Result<Value, Unreadable> {
+        self.review.object_value()
     }
 
-    fn answer_template(&self, facts: &Facts<'_>) -> Response {
+    fn answer_template(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
         let view = self.kind.subject().view(&self.pod);
         let mut response = Response::default();
         for ((name, key), profile) in &facts.profiles {
@@ -145,59 +152,63 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
         let changes = config_map_profiles::move_in_template(&view);
         if !changes.is_empty() {
-            let before = self.object();
+            let before = self.object()?;
             let mut after = before.clone();
             apply(&changes, &mut after);
             response.patch = json_patch::to_bytes(&before, &after);
         }
-        response
+        Ok(response)
     }
 
-    fn answer_pod(&self, facts: &Facts<'_>) -> Response {
+    fn answer_pod(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+        if let Some(why) = facts.policies.refusal() {
+            return Ok(Response::refuse(Refusal::forbidden_pod(&self.review.name, &why)));
+        }
         let mut response = Response::default();
         let mut draft = Draft::default();
         match config_map_profiles::resolve(&self.pod, &facts.profiles) {
             Ok(changes) => draft.extend(changes),
-            Err(refused) => return Response::refuse(self.refusal(refused)),
+            Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
         }
-        self.fill_fields(&mut draft, &mut response);
-        if !facts.policies.is_empty() {
-            let object = draft.applied(|| self.object());
-            let mut defaults = profile_policies::defaults(&facts.policies, object, &self.rules.reading());
+        self.fill_fields(&mut draft, &mut response)?;
+        let policies = &facts.policies.policies;
+        if !policies.is_empty() {
+            let object = draft.applied(|| self.object())?;
+            let mut defaults = profile_policies::defaults(policies, object, &self.rules.reading())
+                .map_err(|error| undecodable(&error))?;
             for source in defaults.iter().filter_map(config_map_in).collect::<Vec<_>>() {
                 match config_map_profiles::resolve_default(&source, &facts.profiles) {
                     Ok(changes) => defaults.extend(changes),
-                    Err(refused) => return Response::refuse(self.refusal(refused)),
+                    Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
                 }
             }
             draft.extend(defaults);
         }
         if let Some((constraints, authorizer)) = &facts.constraints {
-            let object = draft.applied(|| self.object());
+            let object = draft.applied(|| self.object())?;
             let refused = self.constrain(constraints, *authorizer, object, None, facts, &mut response);
             match refused {
                 Ok(changes) => draft.extend(changes),
                 Err(refusal) => response.refused = Some(*refusal),
             }
         }
-        response.patch = draft.patch(|| self.object());
-        response
+        response.patch = draft.patch(|| self.object())?;
+        Ok(response)
     }
 
-    fn answer_applied_again(&self) -> Response {
-        let old = self.review.old_object.and_then(|raw| serde_json::from_str::<Pod<'_>>(raw.get()).ok());
-        let changes = old.map_or_else(Vec::new, |old| config_map_profiles::rewrite_again(&self.pod, &old));
+    fn answer_applied_again(&self) -> Result<Response, Unreadable> {
+        let old = self.review.old_pod()?;
         let mut draft = Draft::default();
-        draft.extend(changes);
-        Response { patch: draft.patch(|| self.object()), ..Response::default() }
+        draft.extend(config_map_profiles::rewrite_again(&self.pod, &old));
+        Ok(Response { patch: draft.patch(|| self.object())?, ..Response::default() })
     }
 
     /// A debugging container may be given what the pod's constraint demands.
-    fn answer_update(&self, facts: &Facts<'_>) -> Response {
+    fn answer_update(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
         let mut response = Response::default();
-        let Some((constraints, authorizer)) = &facts.constraints else { return response };
-        let old: Option<Value> = self.review.old_object.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let before = self.object();
+        let Some((constraints, authorizer)) = &facts.constraints else { return Ok(response) };
+        let old = self.review.old_object_value()?;
+        let before = self.object()?;
         match self.constrain(constraints, *authorizer, &before, old.as_ref(), facts, &mut response) {
             Ok(changes) => {
                 let mut after = before.clone();
@@ -206,7 +217,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             }
             Err(refusal) => response.refused = Some(*refusal),
         }
-        response
+        Ok(response)
     }
 
     fn constrain(
@@ -238,28 +249,28 @@ impl<'r, 'a> Mutation<'r, 'a> {
     }
 
     /// What an API server of a release would have written itself.
-    fn answer_as(&self, compat: &Compat) -> Response {
-        let before = self.object();
-        let Ok(reviewed) = review_create(&before, self.kind, compat) else { return Response::default() };
+    fn answer_as(&self, compat: &Compat) -> Result<Response, Unreadable> {
+        let before = self.object()?;
+        let reviewed = review_create(&before, self.kind, compat).map_err(|error| undecodable(&error))?;
         let mut after = before.clone();
         apply(&reviewed.changes, &mut after);
         // The rest is reported once the object is whole, by the validating webhook.
         let told = reviewed.pod.map(|pod| pod.warnings().to_vec()).unwrap_or_default();
-        Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() }
+        Ok(Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() })
     }
 
-    fn fill_fields(&self, draft: &mut Draft, response: &mut Response) {
+    fn fill_fields(&self, draft: &mut Draft, response: &mut Response) -> Result<(), Unreadable> {
         let (seccomp, app_armor) = (self.rules.fills_seccomp(), self.rules.fills_app_armor());
         // A Windows pod may not have the fields, and its annotations never meant anything.
         if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) || self.pod.spec.is_windows() {
-            return;
+            return Ok(());
         }
         let object;
         let mut pod = if draft.changes.is_empty() {
             self.pod.clone()
         } else {
-            object = draft.applied(|| self.object()).clone();
-            Pod::deserialize(&object).unwrap_or_default()
+            object = draft.applied(|| self.object())?.clone();
+            json::from_value::<Pod<'_>>(&object).map_err(|error| undecodable(&error))?
         };
         // The texts are the designs', in which annotations still work: beside us they do.
         let told = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
@@ -276,6 +287,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             response.warnings.extend(told);
         }
         draft.extend(changes);
+        Ok(())
     }
 
     fn refusal(&self, refused: Refused) -> Refusal {
@@ -301,6 +313,10 @@ fn config_map_in(change: &Change) -> Option<Source> {
     }
 }
 
+fn undecodable(error: &serde_json::Error) -> Unreadable {
+    ("failed to decode object", Some(error.to_string()))
+}
+
 fn apply(changes: &[Change], object: &mut Value) {
     for change in changes {
         change.apply(object);
@@ -322,20 +338,25 @@ impl Draft {
         self.changes.extend(changes);
     }
 
-    fn applied(&mut self, original: impl FnOnce() -> Value) -> &Value {
-        let changes = &self.changes;
-        self.object.get_or_insert_with(|| {
-            let mut object = original();
-            apply(changes, &mut object);
+    fn applied(
+        &mut self,
+        original: impl FnOnce() -> Result<Value, Unreadable>,
+    ) -> Result<&Value, Unreadable> {
+        let object = if let Some(object) = self.object.take() {
             object
-        })
+        } else {
+            let mut object = original()?;
+            apply(&self.changes, &mut object);
+            object
+        };
+        Ok(self.object.insert(object))
     }
 
-    fn patch(mut self, original: impl Fn() -> Value) -> Vec<u8> {
+    fn patch(mut self, original: impl Fn() -> Result<Value, Unreadable>) -> Result<Vec<u8>, Unreadable> {
         if self.changes.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let after = self.applied(&original);
-        json_patch::to_bytes(&original(), after)
+        let after = self.applied(&original)?;
+        Ok(json_patch::to_bytes(&original()?, after))
     }
 }

@@ -1,77 +1,137 @@
 //! `ProfilePolicy`: pods get the default profile of their namespace's policies and may name only allowed ones.
 //!
-//! A policy that cannot be read is reported as a warning and left out: one mistake must not stop every pod.
+//! A policy that cannot be read, or makes no sense, rejects the pods of the namespaces it selects; if its selector cannot be
+//! read either, the pods of all namespaces. What it would have refused is not known.
 
 use palisade_model::{
     change::Change,
     compat::Compat,
+    field_path::FieldPath,
+    json::from_value,
     metadata::StringMap,
     pod::Pod,
     prepare::{Prepared, Subject},
+    problem::{Problem, aggregate},
 };
-use palisade_policy::profiles::policy::ProfilePolicy;
-use serde::Deserialize;
+use palisade_policy::profiles::policy::{LabelSelector, ProfilePolicy};
 use serde_json::Value;
 
 /// A stored policy, as far as it could be read.
 #[derive(Debug, Clone)]
 pub struct StoredPolicy {
-    name: String,
+    /// The namespaces it is for; `None` if it is for all, or if that cannot be read.
+    selector: Option<LabelSelector>,
     read: Result<ProfilePolicy, String>,
 }
 
 impl StoredPolicy {
     /// Reads an object of the API.
-    pub fn read<'de, D: serde::Deserializer<'de>>(name: &str, object: D) -> Self {
-        let read = ProfilePolicy::deserialize(object).map_err(|error| error.to_string());
-        Self { name: name.to_owned(), read }
+    #[must_use]
+    pub fn read(name: &str, object: &Value) -> Self {
+        let read = read(object).and_then(|policy| match policy.problems() {
+            problems if problems.is_empty() => Ok(policy),
+            problems => Err(aggregate(&problems)),
+        });
+        match read {
+            Ok(policy) => Self { selector: policy.spec.namespace_selector.clone(), read: Ok(policy) },
+            Err(error) => Self { selector: selector(object), read: Err(unusable(name, &error)) },
+        }
+    }
+
+    /// A policy whose object is not even JSON.
+    #[must_use]
+    pub fn unreadable(name: &str, error: &str) -> Self {
+        Self { selector: None, read: Err(unusable(name, error)) }
     }
 }
 
-/// The policies for a namespace, in the given order, and what is wrong with those that are left out.
+fn unusable(name: &str, error: &str) -> String {
+    format!("ProfilePolicy {name:?} cannot be applied: {error}")
+}
+
+fn read(object: &Value) -> Result<ProfilePolicy, String> {
+    from_value(object).map_err(|error| error.to_string())
+}
+
+/// The selector of a policy that cannot be used as a whole, if it has one that can be.
+fn selector(object: &Value) -> Option<LabelSelector> {
+    let selector: LabelSelector = match object.pointer("/spec/namespaceSelector").map(from_value) {
+        Some(Ok(selector)) => selector,
+        // swallowed: a selector that cannot be read selects every namespace, whose pods are rejected
+        None | Some(Err(_)) => return None,
+    };
+    let mut problems = Vec::new();
+    selector.problems(&FieldPath::default(), &mut problems);
+    problems.is_empty().then_some(selector)
+}
+
+/// What is wrong with a policy that somebody writes.
+#[must_use]
+pub fn problems(object: &Value) -> Vec<Problem> {
+    match read(object) {
+        Ok(policy) => policy.problems(),
+        Err(error) => {
+            let shown = object.get("spec").map_or_else(|| "null".to_owned(), Value::to_string);
+            vec![Problem::invalid(FieldPath::of(&["spec"]), shown, error)]
+        }
+    }
+}
+
+/// The policies for a namespace.
+#[derive(Debug, Default)]
+pub struct Selection<'p> {
+    /// Those that can be applied, in the given order.
+    pub policies: Vec<&'p ProfilePolicy>,
+    /// What is wrong with the others: no pod is admitted as long as there are any.
+    pub unusable: Vec<&'p str>,
+}
+
+impl Selection<'_> {
+    /// Why no pod can be admitted; `None` if every policy can be applied.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        (!self.unusable.is_empty()).then(|| self.unusable.join("; "))
+    }
+}
+
+/// The policies for a namespace.
 #[must_use]
 pub fn select<'p>(
     stored: impl IntoIterator<Item = &'p StoredPolicy>,
     namespace_labels: &StringMap<'_>,
-) -> (Vec<&'p ProfilePolicy>, Vec<String>) {
-    let (mut policies, mut warnings) = (Vec::new(), Vec::new());
-    for entry in stored {
-        match &entry.read {
-            Ok(policy) if !policy.selects(namespace_labels) => {}
-            Ok(policy) => {
-                let problems = policy.problems();
-                if problems.is_empty() {
-                    policies.push(policy);
-                } else {
-                    let problems = problems.join("; ");
-                    warnings.push(format!("ProfilePolicy {:?} is not applied: {problems}", entry.name));
-                }
-            }
-            Err(error) => {
-                warnings.push(format!("ProfilePolicy {:?} is not applied: {error}", entry.name));
-            }
+) -> Selection<'p> {
+    let mut selection = Selection::default();
+    for StoredPolicy { selector, read } in stored {
+        if selector.as_ref().is_some_and(|selector| !selector.matches(namespace_labels)) {
+            continue;
+        }
+        match read {
+            Ok(policy) => selection.policies.push(policy),
+            Err(error) => selection.unusable.push(error),
         }
     }
-    (policies, warnings)
+    selection
 }
 
 /// What the policies write into a new pod.
-#[must_use]
-pub fn defaults(policies: &[&ProfilePolicy], object: &Value, compat: &Compat) -> Vec<Change> {
+pub fn defaults(
+    policies: &[&ProfilePolicy],
+    object: &Value,
+    compat: &Compat,
+) -> Result<Vec<Change>, serde_json::Error> {
     let mut changes = Vec::new();
     let mut object = object.clone();
     for policy in policies {
-        let made = match Pod::deserialize(&object) {
-            Ok(pod) => policy.defaults(&Prepared::new(pod, Subject::Pod, compat)),
-            // What cannot be read as a pod is refused by validation, in better words.
-            Err(_) => break,
+        let made = {
+            let pod = from_value::<Pod<'_>>(&object)?;
+            policy.defaults(&Prepared::new(pod, Subject::Pod, compat))
         };
         for change in &made {
             change.apply(&mut object);
         }
         changes.extend(made);
     }
-    changes
+    Ok(changes)
 }
 
 /// Why the policies refuse a pod; `None` if they do not.

@@ -6,6 +6,7 @@
 use palisade_model::{
     change::Change,
     compat::Compat,
+    json::from_value,
     pod::Pod,
     prepare::{Prepared, Subject},
     problem::Problem,
@@ -15,7 +16,6 @@ use palisade_model::{
     warnings::warnings,
     workload::{WorkloadKind, read_template},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// What the API server makes of a written object.
@@ -75,8 +75,8 @@ fn versions<'a>(
     old: &'a Value,
     compat: &Compat,
 ) -> Result<(Prepared<'a>, Prepared<'a>), serde_json::Error> {
-    let old = Pod::deserialize(old)?;
-    let new = Prepared::changed(Pod::deserialize(new)?, &old, Subject::Pod, compat);
+    let old = from_value::<Pod<'_>>(old)?;
+    let new = Prepared::changed(from_value(new)?, &old, Subject::Pod, compat);
     Ok((new, Prepared::stored(old, compat)))
 }
 

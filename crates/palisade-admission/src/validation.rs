@@ -4,18 +4,17 @@
 //! policies, Pod Security Admission, constraints. The first no is the answer; warnings and audit annotations of
 //! all that were asked go along.
 
-use palisade_model::{change::Change, metadata::ObjectMeta, pod::Pod, prepare::Prepared};
-use palisade_policy::{
-    profiles::policy::ProfilePolicy, scc::choose::Authorizer, standards::namespace::Limit,
+use palisade_model::{
+    change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, workload::WorkloadKind,
 };
-use serde_json::Value;
+use palisade_policy::{scc::choose::Authorizer, standards::namespace::Limit};
 
 use crate::{
-    admission_review::{Facts as PodSecurityFacts, Review},
+    admission_review::{Facts as PodSecurityFacts, Review, Unreadable},
     config_map_profiles,
     constraints::{Asked, Constraints, Judged, Pass},
     pod_security::PodSecurity,
-    profile_policies,
+    profile_policies::{self, Selection},
     response::{Refusal, Response},
     review::{Reviewed, review_create, review_ephemeral_containers, review_update},
     rules::Rules,
@@ -26,9 +25,7 @@ pub struct Facts<'f> {
     /// What Pod Security Admission asked for.
     pub pod_security: PodSecurityFacts<'f>,
     /// The policies for the namespace.
-    pub policies: Vec<&'f ProfilePolicy>,
-    /// What is wrong with policies.
-    pub policy_warnings: Vec<String>,
+    pub policies: Selection<'f>,
     /// The constraints, and grants besides those in them, where they are in force.
     pub constraints: Option<(Constraints<'f>, &'f Authorizer<'f>)>,
     /// The namespace; `None` if there is no such, or nothing needed it.
@@ -53,6 +50,21 @@ pub fn concerns_policies(review: &Review<'_>) -> bool {
         }
 }
 
+/// Answers a review of a `ProfilePolicy` that is written: one that could not be applied would reject every pod it is for.
+#[must_use]
+pub fn validate_policy(review: &Review<'_>) -> Response {
+    if !matches!(review.operation.as_ref(), "CREATE" | "UPDATE") {
+        return Response::default();
+    }
+    match review.object_value().map(|object| profile_policies::problems(&object)) {
+        Err(error) => Response::unreadable(error),
+        Ok(problems) if problems.is_empty() => Response::default(),
+        Ok(problems) => {
+            Response::refuse(Refusal::invalid("palisade.dev", "ProfilePolicy", &review.name, problems))
+        }
+    }
+}
+
 /// Answers a review. `expired` says when looking at the pods of a namespace has to end.
 #[must_use]
 pub fn validate(
@@ -63,6 +75,9 @@ pub fn validate(
     limit: Limit,
     expired: impl FnMut() -> bool,
 ) -> Response {
+    if let Err(error) = review.check_resource() {
+        return Response::unreadable(error);
+    }
     if review.is_mirror_pod() {
         return Response::default();
     }
@@ -71,14 +86,14 @@ pub fn validate(
         return response;
     }
     if concerns_policies(review) {
-        response.join(by_policies(review, rules, facts));
+        response.join(by_policies(review, rules, facts).unwrap_or_else(Response::unreadable));
     }
     if response.refused.is_none() {
         let reading = rules.reading();
         response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
-        response.join(by_constraints(review, rules, facts));
+        response.join(by_constraints(review, rules, facts).unwrap_or_else(Response::unreadable));
     }
     response
 }
@@ -86,11 +101,15 @@ pub fn validate(
 /// What the API server's own validation says, where it is answered for.
 fn own_part(review: &Review<'_>, rules: &Rules) -> Response {
     let (Some(compat), Some(kind)) = (rules.instead(), review.workload()) else { return Response::default() };
-    let read = |raw: Option<&serde_json::value::RawValue>| -> Option<Value> {
-        raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
-    };
-    let Some(object) = read(review.object) else { return Response::default() };
-    let old = read(review.old_object).filter(|_| review.operation == "UPDATE");
+    if !matches!(review.operation.as_ref(), "CREATE" | "UPDATE") {
+        return Response::default();
+    }
+    own_validation(review, kind, compat).unwrap_or_else(Response::unreadable)
+}
+
+fn own_validation(review: &Review<'_>, kind: &WorkloadKind, compat: &Compat) -> Result<Response, Unreadable> {
+    let object = review.object_value()?;
+    let old = review.old_object_value()?;
     let is_pod = kind.path.is_empty();
     let reviewed = match (&old, review.request_sub_resource.as_ref()) {
         (Some(old), "ephemeralcontainers") if is_pod => review_ephemeral_containers(&object, old, compat),
@@ -100,34 +119,36 @@ fn own_part(review: &Review<'_>, rules: &Rules) -> Response {
         (Some(old), "") if old.get("spec") != object.get("spec") => review_create(&object, kind, compat),
         _ => Ok(Reviewed::default()),
     };
-    let Ok(Reviewed { problems, warnings, .. }) = reviewed else { return Response::default() };
+    let Reviewed { problems, warnings, .. } =
+        reviewed.map_err(|error| ("failed to decode object", Some(error.to_string())))?;
     let refused =
         (!problems.is_empty()).then(|| Refusal::invalid(kind.group, kind.kind, &review.name, problems));
-    Response { refused, warnings, ..Response::default() }
+    Ok(Response { refused, warnings, ..Response::default() })
 }
 
-fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Response {
-    let mut response = Response { warnings: facts.policy_warnings.clone(), ..Response::default() };
-    let beside = rules.instead().is_none();
-    if facts.policies.is_empty() && !(beside && mentions_sources(review)) {
-        return response;
+fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    let mut response = Response::default();
+    if let Some(why) = facts.policies.refusal() {
+        return Ok(Response::refuse(Refusal::forbidden_pod(&review.name, &why)));
     }
-    let Some(mut pod) = review.object.and_then(|raw| serde_json::from_str::<Pod<'_>>(raw.get()).ok()) else {
-        // Pod Security Admission says so in upstream's words.
-        return response;
-    };
+    let policies = &facts.policies.policies;
+    let beside = rules.instead().is_none();
+    if policies.is_empty() && !(beside && mentions_sources(review)) {
+        return Ok(response);
+    }
+    let mut pod = review.pod()?;
     if beside && review.operation == "CREATE" {
         let problems = config_map_profiles::contradictions(&pod);
         if !problems.is_empty() {
             response.refused = Some(Refusal::invalid("", "Pod", pod.metadata.display_name(), problems));
-            return response;
+            return Ok(response);
         }
     }
     let reading = rules.reading();
     config_map_profiles::restore(&mut pod);
-    let refusal = profile_policies::refusal(&facts.policies, &Prepared::stored(pod, &reading));
+    let refusal = profile_policies::refusal(policies, &Prepared::stored(pod, &reading));
     response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
-    response
+    Ok(response)
 }
 
 /// Whether the text of an object mentions profiles from ConfigMaps at all: most do not, and need not be read for it.
@@ -136,11 +157,10 @@ fn mentions_sources(review: &Review<'_>) -> bool {
     review.object.is_some_and(|raw| raw.get().contains(NEEDLE))
 }
 
-fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Response {
-    let Some((constraints, authorizer)) = &facts.constraints else { return Response::default() };
-    let read = |raw: &serde_json::value::RawValue| serde_json::from_str::<Value>(raw.get()).ok();
-    let Some(object) = review.object.and_then(read) else { return Response::default() };
-    let old = review.old_object.filter(|_| review.operation == "UPDATE").and_then(read);
+fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    let Some((constraints, authorizer)) = &facts.constraints else { return Ok(Response::default()) };
+    let object = review.object_value()?;
+    let old = review.old_object_value()?;
     let judged = constraints.judge(&Asked {
         pass: Pass::Validate,
         compat: &rules.reading(),
@@ -153,7 +173,7 @@ fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Resp
         groups: &review.user_info.groups,
         authorizer: *authorizer,
     });
-    constraint_response(judged).1
+    Ok(constraint_response(judged).1)
 }
 
 /// What constraints said, as a response. An API server puts the webhook's name before the key of an annotation and a

@@ -218,12 +218,35 @@ impl Registry {
     }
 }
 
+/// Whether records can be read as objects of a release's kinds, for [`Store::open_checked`]. What no built-in kind is
+/// stored under is a custom resource, whose schema may have changed since: it must be an object, no more.
+pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), String> + Sync {
+    let mut kinds: HashMap<String, Vec<Arc<Kind>>> = HashMap::new();
+    for kind in Scheme::new(version).kinds() {
+        kinds.entry(kind.resource_name().to_string()).or_default().push(kind.clone());
+    }
+    move |resource, json| {
+        let Some(kinds) = kinds.get(resource) else {
+            let read = serde_json::from_slice::<Map<String, Value>>(json);
+            return read.map(|_| ()).map_err(|error| error.to_string());
+        };
+        let mut why = String::new();
+        for kind in kinds {
+            match palisade_apimachinery::decode::decode_type(kind.schema(), kind.emulated, json) {
+                Ok(_) => return Ok(()),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::storage::{Draft, Expect, Write};
+    use crate::storage::{Expect, Write};
 
     fn definition(plural: &str, description: &str, established: bool) -> Value {
         let schema = json!({"type": "object", "description": description});
@@ -239,8 +262,10 @@ mod tests {
     async fn put(store: &Store, definition: &Value) {
         let (bucket, key) = (store.bucket(CRDS), crate::meta::meta_text(definition, "name").to_owned());
         let expect = bucket.get(&key).map_or(Expect::Absent, |known| Expect::Revision(known.revision));
-        let draft = Draft { value: definition.as_object().cloned().unwrap(), fields: Vec::new() };
-        store.commit(Write { bucket, key, expect, draft, delete: false }).await.unwrap();
+        let scheme = &palisade_apimachinery::scheme::LATEST;
+        let kind = scheme.by_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
+        let typed = kind.read(definition.clone()).unwrap();
+        store.commit(Write::store(bucket, &key, expect, &typed, Vec::new())).await.unwrap();
     }
 
     fn kind(served: &Served, plural: &str) -> Arc<Kind> {
@@ -291,28 +316,5 @@ mod tests {
         assert!(registry.served().find("example.com", "v1", "as").is_none());
         put(&store, &definition("as", "one", true)).await;
         assert!(registry.served().find("example.com", "v1", "as").is_some());
-    }
-}
-
-/// Whether records can be read as objects of a release's kinds, for [`Store::open_checked`]. What no built-in kind is
-/// stored under is a custom resource, whose schema may have changed since: it must be an object, no more.
-pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), String> + Sync {
-    let mut kinds: HashMap<String, Vec<Arc<Kind>>> = HashMap::new();
-    for kind in Scheme::new(version).kinds() {
-        kinds.entry(kind.resource_name().to_string()).or_default().push(kind.clone());
-    }
-    move |resource, json| {
-        let Some(kinds) = kinds.get(resource) else {
-            let read = serde_json::from_slice::<Map<String, Value>>(json);
-            return read.map(|_| ()).map_err(|error| error.to_string());
-        };
-        let mut why = String::new();
-        for kind in kinds {
-            match palisade_apimachinery::decode::decode_type(kind.schema(), kind.emulated, json) {
-                Ok(_) => return Ok(()),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
     }
 }

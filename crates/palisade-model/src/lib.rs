@@ -12,6 +12,7 @@ pub mod change;
 pub mod compat;
 pub mod effective;
 pub mod field_path;
+pub mod json;
 pub mod lower;
 pub mod metadata;
 pub mod node;

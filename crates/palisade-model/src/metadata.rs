@@ -77,7 +77,7 @@ impl<'a> StringMap<'a> {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
-        let position = self.position(key).ok()?;
+        let position = self.position(key).ok()?; // swallowed: the key is not there
         self.0.get(position).map(|(_, value)| value.as_str())
     }
 

@@ -5,7 +5,7 @@
 
 use std::{fmt, marker::PhantomData};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::{pod::Pod, prepare::Subject, text::Text};
 
@@ -138,9 +138,12 @@ impl<'de> Visitor<'de> for TemplateAt<'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Some((field, rest)) = self.0.split_first() else { return Ok(None) };
-        let mut found = None;
+        let (mut found, mut seen) = (None, false);
         while let Some(key) = map.next_key::<Text<'de>>()? {
             if key == *field {
+                if std::mem::replace(&mut seen, true) {
+                    return Err(de::Error::duplicate_field(field));
+                }
                 found = map.next_value_seed(TemplateAt(rest, PhantomData))?;
             } else {
                 map.next_value::<IgnoredAny>()?;

@@ -137,7 +137,11 @@ impl Answerer {
 
     async fn mutate(&self, review: &Review<'_>, deadline: Instant) -> Response {
         let rules = *self.rules.get();
-        let Some(mutation) = Mutation::of(review, &rules) else { return Response::default() };
+        let mutation = match Mutation::of(review, &rules) {
+            Ok(Some(mutation)) => mutation,
+            Ok(None) => return Response::default(),
+            Err(unreadable) => return *unreadable,
+        };
         let stored = match self.policies(mutation.is_new_pod(), deadline).await {
             Ok(stored) => stored,
             Err(why) => return unknown("ProfilePolicies", &why),
@@ -154,10 +158,9 @@ impl Answerer {
                 Err(why) => return unknown(&format!("namespace {:?}", review.namespace), &why),
             }
         };
-        // Mistakes in policies are told once, by the judging webhook.
-        let (policies, _) =
+        let policies =
             namespace.as_ref().map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
-        let wanted = mutation.config_maps(&policies);
+        let wanted = mutation.config_maps(&policies.policies);
         let profiles = if wanted.is_empty() {
             Profiles::default()
         } else {
@@ -178,6 +181,9 @@ impl Answerer {
     }
 
     async fn validate(&self, review: &Review<'_>, deadline: Instant) -> Response {
+        if review.is_profile_policy() {
+            return validation::validate_policy(review);
+        }
         let rules = *self.rules.get();
         let configured = match self.configuration.current() {
             Ok(configured) => configured,
@@ -197,7 +203,7 @@ impl Answerer {
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
             Err(why) if judged_by_policies => return unknown("SecurityContextConstraints", &why),
-            Err(_) => None,
+            Err(_) => None, // swallowed: constraints have no say in this request
         };
         let needs = review.needs(security);
         let mut namespace = None;
@@ -229,8 +235,7 @@ impl Answerer {
                 PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods))
             }
         };
-        let (policies, policy_warnings) =
-            known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
+        let policies = known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
         let grants = |identity: &Identity<'_>, constraint: &str| {
             constraints.as_ref().is_some_and(|facts| {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
@@ -239,7 +244,6 @@ impl Answerer {
         let facts = validation::Facts {
             pod_security,
             policies,
-            policy_warnings,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
             namespace: known,
         };

@@ -145,7 +145,7 @@ impl Follower {
                     known.revision == new.revision && known.version == new.version,
                 )
             }
-            Err(_) => (true, false),
+            Err(_) => (true, false), // swallowed: without a configuration any is new
         };
         if is_new {
             let revision = configured.document.revision.clone();
@@ -163,6 +163,7 @@ impl Follower {
             return;
         }
         self.release.set(release);
+        // swallowed: without a configuration there is nothing to read again, and reviews of pods are rejected
         let document = self.current.borrow().as_ref().ok().map(|configured| configured.document.clone());
         if let Some(Ok(configured)) = document.map(|document| self.configure(document)) {
             let _ = self.current.send_replace(Ok(Arc::new(configured)));
@@ -223,7 +224,9 @@ pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
 
 /// When a file was last written, and how long it is.
 pub(crate) fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    // swallowed: a file that cannot be looked at counts as changed, and reading it reports why
     let metadata = std::fs::metadata(file).ok()?;
+    // swallowed: the same
     Some((metadata.modified().ok()?, metadata.len()))
 }
 

@@ -4,3 +4,4 @@
 
 mod admission_review;
 mod mutation;
+mod unreadable;

@@ -43,7 +43,11 @@ fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
         "kind": {"group": group, "version": "v1", "kind": kind}, "resource": {"group": group, "version": "v1", "resource": resource}}})
     .to_string();
     let review = Review::parse(body.as_bytes()).unwrap();
-    let Some(mutation) = Mutation::of(&review, &Rules::beside(minor)) else { return Response::default() };
+    let mutation = match Mutation::of(&review, &Rules::beside(minor)) {
+        Ok(Some(mutation)) => mutation,
+        Ok(None) => return Response::default(),
+        Err(unreadable) => return *unreadable,
+    };
     let facts = Facts { profiles: profiles(&mutation), ..Facts::default() };
     mutation.answer(&facts)
 }
@@ -192,7 +196,7 @@ fn a_pod_that_is_applied_again_gets_back_what_was_rewritten() {
             "kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}}})
         .to_string();
         let review = Review::parse(body.as_bytes()).unwrap();
-        let mutation = Mutation::of(&review, &Rules::beside(24)).unwrap();
+        let mutation = Mutation::of(&review, &Rules::beside(24)).unwrap().unwrap();
         assert_eq!(mutation.config_maps(&[]), [], "nothing is looked up again");
         let response = mutation.answer(&Facts::default());
         (new.clone(), applied(&new, &response))

@@ -11,6 +11,7 @@ pub mod cron;
 mod definitions;
 mod internal;
 pub mod pod;
+mod policy;
 mod rbac;
 mod registry;
 mod unified_diff;
@@ -48,6 +49,8 @@ pub struct Builtin {
     pub(crate) since: u8,
     /// First release that does not serve it any more, 0 if all do.
     pub(crate) until: u8,
+    /// Whether Palisade's extensions serve it after its last release.
+    pub(crate) extended: bool,
     pub(crate) strategy: &'static Strategy,
     pub(crate) ty: std::sync::OnceLock<Type>,
 }

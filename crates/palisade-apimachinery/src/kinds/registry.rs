@@ -4,7 +4,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use super::{
     Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
-    no_reset, pod, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
+    no_reset, pod, policy, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
 use crate::version::KubeVersion;
@@ -79,6 +79,7 @@ fn kind(
         type_name,
         since: 0,
         until: 0,
+        extended: false,
         strategy: &PLAIN,
         ty: OnceLock::new(),
     }
@@ -175,7 +176,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" "poddisruptionbudget" "policy.PodDisruptionBudget" {
             short_names: &["pdb"], strategy: &config::BUDGET, subresources: &[STATUS], since: 21 }
         "policy" "v1beta1" "PodSecurityPolicy" "podsecuritypolicies" "podsecuritypolicy" "psp.PodSecurityPolicy" {
-            short_names: &["psp"], namespaced: false, until: 25 }
+            short_names: &["psp"], namespaced: false, until: 25, extended: true,
+            strategy: &policy::POD_SECURITY_POLICY }
 
         "rbac.authorization.k8s.io" "v1" "ClusterRoleBinding" "clusterrolebindings" "clusterrolebinding"
         "rbac.ClusterRoleBinding" { namespaced: false, strategy: &rbac::BINDING }
@@ -227,7 +229,9 @@ pub fn eviction_kind(api_version: &str, version: KubeVersion) -> Kind {
 
 /// The kinds a release serves.
 pub fn registry(version: KubeVersion) -> impl Iterator<Item = &'static Builtin> {
-    KINDS.iter().filter(move |k| version.get() >= k.since && (k.until == 0 || version.get() < k.until))
+    let kept = move |k: &Builtin| k.until == 0 || version.get() < k.until;
+    let extended = version == KubeVersion::DESIGNS;
+    KINDS.iter().filter(move |k| version.get() >= k.since && (kept(k) || (extended && k.extended)))
 }
 
 /// API versions that are not served but still known to upstream's scheme, with the group they convert to.

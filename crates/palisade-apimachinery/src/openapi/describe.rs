@@ -32,7 +32,9 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         ("rbac.authorization.k8s.io", "RoleBinding") => "Grants a role inside a namespace.",
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => "Grants a cluster role everywhere.",
         ("coordination.k8s.io", "Lease") => "A lock with an expiry, for electing leaders.",
-        ("policy", "PodSecurityPolicy") => "The predecessor of Pod Security admission; read up to v1.24.",
+        ("policy", "PodSecurityPolicy") => {
+            "Which seccomp and AppArmor profiles the pods of those who may use it can name."
+        }
         ("policy", "PodDisruptionBudget") => "How many pods may be down at the same time on purpose.",
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "Adds a kind to this API server.",
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
@@ -65,6 +67,8 @@ pub(super) fn structure(name: &str) -> Option<&'static str> {
         "core.PodStatus" => "What is running, as far as is known.",
         "core.Container" => "One process tree from one image.",
         "core.PodTemplateSpec" => "The pods a controller makes.",
+        "psp.SeccompStrategyOptions" => "Which seccomp profile pods get, and which ones they may name.",
+        "psp.SeccompProfileSet" => "A set of seccomp profiles; a type that is not listed is not in it.",
         _ => return None,
     })
 }
@@ -82,6 +86,16 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
             "Name and key of a ConfigMap of the same namespace that holds the profile, <name>/<key>; only for type \
              ConfigMap, with the feature gate SeccompConfigMaps."
         }
+        ("psp.PodSecurityPolicySpec", "seccomp") => "Default and allowed seccomp profiles.",
+        ("psp.SeccompStrategyOptions", "defaultProfile") => {
+            "Given to pods that name none; must be allowed by allowedProfiles."
+        }
+        ("psp.SeccompStrategyOptions", "allowedProfiles") => "What pods may name; anything if left out.",
+        ("psp.SeccompProfileSet", "types") => "Unconfined, RuntimeDefault, Localhost or ConfigMap.",
+        ("psp.SeccompProfileSet", "localhostProfiles") => {
+            "Paths of localhost profiles; a trailing * means a prefix."
+        }
+        ("psp.SeccompProfileSet", "configMaps") => "Names of ConfigMaps; a trailing * means a prefix.",
         ("core.PodSecurityContext", "containerDefaults") => {
             "Security settings of every container that does not say otherwise."
         }

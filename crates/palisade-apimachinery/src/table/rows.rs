@@ -160,6 +160,17 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
             ("Allowed Disruptions", "integer", 0),
             ("Age", "string", 0),
         ],
+        ("policy", "PodSecurityPolicy") => &[
+            ("Name", "string", 0),
+            ("Priv", "string", 0),
+            ("Caps", "string", 0),
+            ("SELinux", "string", 0),
+            ("RunAsUser", "string", 0),
+            ("FSGroup", "string", 0),
+            ("SupGroup", "string", 0),
+            ("ReadOnlyRootFs", "string", 0),
+            ("Volumes", "string", 0),
+        ],
         ("coordination.k8s.io", "Lease") => {
             &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)]
         }
@@ -343,6 +354,19 @@ pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
             };
             let allowed = object.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
             vec![name(), bound("minAvailable").into(), bound("maxUnavailable").into(), allowed.into(), age()]
+        }
+        ("policy", "PodSecurityPolicy") => {
+            let rule = |part: &str| spec.get(part).map_or("", |part| part.text("rule")).into();
+            let joined = |list: &str| {
+                let items: Vec<&str> = spec.list(list).iter().filter_map(Value::as_str).collect();
+                items.join(",").into()
+            };
+            let flag = |name: &str| spec.flag(name).unwrap_or(false).into();
+            let (user, linux) = (rule("runAsUser"), rule("seLinux"));
+            let (group, groups) = (rule("fsGroup"), rule("supplementalGroups"));
+            let read_only = flag("readOnlyRootFilesystem");
+            let caps = joined("allowedCapabilities");
+            vec![name(), flag("privileged"), caps, linux, user, group, groups, read_only, joined("volumes")]
         }
         ("coordination.k8s.io", "Lease") => vec![name(), spec.text("holderIdentity").into(), age()],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding(object, name(), age()),

@@ -27,7 +27,7 @@ impl Plugin for DefaultSecurityContextConstraints {
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
         if concerns(request)
-            // What cannot be read is rejected by the validating half.
+            // swallowed: the judging pass rejects what cannot be read
             && let Ok(constraint) = Constraint::read(object)
         {
             for change in object::defaults(&constraint, object) {

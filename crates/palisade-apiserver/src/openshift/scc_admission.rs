@@ -130,5 +130,6 @@ fn may_use(request: &Request<'_>, identity: &Identity<'_>, constraint: &str) -> 
 }
 
 fn metadata(value: Option<&Value>) -> Option<ObjectMeta<'_>> {
+    // swallowed: a namespace that cannot be read has no ranges, and a pod without ranges is rejected
     value.and_then(|metadata| ObjectMeta::deserialize(metadata).ok())
 }

@@ -85,7 +85,7 @@ struct Terminating(bool);
 
 impl Terminating {
     fn read(json: &[u8]) -> Self {
-        // Nothing new comes into a namespace that cannot be read.
+        // swallowed: nothing is created in a namespace that cannot be read
         let Ok(object) = serde_json::from_slice::<Value>(json) else { return Self(true) };
         Self(object.pointer("/metadata/deletionTimestamp").is_some_and(|t| !t.is_null()))
     }

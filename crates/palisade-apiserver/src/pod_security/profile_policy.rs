@@ -1,16 +1,17 @@
 //! `ProfilePolicy` as a plugin: pods get the default profile of their namespace's policies and may name only allowed ones.
 //!
-//! A policy that cannot be read is reported as a warning and left out: one mistake must not stop every pod.
+//! A policy that cannot be applied is rejected when it is written. One that is stored all the same (another release wrote it)
+//! rejects the pods it is for.
 
 use std::sync::Arc;
 
-use palisade_admission::profile_policies::{StoredPolicy, defaults, refusal, select};
+use palisade_admission::profile_policies::{self, StoredPolicy, defaults, refusal, select};
 use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
 use serde_json::Value;
 
-use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
+use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
@@ -27,10 +28,22 @@ pub struct ProfilePolicyPlugin {
 impl ProfilePolicyPlugin {
     /// The policies of the server, by name.
     fn stored(request: &Request<'_>) -> Vec<StoredPolicy> {
-        let read = |object: Arc<Object>| {
-            StoredPolicy::read(object.name(), &mut serde_json::Deserializer::from_slice(&object.json))
+        let read = |object: Arc<Object>| match serde_json::from_slice(&object.json) {
+            Ok(value) => StoredPolicy::read(object.name(), &value),
+            Err(error) => StoredPolicy::unreadable(object.name(), &error.to_string()),
         };
         request.cluster.list(RESOURCE, "").into_iter().map(read).collect()
+    }
+
+    fn judge_policy(request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
+        if !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Ok(());
+        }
+        let problems: Vec<_> = profile_policies::problems(object).iter().map(field_error).collect();
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(request.kind.kind_name(), request.name, &problems, request.kind.emulated))
     }
 
     fn concerns(request: &Request<'_>) -> bool {
@@ -57,9 +70,11 @@ impl Plugin for ProfilePolicyPlugin {
         if stored.is_empty() {
             return Ok(());
         }
-        // Mistakes in policies are told once, by the judging pass.
-        let (policies, _) = select(&stored, &namespace_labels(request)?);
-        for change in defaults(&policies, object, &self.compat) {
+        // Policies that cannot be applied are the judging pass's business.
+        let selection = select(&stored, &namespace_labels(request)?);
+        let changes = defaults(&selection.policies, object, &self.compat)
+            .map_err(|error| undecodable(request.kind, &error))?;
+        for change in changes {
             change.apply(object);
         }
         Ok(())
@@ -69,17 +84,25 @@ impl Plugin for ProfilePolicyPlugin {
         &self,
         request: &Request<'_>,
         object: Option<&Value>,
-        notes: &mut Notes,
+        _: &mut Notes,
     ) -> Result<(), Box<Status>> {
-        let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
+        let Some(object) = object else { return Ok(()) };
+        if request.is("palisade.dev", "profilepolicies") {
+            return Self::judge_policy(request, object);
+        }
+        if !Self::concerns(request) {
+            return Ok(());
+        }
         let stored = Self::stored(request);
         if stored.is_empty() {
             return Ok(());
         }
-        let (policies, warnings) = select(&stored, &namespace_labels(request)?);
-        notes.warnings.extend(warnings);
+        let selection = select(&stored, &namespace_labels(request)?);
+        if let Some(why) = selection.refusal() {
+            return Err(request.forbidden(&why));
+        }
         let old = request.old_object.filter(|_| request.operation == Operation::Update);
         let pod = read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
-        refusal(&policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
+        refusal(&selection.policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
 }

@@ -1,10 +1,13 @@
 //! The seccomp and AppArmor strategies of PodSecurityPolicy, for those who may `use` a policy.
 //!
-//! Implements: the PodSecurityPolicy admission of v1.19 to v1.24 as far as profiles go, and the same over fields under
-//! the designs. Works only where there are policies: a cluster without any is not locked.
+//! Implements: the PodSecurityPolicy admission of v1.19 to v1.24 as far as profiles go, and the same over fields with
+//! Palisade's extensions. Works only where there are policies: a cluster without any is not locked. As soon as there is one,
+//! every pod needs a policy that its author or its service account may `use`.
 
-use palisade_apimachinery::Status;
+use palisade_apimachinery::{Kind, Status};
 use palisade_model::compat::Compat;
+use palisade_model::field_path::FieldPath;
+use palisade_model::problem::Problem;
 use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
 use serde_json::Value;
 
@@ -17,6 +20,33 @@ const RESOURCE: &str = "podsecuritypolicies.policy";
 /// Names the policy that admitted a pod.
 const ANNOTATION: &str = "kubernetes.io/psp";
 
+/// Whether objects of a kind are policies.
+pub(super) fn is_policy(kind: &Kind) -> bool {
+    kind.group == "policy" && kind.plural == "podsecuritypolicies"
+}
+
+/// What is wrong with what a policy says about profiles.
+pub(super) fn problems(object: &Value, compat: &Compat) -> Vec<Problem> {
+    match ProfileStrategies::read(object) {
+        Ok(strategies) => strategies.problems(compat),
+        Err(error) => {
+            let at = FieldPath::of(&["spec", "seccomp"]);
+            let shown = object.pointer("/spec/seccomp").map_or_else(String::new, ToString::to_string);
+            vec![Problem::invalid(at, shown, error.to_string())]
+        }
+    }
+}
+
+/// That the rest of a policy is not enforced here.
+pub(super) fn warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    if old.is_some_and(|old| old.get("spec") == object.get("spec")) {
+        return Vec::new();
+    }
+    let text = "only the seccomp and AppArmor strategies of a PodSecurityPolicy are enforced; \
+                use Pod Security admission for everything else";
+    vec![text.to_owned()]
+}
+
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct PodSecurityPolicyPlugin {
@@ -25,12 +55,18 @@ pub struct PodSecurityPolicyPlugin {
 }
 
 impl PodSecurityPolicyPlugin {
-    fn concerns(request: &Request<'_>) -> bool {
-        request.is("", "pods") && matches!(request.operation, Operation::Create | Operation::Update)
+    fn concerns(&self, request: &Request<'_>) -> bool {
+        // No release looked at debugging containers, whose profiles the design holds to the same rules.
+        let debugging = self.compat.is_designs()
+            && request.kind.group.is_empty()
+            && request.kind.plural == "pods"
+            && request.subresource == "ephemeralcontainers";
+        (request.is("", "pods") || debugging)
+            && matches!(request.operation, Operation::Create | Operation::Update)
     }
 
     /// The policies the user or the pod's service account may use, by name; none at all if there are no policies.
-    fn usable(request: &Request<'_>, object: &Value) -> Option<Vec<(String, ProfileStrategies)>> {
+    fn usable(&self, request: &Request<'_>, object: &Value) -> Option<Vec<(String, ProfileStrategies)>> {
         let stored = request.cluster.list(RESOURCE, "");
         if stored.is_empty() {
             return None;
@@ -60,8 +96,10 @@ impl PodSecurityPolicyPlugin {
             .iter()
             .filter(|policy| may_use(request.user, policy.name()) || may_use(&service_account, policy.name()))
             .filter_map(|policy| {
-                let strategies = ProfileStrategies::read(&Value::Object(policy.parse())).ok()?;
-                Some((policy.name().to_owned(), strategies))
+                let strategies = ProfileStrategies::read(&Value::Object(policy.parse()));
+                // swallowed: without a policy that cannot be applied fewer pods are admitted, never more
+                let usable = strategies.ok().filter(|read| read.problems(&self.compat).is_empty())?;
+                Some((policy.name().to_owned(), usable))
             })
             .collect();
         usable.sort_by(|a, b| a.0.cmp(&b.0));
@@ -98,10 +136,10 @@ impl Plugin for PodSecurityPolicyPlugin {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        if !Self::concerns(request) || request.operation != Operation::Create {
+        if !self.concerns(request) || request.operation != Operation::Create {
             return Ok(());
         }
-        let Some(policies) = Self::usable(request, object) else { return Ok(()) };
+        let Some(policies) = self.usable(request, object) else { return Ok(()) };
         if policies.is_empty() {
             return Err(
                 request.forbidden("PodSecurityPolicy: no providers available to validate pod request")
@@ -143,8 +181,8 @@ impl Plugin for PodSecurityPolicyPlugin {
         object: Option<&Value>,
         _: &mut Notes,
     ) -> Result<(), Box<Status>> {
-        let Some(object) = object.filter(|_| Self::concerns(request)) else { return Ok(()) };
-        let Some(policies) = Self::usable(request, object) else { return Ok(()) };
+        let Some(object) = object.filter(|_| self.concerns(request)) else { return Ok(()) };
+        let Some(policies) = self.usable(request, object) else { return Ok(()) };
         if policies.is_empty() {
             return Err(
                 request.forbidden("PodSecurityPolicy: no providers available to validate pod request")

@@ -16,7 +16,7 @@ use palisade_model::workload::{WorkloadKind, read_template, workload_resource};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::field_error;
+use super::{field_error, psp};
 use crate::admission_chain::{ObjectRules, RuleReview};
 
 /// The rules, for one release or the extensions.
@@ -43,6 +43,13 @@ impl ObjectRules for PodRules {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<RuleReview, Box<Status>> {
+        if psp::is_policy(kind) && subresource.is_empty() {
+            return Ok(RuleReview {
+                errors: psp::problems(object, &self.compat).iter().map(field_error).collect(),
+                warnings: if self.compat.is_designs() { psp::warnings(object, old) } else { Vec::new() },
+                ..RuleReview::default()
+            });
+        }
         let Some(workload) = Self::workload(kind, subresource) else { return Ok(RuleReview::default()) };
         let is_pod = workload.path.is_empty();
         let (changes, review) = {

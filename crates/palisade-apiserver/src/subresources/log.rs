@@ -85,6 +85,7 @@ fn options(call: &Call<'_>) -> Result<LogRequest, Box<Status>> {
         if let Some(number) = number.filter(|&number| number < least) {
             errors.push(FieldError::invalid(name, number, why));
         }
+        // swallowed: a number below the least is among the errors already
         Ok(number.and_then(|number| u64::try_from(number).ok()))
     };
     let tail = at_least("tailLines", 0, "must be greater than or equal to 0")?;
@@ -107,7 +108,9 @@ fn options(call: &Call<'_>) -> Result<LogRequest, Box<Status>> {
         let kind = GroupName::new("", "PodLogOptions");
         return Err(Status::invalid(kind, &call.info.name, &errors, call.api.version));
     }
+    // swallowed: a time before all time means the whole log
     let ago = seconds.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
+    // swallowed: the same
     let since = time.or_else(|| Timestamp::now().checked_sub(ago?).ok());
     Ok(LogRequest {
         pod: Value::Null,

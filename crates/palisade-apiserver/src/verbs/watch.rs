@@ -48,6 +48,7 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
     let options = ListOptions::parse(call.query, true, call.api.version)?;
     let selection = Selection::parse(&entry.kind, call.query)?;
     let range = list::range(call, entry, &selection);
+    // swallowed: a negative timeout is none, as upstream has it
     let timeout = match options.timeout_seconds.and_then(|s| u64::try_from(s).ok()) {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(TIMEOUT * 48)),
         // Spread, so that clients which came together do not all come back together.

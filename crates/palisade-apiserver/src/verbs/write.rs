@@ -80,6 +80,7 @@ impl<'a> Writer<'a> {
         options: WriteOptions,
     ) -> Self {
         let manager = if options.field_manager.is_empty() {
+            // swallowed: a user agent that is no text names no manager
             let agent = call.parts.headers.get(http::header::USER_AGENT).and_then(|a| a.to_str().ok());
             apply::manager_from_user_agent(agent.unwrap_or_default())
         } else {

@@ -12,6 +12,7 @@ mod kubectl;
 mod logs;
 mod namespace_labels;
 mod openshift;
+mod policies;
 mod python;
 mod rights;
 mod set_aside;

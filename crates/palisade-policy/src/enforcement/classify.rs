@@ -141,11 +141,13 @@ pub fn level_to_test(
     }
     let annotated = || {
         let value = annotations.get(LEVEL_ANNOTATION)?;
+        // swallowed: without a level of ours the namespace is held to restricted
         ownership.applied_annotation(LEVEL_ANNOTATION).then(|| value.parse().ok()).flatten()
     };
     let labelled = || {
         let owned = |mode: Mode| {
             let key = mode.level_label();
+            // swallowed: without a level of ours the namespace is held to restricted
             labels.get(key).filter(|_| ownership.applied_label(key))?.parse().ok()
         };
         owned(Mode::Warn).max(owned(Mode::Audit))

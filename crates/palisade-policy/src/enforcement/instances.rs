@@ -95,6 +95,7 @@ impl Configuration {
 
 /// Whether a version comes after another. Servers are free to write anything, but all that are known write numbers.
 fn is_newer(version: &str, than: &str) -> bool {
+    // swallowed: versions that are not numbers cannot be compared, and then nothing counts as newer
     let numbers = version.parse::<u64>().ok().zip(than.parse::<u64>().ok());
     numbers.is_some_and(|(version, than)| version > than)
 }
@@ -227,12 +228,14 @@ pub fn read_report(lease: &Value) -> Option<Report> {
     let metadata = &lease["metadata"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let component = metadata["labels"][INSTANCE].as_str()?.to_owned();
+    // swallowed: a duration that is out of range is replaced by the usual one
     let lasts =
         lease["spec"]["leaseDurationSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
     Some(Report {
         name: text(&metadata["name"]),
         component,
         revision: text(&metadata["annotations"][REVISION]),
+        // swallowed: an instance whose level is not known does not count as enforcing
         enforce: metadata["annotations"][ENFORCE].as_str().and_then(|level| level.parse().ok()),
         observed: metadata["annotations"][OBSERVED].as_str().map(str::to_owned),
         renewed: text(&lease["spec"]["renewTime"]),

@@ -85,6 +85,7 @@ pub fn config_map(part: usize, text: &str, version: Option<&str>) -> Value {
 #[must_use]
 pub fn read_part(object: &Value) -> Option<(usize, String, String)> {
     let metadata = &object["metadata"];
+    // swallowed: an object with another label is not a part of the ledger
     let part = metadata["labels"][LABEL].as_str()?.parse().ok().filter(|part| *part < PARTS)?;
     if metadata["name"] != name(part) {
         return None;
@@ -95,6 +96,7 @@ pub fn read_part(object: &Value) -> Option<(usize, String, String)> {
 
 /// The entries of a part. A line that cannot be read is left out: the next evaluation makes it anew.
 pub fn entries(text: &str) -> impl Iterator<Item = Entry> {
+    // swallowed: the next evaluation writes the entry again
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 

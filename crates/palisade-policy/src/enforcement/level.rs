@@ -42,6 +42,7 @@ pub fn namespace_level<'c>(
             found.unclear.push(error);
             implied_level(&without, namespace)
         });
+        // swallowed: the constraint is in `unclear` already
         let Ok(implied) = implied else { continue };
         if found.level.is_none_or(|level| implied.level < level) {
             found.level = Some(implied.level);

@@ -59,7 +59,7 @@ pub fn enforced_by_default(configuration: &Value) -> Option<Level> {
         None | Some(Value::Null) => Some(Level::Privileged),
         Some(level) => match level.as_str()? {
             "" => Some(Level::Privileged),
-            level => level.parse().ok(),
+            level => level.parse().ok(), // swallowed: the caller takes `None` for a configuration it cannot read
         },
     }
 }

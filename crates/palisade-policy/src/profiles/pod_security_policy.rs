@@ -6,6 +6,7 @@
 
 use palisade_model::{
     change::{Change, NewValue},
+    compat::Compat,
     field_path::FieldPath,
     pod_view::PodView,
     prepare::Prepared,
@@ -59,9 +60,10 @@ impl ProfileStrategies {
         })
     }
 
-    /// What an API server refuses in the policy object itself.
+    /// What an API server refuses in the policy object itself. That a default must be allowed is the design's rule; the
+    /// releases store such a policy, and it admits nothing.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self, compat: &Compat) -> Vec<Problem> {
         let mut problems = Vec::new();
         let at = |key: &str| FieldPath::of(&["metadata", "annotations"]).key(key);
         let mut seccomp_names = |key: &str, names: &str| {
@@ -96,15 +98,21 @@ impl ProfileStrategies {
         }
         if let Some(rules) = &self.seccomp_field {
             let path = FieldPath::of(&["spec", "seccomp"]);
-            if let Some(problem) = rules.problem() {
-                problems.push(Problem::invalid(
-                    path.clone().field("defaultProfile"),
-                    Quoted(&self.name),
-                    problem,
-                ));
-            }
+            problems.extend(rules.problems(Mechanism::Seccomp, &path));
             if self.annotated_seccomp_rules().is_some_and(|annotated| annotated != *rules) {
                 problems.push(Problem::forbidden(path, "seccomp in annotations and field must match"));
+            }
+        }
+        if compat.is_designs() && problems.is_empty() {
+            let seccomp = self.seccomp_default.as_ref().filter(|_| self.seccomp_field.is_none());
+            for (key, default, rules) in [
+                (SECCOMP_DEFAULT, seccomp, self.seccomp_rules()),
+                (APP_ARMOR_DEFAULT, self.app_armor_default.as_ref(), self.app_armor_rules()),
+            ] {
+                let Some(default) = default else { continue };
+                if let Some(detail) = rules.refuses_default() {
+                    problems.push(Problem::invalid(at(key), Quoted(default), detail));
+                }
             }
         }
         problems

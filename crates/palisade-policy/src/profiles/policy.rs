@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared};
+use palisade_model::{
+    change::Change, field_path::FieldPath, metadata::StringMap, prepare::Prepared, problem::Problem,
+    quote::Quoted,
+};
 use serde::Deserialize;
 
 use super::rules::{Mechanism, ProfileRules, ProfileViolation};
@@ -65,6 +68,32 @@ pub struct Requirement {
 }
 
 impl LabelSelector {
+    /// What is wrong with the selector. Implements: `ValidateLabelSelector` of apimachinery.
+    pub fn problems(&self, at: &FieldPath, problems: &mut Vec<Problem>) {
+        for (index, Requirement { key, operator, values }) in self.match_expressions.iter().enumerate() {
+            let at = at.clone().field("matchExpressions").index(index);
+            if key.is_empty() {
+                problems.push(Problem::required(at.clone().field("key"), ""));
+            }
+            match operator.as_str() {
+                "In" | "NotIn" if values.is_empty() => problems.push(Problem::required(
+                    at.field("values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                )),
+                "Exists" | "DoesNotExist" if !values.is_empty() => problems.push(Problem::forbidden(
+                    at.field("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                )),
+                "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+                other => problems.push(Problem::invalid(
+                    at.field("operator"),
+                    Quoted(other),
+                    "not a valid selector operator",
+                )),
+            }
+        }
+    }
+
     /// Whether labels meet every demand; an operator that does not exist matches nothing.
     #[must_use]
     pub fn matches(&self, labels: &StringMap<'_>) -> bool {
@@ -90,12 +119,23 @@ impl ProfilePolicy {
         self.spec.namespace_selector.as_ref().is_none_or(|selector| selector.matches(namespace_labels))
     }
 
-    /// What is wrong with the policy itself; such a policy is reported and its part left out.
+    /// What is wrong with the policy itself. A policy with a problem is rejected when it is written, and one that is stored
+    /// all the same rejects the pods it is for: a rule that cannot be applied must not count as a rule that allows.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        self.rules()
-            .filter_map(|(mechanism, rules)| rules.problem().map(|problem| format!("{mechanism}: {problem}")))
-            .collect()
+    pub fn problems(&self) -> Vec<Problem> {
+        let spec = FieldPath::of(&["spec"]);
+        let mut problems = Vec::new();
+        if let Some(selector) = &self.spec.namespace_selector {
+            selector.problems(&spec.clone().field("namespaceSelector"), &mut problems);
+        }
+        for (mechanism, rules) in self.rules() {
+            let field = match mechanism {
+                Mechanism::Seccomp => "seccomp",
+                Mechanism::AppArmor => "appArmor",
+            };
+            problems.extend(rules.problems(mechanism, &spec.clone().field(field)));
+        }
+        problems
     }
 
     /// The writes that give a pod its defaults.

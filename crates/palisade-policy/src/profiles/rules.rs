@@ -7,7 +7,9 @@ use palisade_model::{
     field_path::FieldPath,
     pod_view::{ContainerRef, PodView},
     prepare::Prepared,
+    problem::Problem,
     profile::{ProfileRef, apparmor, kind, seccomp},
+    quote::Quoted,
     security_context::ProfileField,
 };
 use serde::Deserialize;
@@ -28,6 +30,14 @@ impl Mechanism {
         match self {
             Self::Seccomp => "seccompProfile",
             Self::AppArmor => "appArmorProfile",
+        }
+    }
+
+    /// The types a profile may have.
+    const fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::Seccomp => &[kind::CONFIG_MAP, kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED],
+            Self::AppArmor => &[kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED],
         }
     }
 
@@ -101,6 +111,27 @@ pub struct ProfileSet {
 }
 
 impl ProfileSet {
+    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<Problem>) {
+        for (index, name) in self.types.iter().enumerate() {
+            if !mechanism.types().contains(&name.as_str()) {
+                let at = at.clone().field("types").index(index);
+                problems.push(Problem::not_supported(at, Quoted(name), mechanism.types()));
+            }
+        }
+        let mut names = |field: &'static str, of_type: &str, names: &[String]| {
+            for (index, name) in names.iter().enumerate() {
+                let problem = match mechanism {
+                    Mechanism::Seccomp if of_type == kind::LOCALHOST => path_problem(name),
+                    _ => name.is_empty().then_some("must not be empty"),
+                };
+                let at = at.clone().field(field).index(index);
+                problems.extend(problem.map(|detail| Problem::invalid(at, Quoted(name), detail)));
+            }
+        };
+        names("localhostProfiles", kind::LOCALHOST, &self.localhost_profiles);
+        names("configMaps", kind::CONFIG_MAP, &self.config_maps);
+    }
+
     /// Whether the set has this profile.
     #[must_use]
     pub fn contains(&self, profile: &ProfileRef<'_>) -> bool {
@@ -112,6 +143,19 @@ impl ProfileSet {
             ProfileRef::Localhost(path) => matches_any(&self.localhost_profiles, path),
             ProfileRef::ConfigMap { name, .. } => matches_any(&self.config_maps, name),
         }
+    }
+}
+
+/// What is wrong with the path of a seccomp profile.
+fn path_problem(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        Some("must not be empty")
+    } else if path.starts_with('/') {
+        Some("must be a relative path")
+    } else if path.split('/').any(|element| element == "..") {
+        Some("must not contain '..'")
+    } else {
+        None
     }
 }
 
@@ -164,6 +208,41 @@ pub struct DefaultProfile {
 }
 
 impl DefaultProfile {
+    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<Problem>) {
+        if !mechanism.types().contains(&self.kind.as_str()) {
+            let at = at.clone().field("type");
+            problems.push(Problem::not_supported(at, Quoted(&self.kind), mechanism.types()));
+            return;
+        }
+        let mut name = |field: &'static str,
+                        of_type: &str,
+                        value: Option<&str>,
+                        check: &dyn Fn(&str) -> Option<&'static str>| {
+            let at = at.clone().field(field);
+            match value {
+                Some(_) if self.kind != of_type => {
+                    problems.push(Problem::forbidden(at, format!("may only be set when type is {of_type}")));
+                }
+                None if self.kind == of_type => {
+                    problems.push(Problem::required(at, format!("must be set when type is {of_type}")));
+                }
+                Some(value) => {
+                    problems.extend(check(value).map(|detail| Problem::invalid(at, Quoted(value), detail)));
+                }
+                None => {}
+            }
+        };
+        let file = |value: &str| match mechanism {
+            Mechanism::Seccomp => path_problem(value),
+            Mechanism::AppArmor => (value.trim().is_empty()).then_some("must not be empty"),
+        };
+        name("localhostProfile", kind::LOCALHOST, self.localhost_profile.as_deref(), &file);
+        let reference = |value: &str| {
+            seccomp::config_map_reference(value).is_none().then_some("must be <name>/<key> of a ConfigMap")
+        };
+        name("configMapProfile", kind::CONFIG_MAP, self.config_map_profile.as_deref(), &reference);
+    }
+
     /// As the field is written into pods.
     #[must_use]
     pub fn to_field(&self) -> ProfileField<'static> {
@@ -196,22 +275,41 @@ pub struct ProfileViolation {
 }
 
 impl ProfileRules {
-    /// What is wrong with the rules themselves.
+    /// What is wrong with the rules themselves, which stand at `at`. Rules with a problem cannot be applied.
     #[must_use]
-    pub fn problem(&self) -> Option<String> {
-        let default = self.default_profile.as_ref()?.to_field();
-        let Some(reference) = default.reference() else {
-            return Some(format!(
-                "defaultProfile of type {:?} is incomplete or unknown",
-                default.kind.as_str()
-            ));
-        };
-        match &self.allowed_profiles {
-            Some(allowed) if !allowed.contains(&reference) => Some(format!(
-                "defaultProfile {reference} must be allowed by allowedProfiles, which has {allowed}"
-            )),
-            _ => None,
+    pub fn problems(&self, mechanism: Mechanism, at: &FieldPath) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if let Some(allowed) = &self.allowed_profiles {
+            allowed.problems(mechanism, &at.clone().field("allowedProfiles"), &mut problems);
         }
+        let Some(default) = &self.default_profile else { return problems };
+        let at = at.clone().field("defaultProfile");
+        let before = problems.len();
+        default.problems(mechanism, &at, &mut problems);
+        let incomplete = problems.len() > before;
+        match default.to_field().reference() {
+            _ if incomplete => {}
+            None => problems.push(Problem::invalid(
+                at,
+                Quoted(&default.kind),
+                "must be a complete reference to a profile",
+            )),
+            Some(reference) => {
+                let refused = self.refuses_default();
+                problems.extend(
+                    refused.map(|detail| Problem::invalid(at, Quoted(&reference.to_string()), detail)),
+                );
+            }
+        }
+        problems
+    }
+
+    /// Why a pod that gets the default would be refused.
+    #[must_use]
+    pub fn refuses_default(&self) -> Option<String> {
+        let (default, allowed) = (self.default_profile.as_ref()?, self.allowed_profiles.as_ref()?);
+        let usable = default.to_field().reference().is_some_and(|reference| allowed.contains(&reference));
+        (!usable).then(|| format!("must be allowed by allowedProfiles, which has {allowed}"))
     }
 
     /// The writes that give a pod its default: the pod's field, if neither the pod names a profile nor all its

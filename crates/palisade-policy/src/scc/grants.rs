@@ -25,6 +25,7 @@ struct Role {
 impl Role {
     fn read(rules: &Value) -> Self {
         let mut role = Self::default();
+        // swallowed: a role whose rules cannot be read grants nothing
         let rules = Option::<Vec<Rule>>::deserialize(rules).ok().flatten().unwrap_or_default();
         let has = |list: &Option<Vec<String>>, wanted: &str| {
             list.iter().flatten().any(|item| item == "*" || item == wanted)

@@ -116,8 +116,9 @@ impl FromStr for Version {
         let digits = text.strip_prefix("v1.").ok_or(VersionError)?;
         let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
         // Upstream reads the number into a signed 64-bit integer.
-        let minor = digits.parse::<i64>().ok().filter(|_| plain).and_then(|minor| u64::try_from(minor).ok());
-        minor.map(Self::Minor).ok_or(VersionError)
+        let minor = digits.parse::<i64>().map_err(|_| VersionError)?;
+        let minor = u64::try_from(minor).map_err(|_| VersionError)?;
+        if plain { Ok(Self::Minor(minor)) } else { Err(VersionError) }
     }
 }
 

@@ -126,6 +126,7 @@ impl Policy {
             }
         }
         // Who enforces a level will want to hear of it where it is not enforced: on workloads.
+        // swallowed: a level that cannot be read is among the problems already
         let enforced =
             labels.get(Mode::Enforce.level_label()).is_some_and(|text| text.parse::<Level>().is_ok());
         let silent = !labels.contains(Mode::Warn.level_label());

@@ -96,9 +96,95 @@ fn a_default_that_is_not_allowed_is_a_mistake() {
         json!({"seccomp": {"defaultProfile": {"type": "Unconfined"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}}),
     );
     assert_eq!(
-        bad.problems(),
-        ["seccomp: defaultProfile Unconfined must be allowed by allowedProfiles, which has RuntimeDefault"]
+        problems(&bad),
+        [
+            "spec.seccomp.defaultProfile: Invalid value: \"Unconfined\": must be allowed by allowedProfiles, which has RuntimeDefault"
+        ]
     );
+}
+
+fn problems(policy: &ProfilePolicy) -> Vec<String> {
+    policy.problems().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn rules_that_cannot_be_applied_are_problems() {
+    let seccomp = "spec.seccomp";
+    for (spec, expected) in [
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Bogus"}}}),
+            "spec.seccomp.defaultProfile.type: Unsupported value",
+        ),
+        (json!({"seccomp": {"defaultProfile": {}}}), "spec.seccomp.defaultProfile.type: Unsupported value"),
+        (
+            json!({"appArmor": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "a/b"}}}),
+            "spec.appArmor.defaultProfile.type: Unsupported value",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost"}}}),
+            "spec.seccomp.defaultProfile.localhostProfile: Required value",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "../x"}}}),
+            "must not contain '..'",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "/x"}}}),
+            "must be a relative path",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault", "localhostProfile": "x"}}}),
+            "Forbidden: may only be set when type is Localhost",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "a"}}}),
+            "must be <name>/<key> of a ConfigMap",
+        ),
+        (
+            json!({"seccomp": {"allowedProfiles": {"types": ["RuntimeDefault", "runtimeDefault"]}}}),
+            "spec.seccomp.allowedProfiles.types[1]: Unsupported value",
+        ),
+        (
+            json!({"seccomp": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["/abs*"]}}}),
+            "must be a relative path",
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "b"}, "allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["a*"]}}}),
+            seccomp,
+        ),
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {}}}),
+            "which has none",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Nope"}]}}),
+            "not a valid selector operator",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            "matchExpressions[0].values: Required value",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}}),
+            "matchExpressions[0].values: Forbidden",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"operator": "Exists"}]}}),
+            "matchExpressions[0].key: Required value",
+        ),
+    ] {
+        let found = problems(&policy(spec.clone()));
+        assert!(found.len() == 1 && found[0].contains(expected), "{spec}: {found:?}");
+    }
+    for spec in [
+        json!({}),
+        json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}}}),
+        json!({"seccomp": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["*"]}}}),
+        json!({"seccomp": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "web-1/k.json"}, "allowedProfiles": {"types": ["ConfigMap"], "configMaps": ["web-*"]}}}),
+        json!({"appArmor": {"defaultProfile": {"type": "Localhost", "localhostProfile": "p"}, "allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["p"]}}}),
+    ] {
+        assert_eq!(problems(&policy(spec.clone())), Vec::<String>::new(), "{spec}");
+    }
 }
 
 #[test]
@@ -208,14 +294,23 @@ fn field_and_annotations_of_a_policy_must_match() {
     let field = json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}});
     let same = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default"}), field.clone());
     let other = psp(&json!({DEFAULT: "runtime/default", ALLOWED: "runtime/default,unconfined"}), field);
-    assert!(same.problems().is_empty());
+    assert!(same.problems(&Compat::designs()).is_empty());
     assert_eq!(
-        other.problems()[0].to_string(),
+        other.problems(&Compat::designs())[0].to_string(),
         "spec.seccomp: Forbidden: seccomp in annotations and field must match"
     );
+    // A default that is not allowed is the design's mistake, not a release's.
+    let unusable = psp(&json!({DEFAULT: "unconfined", ALLOWED: "runtime/default"}), json!({}));
+    assert_eq!(
+        unusable.problems(&Compat::designs())[0].to_string(),
+        format!(
+            "metadata.annotations[{DEFAULT}]: Invalid value: \"unconfined\": must be allowed by allowedProfiles, which has RuntimeDefault"
+        )
+    );
+    assert!(unusable.problems(&Compat::kubernetes(24)).is_empty());
     let broken = psp(&json!({ALLOWED: "runtime/x,*,localhost/../y"}), json!({}));
     assert_eq!(
-        broken.problems().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        broken.problems(&Compat::designs()).iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
             format!(
                 "metadata.annotations[{ALLOWED}]: Invalid value: \"runtime/x\": must be a valid seccomp profile"

@@ -38,7 +38,7 @@ impl Keep for Policies {
     fn read(&self, object: DynamicObject) -> Self::Item {
         let name = object.metadata.name.unwrap_or_default();
         let object = json!({"metadata": {"name": name}, "spec": object.data.get("spec")});
-        let policy = StoredPolicy::read(&name, object);
+        let policy = StoredPolicy::read(&name, &object);
         (name, policy)
     }
 

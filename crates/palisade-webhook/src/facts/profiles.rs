@@ -142,7 +142,7 @@ fn profile_in<'c>(
 fn sha256_hex(content: &[u8]) -> String {
     let mut text = String::with_capacity(64);
     for byte in Sha256::digest(content) {
-        // Writing to a string cannot fail.
+        // swallowed: writing to a string cannot fail
         write!(text, "{byte:02x}").ok();
     }
     text

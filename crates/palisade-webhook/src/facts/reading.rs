@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc};
 use http::Request;
 use kube::Client;
 use palisade_admission::profile_policies::StoredPolicy;
-use palisade_model::metadata::ObjectMeta;
+use palisade_model::{json, metadata::ObjectMeta};
 use palisade_policy::profiles::policy;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -97,11 +97,12 @@ impl Reader {
         };
         let list: List<'_> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let read = |raw: &RawValue| {
-            let object: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            StoredPolicy::read(&name, object)
+            let object = json::object_from_str(raw.get()).map_err(|error| error.to_string())?;
+            let name = object.get("metadata").and_then(|metadata| metadata.get("name"));
+            let name = name.and_then(Value::as_str).ok_or("a ProfilePolicy without a name")?.to_owned();
+            Ok(StoredPolicy::read(&name, &Value::Object(object)))
         };
-        Ok(list.items.into_iter().map(read).collect())
+        list.items.into_iter().map(read).collect()
     }
 
     pub(super) async fn pods(&self, namespace: &str, deadline: Instant) -> Result<String, String> {

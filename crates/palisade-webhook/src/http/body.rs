@@ -36,6 +36,7 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, BodyError> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
+        // swallowed: a frame of trailers has no data
         let Ok(data) = frame.map_err(|_| BodyError::Unreadable)?.into_data() else { continue };
         if first.is_empty() {
             first = data;

@@ -33,9 +33,11 @@ fn parse(text: &str) -> Option<Duration> {
             "h" => 3600.0,
             _ => return None,
         };
+        // swallowed: without a duration the limit of the server applies
         seconds += number.parse::<f64>().ok()? * factor;
         rest = tail;
     }
+    // swallowed: without a duration the limit of the server applies
     Duration::try_from_secs_f64(seconds).ok()
 }
 

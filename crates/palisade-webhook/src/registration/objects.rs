@@ -116,6 +116,8 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
         webhooks.push(make("applied-pods", FailurePolicy::Ignore, &[applied_again]));
     } else {
         webhooks.push(make("namespaces", policy, &[rule(&["CREATE", "UPDATE"], "", "v1", &["namespaces"])]));
+        let policies = rule(&["CREATE", "UPDATE"], "palisade.dev", "v1alpha1", &["profilepolicies"]);
+        webhooks.push(make("policies", policy, &[policies]));
     }
     webhooks.push(make("workloads", FailurePolicy::Ignore, &workloads));
     json!({
@@ -130,7 +132,8 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
 }
 
 fn rule(operations: &[&str], group: &str, version: &str, resources: &[&str]) -> Value {
-    let scope = if resources == ["namespaces"] { "Cluster" } else { "Namespaced" };
+    let scope =
+        if matches!(resources, ["namespaces" | "profilepolicies"]) { "Cluster" } else { "Namespaced" };
     json!({
         "operations": operations, "apiGroups": [group], "apiVersions": [version], "resources": resources, "scope": scope,
     })

@@ -50,6 +50,7 @@ async fn is_made_and_put_right() {
             [
                 "validate.pods.palisade.dev",
                 "validate.namespaces.palisade.dev",
+                "validate.policies.palisade.dev",
                 "validate.workloads.palisade.dev"
             ]
         );

@@ -220,8 +220,8 @@ async fn legacy_annotations_work_again_and_the_patch_is_small() {
     assert_eq!(
         response["warnings"],
         json!([
-            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: deprecated since v1.19; use the \"seccompProfile\" field instead",
-            "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19; use the \"seccompProfile\" field instead"
+            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: deprecated since v1.19, support will be dropped in v1.23; use the \"seccompProfile\" field instead",
+            "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: deprecated since v1.19, support will be dropped in v1.23; use the \"seccompProfile\" field instead"
         ])
     );
     let again =
@@ -305,4 +305,81 @@ async fn constraints_write_and_judge_where_they_are_in_force() {
     assert!(response.get("patch").is_none());
     let response = caller.review("/validate", &pod_request("shop", "CREATE", &root)).await;
     assert_eq!(response["allowed"], false);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_rejected_by_both_webhooks() {
+    let cluster = cluster(Server::builder()).await;
+    cluster.namespace("strict", &[("enforce", "restricted")]).await;
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    for object in [
+        json!([]),
+        json!("pod"),
+        json!({"spec": []}),
+        json!({"spec": {"containers": [{"name": "c", "securityContext": {"runAsUser": 0.5}}]}}),
+        json!({"kind": "EphemeralContainers", "apiVersion": "v1"}),
+        Value::Null,
+    ] {
+        for path in ["/mutate", "/validate"] {
+            let response = caller.review(path, &pod_request("strict", "CREATE", &object)).await;
+            assert_eq!(
+                (&response["allowed"], &response["status"]["code"]),
+                (&json!(false), &json!(400)),
+                "{path} {object}"
+            );
+        }
+    }
+    let mut managed = json!({});
+    for _ in 0..100 {
+        managed = json!({"f:a": managed});
+    }
+    let mut bad = pod("p", &json!({"hostPID": true}));
+    bad["metadata"]["managedFields"] = json!([{"fieldsV1": managed}]);
+    let response = caller.review("/validate", &pod_request("strict", "CREATE", &bad)).await;
+    assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)));
+}
+
+#[tokio::test]
+async fn policies_that_cannot_be_applied_are_rejected_and_reject_pods() {
+    // An API server without this rule of its own.
+    let cluster = cluster(Server::builder().disable_plugins(["ProfilePolicy".to_owned()])).await;
+    install(&cluster, resources::PROFILE_POLICIES).await;
+    let policy = |types: Value| {
+        json!({
+            "apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "shop"},
+            "spec": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}},
+                "seccomp": {"defaultProfile": {"type": "Unconfined"}, "allowedProfiles": {"types": types}},
+            },
+        })
+    };
+    cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", &policy(json!(["RuntimeDefault"]))).await;
+    cluster.namespace("shop", &[]).await;
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    let written = |object: &Value| {
+        let mut request = about("palisade.dev", "profilepolicies", "ProfilePolicy", "", object);
+        request["kind"]["version"] = json!("v1alpha1");
+        request
+    };
+    let response = caller.review("/validate", &written(&policy(json!(["RuntimeDefault"])))).await;
+    assert_eq!(
+        (&response["allowed"], &response["status"]["code"]),
+        (&json!(false), &json!(422)),
+        "{response}"
+    );
+    let response = caller.review("/validate", &written(&policy(json!(["Unconfined"])))).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    for (namespace, allowed) in [("shop", false), ("default", true)] {
+        for path in ["/mutate", "/validate"] {
+            let request = pod_request(namespace, "CREATE", &pod("p", &json!({})));
+            let response = caller.review(path, &request).await;
+            assert_eq!(response["allowed"], allowed, "{namespace} {path} {response}");
+            if !allowed {
+                let message = response["status"]["message"].as_str().unwrap();
+                assert!(message.contains("ProfilePolicy \"shop\" cannot be applied: "), "{message}");
+            }
+        }
+    }
 }
