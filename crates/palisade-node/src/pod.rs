@@ -352,7 +352,9 @@ impl RunPod {
         if changes.is_empty() {
             return Ok(pod);
         }
-        changes.iter().for_each(|change| change.apply(&mut pod.object));
+        for change in &changes {
+            change.apply(&mut pod.object);
+        }
         Self::from_object(pod.object)
     }
 
