@@ -94,5 +94,5 @@ pub(super) fn read_pod<'v>(
 
 /// 400: what cannot be read is rejected, whoever finds out.
 pub(super) fn undecodable(kind: &Kind, error: &serde_json::Error) -> Box<Status> {
-    Status::bad_request(&format!("{} cannot be decoded: {error}", kind.kind))
+    Status::bad_request(format!("{} cannot be decoded: {error}", kind.kind))
 }
