@@ -1,4 +1,5 @@
 //! Policies about profiles: `ProfilePolicy` and PodSecurityPolicy, from being written to what they admit.
+#![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
