@@ -63,16 +63,19 @@ async fn bind(admin: &Router, role: &str) {
     assert_eq!(code, 201, "{body}");
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "json! values are made to be given away")]
 fn pod(name: &str, seccomp: Value) -> Value {
     let context = if seccomp.is_null() { json!({}) } else { json!({"seccompProfile": seccomp}) };
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {"securityContext": context, "containers": [{"name": "c", "image": "i"}]}})
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "json! values are made to be given away")]
 fn profile_policy(spec: Value) -> Value {
     json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "p"}, "spec": spec})
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "json! values are made to be given away")]
 fn psp(annotations: Value, change: Value) -> Value {
     let any = json!({"rule": "RunAsAny"});
     let mut policy = json!({"apiVersion": "policy/v1beta1", "kind": "PodSecurityPolicy",

@@ -239,7 +239,7 @@ fn read_case(path: &Path) -> Case {
         .and_then(|value| serde_json::from_value::<Case>(value).map_err(|error| error.to_string()));
     let mut case = read.unwrap_or_else(|why| panic!("{file}: {why}"));
     assert!(!case.attack.is_empty() && !case.twin.is_empty(), "{file}: needs an attack and a twin");
-    case.path = path.to_owned();
+    path.clone_into(&mut case.path);
     case.file = file;
     case.modes();
     case

@@ -163,6 +163,7 @@ impl Cluster {
     }
 
     /// What cannot be judged and is in no namespace that is known.
+    #[must_use]
     pub fn unplaced(&self) -> impl ExactSizeIterator<Item = &Undecided> {
         self.unplaced.values()
     }
