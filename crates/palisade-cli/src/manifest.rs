@@ -70,7 +70,8 @@ fn collect<'d>(
         }
         return;
     }
-    let workload = workload_kind(api_version, kind);
+    // Without an apiVersion no API server takes it, whatever its kind.
+    let workload = workload_kind(api_version, kind).filter(|_| !api_version.is_empty());
     let source = ObjectSource::new(document, items.clone());
     found.push(Object { node, source, api_version, kind, workload });
 }

@@ -316,7 +316,8 @@ mod tests {
         }
         let mut gated = Compat::designs();
         gated.gates.app_armor = false;
-        let found = said(&annotated("runtime/default"), &gated, &host).unwrap();
+        let field = r#"{"spec":{"containers":[{"name":"c","securityContext":{"appArmorProfile":{"type":"RuntimeDefault"}}}]}}"#;
+        let found = said(field, &gated, &host).unwrap();
         assert_eq!(found.0, "Cannot enforce AppArmor: AppArmor disabled by feature-gate");
     }
 

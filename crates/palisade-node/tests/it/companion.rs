@@ -127,8 +127,8 @@ async fn five_hundred_profiles_survive_a_restart_of_the_node_and_no_reader_sees_
     let world = World::new().await;
     let mut hashes = Vec::new();
     for number in 0..500 {
-        let filler = "x".repeat(number * 40);
-        hashes.push(world.publish(&format!("{{\"n\": {number}, \"filler\": \"{filler}\"}}")).await);
+        let filler = " ".repeat(number * 40);
+        hashes.push(world.publish(&format!("{{\"defaultAction\": \"SCMP_ACT_ERRNO\"{filler}}}")).await);
     }
     // A reader that never stops looking.
     let (folder, done) = (world.folder(), Arc::new(AtomicBool::new(false)));
@@ -181,7 +181,7 @@ async fn five_hundred_profiles_survive_a_restart_of_the_node_and_no_reader_sees_
 async fn bytes_that_do_not_match_their_name_reach_no_node() {
     let world = World::new().await;
     let bad = sha256_hex(b"what was promised");
-    world.publish_as(&bad, "{}").await;
+    world.publish_as(&bad, PROFILE).await;
     let text = "no JSON";
     let nonsense = world.publish(text).await;
     let absent = sha256_hex(b"nobody has it");

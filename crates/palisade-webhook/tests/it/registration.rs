@@ -168,7 +168,7 @@ async fn calls_what_it_says_and_nothing_else() {
     let cluster = cluster(Server::builder().openshift(true)).await;
     install(&cluster, resources::PROFILE_POLICIES).await;
     cluster.namespace("shop", &[]).await;
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": "{}"}});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#}});
     cluster.make("/api/v1/namespaces/shop/configmaps", &map).await;
     let short = Managed {
         authority_validity: Duration::from_secs(6),

@@ -125,7 +125,7 @@ async fn an_api_server_that_takes_no_writes() {
 
     // Writes fail again: reviews go on, a profile is admitted without being published.
     cluster.read_only.store(true, Ordering::Relaxed);
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": "{}"}});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#}});
     cluster.make("/api/v1/namespaces/strict/configmaps", &map).await;
     let mut object = pod("p", &json!({}));
     object["metadata"]["annotations"] =
