@@ -49,6 +49,7 @@ pub fn announce(compat: &Compat, info: &mut Map<String, Value>) {
 /// A release newer than the newest known one is taken for that one, an older one for the oldest.
 pub fn announced(info: &Value) -> Result<Compat, ServerVersionError> {
     let given = info.get("gitVersion").unwrap_or(&Value::Null);
+    // swallowed: the next line returns the error
     let version = given.as_str().and_then(|text| text.parse::<KubernetesVersion>().ok());
     let version = version.ok_or_else(|| ServerVersionError::NoVersion { given: given.to_string() })?;
     let is_extended = given.as_str().is_some_and(|text| text.ends_with(BUILD));
@@ -80,6 +81,7 @@ pub fn kubelet_version(kubelet: Kubelet) -> String {
 /// The kubelet that reports a version; `None` if that is none.
 #[must_use]
 pub fn kubelet_of(version: &str) -> Option<Kubelet> {
+    // swallowed: None is the answer
     let release = version.parse::<KubernetesVersion>().ok()?;
     Some(if version.ends_with(BUILD) { Kubelet::Designs } else { Kubelet::Kubernetes(release) })
 }

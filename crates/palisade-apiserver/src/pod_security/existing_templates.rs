@@ -101,6 +101,7 @@ pub(super) fn warnings(
             (kind, name, read(&object.json, kind.path))
         })
         .collect();
+    // swallowed: only those that were read have a uid; the others are reported below
     let readable = named.iter().filter_map(|(_, _, workload)| workload.as_ref().ok());
     let uids: BTreeSet<&str> =
         readable.map(|workload| &*workload.uid).filter(|uid| !uid.is_empty()).collect();

@@ -130,6 +130,7 @@ impl PodSecurityPlugin {
                 let (pods, time) = RELEASE_LIMIT;
                 let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::Pods(pods));
                 let readings = self.readings(&stored);
+                // swallowed: those that cannot be read are warned about below
                 let pods = readings.iter().filter_map(|reading| reading.borrow_dependent().as_ref().ok());
                 let expired = || start.elapsed() > time;
                 notes.warnings.extend(existing.warnings(request.name, pods, expired));

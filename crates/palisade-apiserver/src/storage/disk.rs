@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use bytes::Bytes;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use tokio::sync::oneshot;
 
 use crate::private_file;
@@ -127,10 +127,14 @@ fn load(
     }
     // Data directories of earlier versions have no such table.
     let mut kept = Vec::new();
-    if let Ok(table) = transaction.open_table(SET_ASIDE) {
-        for row in table.iter()? {
-            let (id, record) = row?;
-            kept.push(SetAside::decode(id.value(), record.value()));
+    match transaction.open_table(SET_ASIDE) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        Err(error) => return Err(error.into()),
+        Ok(table) => {
+            for row in table.iter()? {
+                let (id, record) = row?;
+                kept.push(SetAside::decode(id.value(), record.value()));
+            }
         }
     }
     drop(transaction);
@@ -284,6 +288,7 @@ impl Writer {
                 drop(database);
                 drop(lock);
             })
+            // swallowed: without the thread every commit fails, and says so
             .ok();
         Self { queue: Some(queue), thread }
     }
@@ -331,6 +336,7 @@ fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Job>) {
                 Job::Discard { id, answer } => discards.push((id, answer)),
             }
             if batch.len() < BATCH {
+                // swallowed: an empty queue ends the batch
                 next = waiting.try_recv().ok();
             }
         }

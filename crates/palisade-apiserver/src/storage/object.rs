@@ -208,6 +208,7 @@ impl Object {
     /// A label's value.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
+        // swallowed: a label that is not there
         let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
         self.labels.get(at).map(|(_, value)| &**value)
     }
@@ -233,6 +234,7 @@ impl Object {
     /// The object as a tree, without `apiVersion` and `kind`.
     #[must_use]
     pub fn parse(&self) -> Map<String, Value> {
+        // swallowed: the store made these bytes from an object, or read them when it opened
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
 
@@ -241,6 +243,7 @@ impl Object {
     /// second type of reading is made afresh each time.
     pub fn view<T: Send + Sync + 'static>(&self, read: impl FnOnce(&Bytes) -> T) -> Arc<T> {
         if let Some(kept) = self.view.get() {
+            // swallowed: another type of reading is made afresh
             if let Ok(kept) = kept.clone().downcast::<T>() {
                 return kept;
             }

@@ -61,6 +61,7 @@ impl SetAside {
             None => (&b""[..], bytes),
         };
         let record = record.strip_prefix(b"\n").unwrap_or(record).to_vec();
+        // swallowed: a record without a header is still listed and can be removed
         let header: Header = serde_json::from_slice(header).unwrap_or_default();
         Self { id: id.to_owned(), resource: header.resource, key: header.key, reason: header.reason, record }
     }

@@ -187,6 +187,7 @@ fn decode_token(token: &str, prefix: &str) -> Result<Position, Box<Status>> {
         return Err(bad(&read.start));
     }
     // Minus one is upstream's word for "now"; etcd reads every other negative revision in the same way.
+    // swallowed: a negative revision means now
     Ok(Position { from: format!("{prefix}{key}"), at: u64::try_from(read.rv).ok() })
 }
 

@@ -297,6 +297,7 @@ impl Watcher {
         let wanted = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(SMALLEST, ROOM);
         let room = match self.room.clone().try_acquire_many_owned(wanted) {
             Ok(room) => room,
+            // swallowed: no room now: the next line waits for it
             Err(_) => self.wait_for_room(wanted).await?,
         };
         self.sender.send(Piece { bytes, room }).map_err(|_| Ended::Gone)

@@ -137,6 +137,7 @@ impl NamespaceRecord {
 
     /// Whether a newer version than this one was seen already.
     pub(super) fn is_newer_than(&self, object: &Value) -> bool {
+        // swallowed: versions that are not numbers are not compared
         let version = |text: &str| text.parse::<u64>().ok();
         let other = object["metadata"]["resourceVersion"].as_str().and_then(version);
         self.exists && other.zip(version(&self.resource_version)).is_some_and(|(other, own)| other < own)
@@ -210,6 +211,7 @@ impl NamespaceRecord {
     /// Admission does.
     fn enforced(&self) -> Level {
         let label = self.labels.get(Mode::Enforce.level_label());
+        // swallowed: what cannot be read enforces the strictest level
         label.map_or(Level::Privileged, |label| label.parse().unwrap_or(Level::Restricted))
     }
 
@@ -312,6 +314,7 @@ impl NamespaceRecord {
 
     /// Takes the object; returns whether the ranges changed, and so what admission would write.
     pub(super) fn set_object(&mut self, object: &Value) -> bool {
+        // swallowed: the next line remembers that it is unreadable
         let metadata = object.get("metadata").and_then(|value| ObjectMeta::deserialize(value).ok());
         self.is_unreadable = metadata.is_none();
         let Some(metadata) = metadata else {

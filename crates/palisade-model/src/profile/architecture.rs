@@ -88,6 +88,7 @@ impl Architecture {
     /// The architecture with this token, such as `SCMP_ARCH_X86_64`.
     #[must_use]
     pub fn named(token: &str) -> Option<Self> {
+        // swallowed: a token that is not in the table
         let at = CONVENTIONS.binary_search_by(|known| known.token.cmp(token)).ok()?;
         CONVENTIONS.get(at).map(Self)
     }

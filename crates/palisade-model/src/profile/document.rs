@@ -204,6 +204,7 @@ impl Linter {
             Err(error) if !self.lints.iter().any(|lint| lint.severity == Severity::Error) => {
                 self.error("not-a-profile", root(), error.to_string());
             }
+            // swallowed: an error with its own finding was reported before
             Err(_) => {}
         }
     }
