@@ -72,6 +72,8 @@ pub struct Prepared<'a> {
     pod: Pod<'a>,
     subject: Subject,
     compat: Compat,
+    /// The same with the gates on that the stored version already uses: what the API server validates by.
+    kept: Compat,
     changes: Vec<Change>,
     /// Fields that were copied from annotations, and annotations that were copied from fields.
     synced: Vec<FieldPath>,
@@ -141,7 +143,7 @@ impl<'a> Prepared<'a> {
             Stage::Written | Stage::FuturePod => GatesInUse::default(),
         };
         let mut prepared = Self::drop_and_default(pod, subject, compat, in_use, stage);
-        let Self { pod, compat, changes, synced, projected, warnings, deprecated, .. } = &mut prepared;
+        let Self { pod, kept: compat, changes, synced, projected, warnings, deprecated, .. } = &mut prepared;
         if compat.is_designs() {
             *deprecated = deprecated_annotations(&subject.view(pod), compat);
         }
@@ -178,23 +180,24 @@ impl<'a> Prepared<'a> {
         in_use: GatesInUse,
         stage: Stage<'_, '_>,
     ) -> Self {
-        let mut compat = *compat;
+        let mut kept = *compat;
         // A gate that was switched off stays on for what already uses it.
-        compat.gates.seccomp_config_maps |= compat.is_designs() && in_use.config_map_profiles;
-        drop_unknown_fields(&mut pod, &compat);
+        kept.gates.seccomp_config_maps |= compat.is_designs() && in_use.config_map_profiles;
+        drop_unknown_fields(&mut pod, &kept);
         let fills_host_ports = subject == Subject::Pod || matches!(stage, Stage::FuturePod);
-        set_defaults(&mut pod, fills_host_ports, &compat);
+        set_defaults(&mut pod, fills_host_ports, compat);
         let mut changes = Vec::new();
         if !in_use.app_armor {
-            drop_app_armor(&mut pod, subject, &compat, &mut changes);
+            drop_app_armor(&mut pod, subject, compat, &mut changes);
         }
         if !in_use.proc_mount {
-            reset_proc_mount(&mut pod, subject, &compat, &mut changes);
+            reset_proc_mount(&mut pod, subject, compat, &mut changes);
         }
         Self {
             pod,
             subject,
-            compat,
+            compat: *compat,
+            kept,
             changes,
             synced: Vec::new(),
             projected: Vec::new(),
@@ -227,10 +230,15 @@ impl<'a> Prepared<'a> {
         self.subject
     }
 
-    /// The rules it was prepared by: those given, and the gates that it keeps because it already uses them.
+    /// The rules it was prepared by.
     #[must_use]
     pub const fn compat(&self) -> &Compat {
         &self.compat
+    }
+
+    /// The rules it is validated by: with the gates on that the stored version already uses.
+    pub(crate) const fn kept(&self) -> &Compat {
+        &self.kept
     }
 
     /// What the API server writes into the stored object.

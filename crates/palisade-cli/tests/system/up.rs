@@ -47,7 +47,7 @@ fn a_profile_in_a_config_map_is_in_force_and_its_hash_is_told() {
     let found = with_cluster();
     assert_eq!(found.code, 0, "{found:?}");
     let value: Value = serde_json::from_str(&found.out).unwrap();
-    assert_eq!(value["summary"], json!({"pods": 1, "mismatches": 0, "stale": 0}));
+    assert_eq!(value["summary"], json!({"pods": 1, "mismatches": 0, "stale": 0, "unverified": 0}));
     assert_eq!(value["pods"][0]["containers"][0]["rows"][0]["declared"], "ConfigMap web/p.json");
     let found = said(&mut world.on_node(&["verify", "--pod", "default/web"]));
     assert_eq!(found.code, 0, "{found:?}");

@@ -43,7 +43,7 @@ pub fn validate_create(pod: &Prepared<'_>) -> Vec<Problem> {
 /// The same for a part of the pod.
 #[must_use]
 pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<Problem> {
-    let (view, compat) = (&pod.view(), pod.compat());
+    let (view, compat) = (&pod.view(), pod.kept());
     let mut problems = Vec::new();
     annotations::validate(view, compat, &mut problems);
     validate_spec(scope, view, compat, &mut problems);

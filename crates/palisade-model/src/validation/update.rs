@@ -16,7 +16,7 @@ use crate::{
 #[must_use]
 pub fn validate_update(new: &Prepared<'_>, old: &Prepared<'_>, spec_changes: &[String]) -> Vec<Problem> {
     let mut problems = update_problems(Scope::Whole, new, old);
-    let compat = new.compat();
+    let compat = new.kept();
 
     for (field, new_count, old_count) in [
         ("containers", new.spec().containers.len(), old.spec().containers.len()),
@@ -45,13 +45,13 @@ pub fn validate_update_security_contexts(new: &Prepared<'_>, old: &Prepared<'_>)
 #[must_use]
 pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    validate_spec(Scope::SecurityContexts, &new.view(), new.compat(), &mut problems);
+    validate_spec(Scope::SecurityContexts, &new.view(), new.kept(), &mut problems);
     problems
 }
 
 fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let (view, compat) = (new.view(), new.compat());
+    let (view, compat) = (new.view(), new.kept());
     app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
     // Up to v1.33 the format of annotations is checked twice on update, and every problem told twice.
     if compat.api_minor() < 34 {
@@ -67,7 +67,7 @@ fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<
 #[must_use]
 pub fn validate_ephemeral_containers_update(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let compat = new.compat();
+    let compat = new.kept();
     if compat.api_minor() >= 27 && old.pod().metadata.annotations.contains("kubernetes.io/config.mirror") {
         let detail = "static pods do not support ephemeral containers";
         return vec![Problem::forbidden(FieldPath::root(), detail)];

@@ -2,6 +2,7 @@
 
 use palisade_model::{
     compat::{Compat, FeatureGates},
+    effective::effective_contexts,
     lower::{Lowering, lower},
     pod_view::PodView,
     prepare::{Prepared, Subject},
@@ -260,6 +261,9 @@ fn a_profile_in_use_outlives_its_gate() {
     let old = Prepared::stored(pod(stored), &off);
     assert_eq!(validate_update(&new, &old, &[]), []);
     assert_eq!(new.spec(), old.spec());
+    // The node still refuses it: the gate is its own.
+    let resolved = effective_contexts(&old).remove(0).seccomp.profile;
+    assert_eq!(resolved.unwrap_err().to_string(), "unknown seccomp profile option: configmap/a");
     // A new pod still cannot use it, and neither can one that did not.
     assert_ne!(validate_create(&Prepared::new(pod(stored), Subject::Pod, &off)), []);
     let without = r#"{"spec":{"containers":[{"name":"c"}]}}"#;

@@ -89,8 +89,9 @@ async fn a_full_tmpfs_is_told_tears_nothing_and_pods_come_first() {
     let world = World::new().await;
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("seccomp/palisade");
-    let texts: Vec<String> =
-        (0..40).map(|n| format!("{{\"n\": {n}, \"x\": \"{}\"}}", "x".repeat(16_000))).collect();
+    let texts: Vec<String> = (0..40)
+        .map(|n| format!("{{\"defaultAction\": \"SCMP_ACT_ERRNO\"{}}}", " ".repeat(16_000 + n)))
+        .collect();
     let mut hashes = Vec::new();
     for text in &texts {
         hashes.push(world.publish(text).await);

@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use palisade_model::{compat::Kubelet, profile::ProfileRef};
+use palisade_model::{
+    compat::Kubelet,
+    prepare::{Prepared, Subject},
+    profile::ProfileRef,
+};
 use palisade_node::{
     api::ConfigMap,
     kernel::memfd::SealedFile,
@@ -31,6 +35,14 @@ async fn every_type_denies_and_allows_what_it_says() {
         pod["metadata"]["annotations"] = json!({key: value});
         pod
     };
+    // The API server has made fields of annotations before a node sees the pod.
+    let created = |mut pod: Value| {
+        let text = pod.to_string();
+        let prepared = Prepared::new(serde_json::from_str(&text).unwrap(), Subject::Pod, &designs());
+        prepared.changes().iter().for_each(|change| change.apply(&mut pod));
+        pod
+    };
+    let ignored = "seccomp.security.alpha.kubernetes.io/pod";
     // mkdir is denied by our own profiles alone, a new user namespace by the runtime's default alone.
     let cases = [
         (sleeper("unset", json!({}), json!({})), 0, 0, 0),
@@ -48,17 +60,19 @@ async fn every_type_denies_and_allows_what_it_says() {
             0,
             0,
         ),
-        (annotated("annotated", "seccomp.security.alpha.kubernetes.io/pod", "localhost/ok.json"), 2, 1, 0),
+        (created(annotated("annotated", ignored, "localhost/ok.json")), 2, 1, 0),
         (
-            annotated(
+            created(annotated(
                 "annotated-map",
                 "container.seccomp.security.alpha.kubernetes.io/c",
                 "configmap/web/block.json",
-            ),
+            )),
             2,
             1,
             0,
         ),
+        // An annotation that was added later: what was decided at creation stays decided.
+        (annotated("annotated-later", ignored, "localhost/ok.json"), 0, 0, 0),
         (sleeper("unknown-call", localhost("badcall.json"), json!({})), 2, 0, 0),
     ];
     let pods: Vec<_> =
