@@ -2,7 +2,7 @@
 //! and run.
 //!
 //! Implements: Common Expression Language in Kubernetes, without the library for authorisation. Expressions are parsed by the
-//! `cel` crate and run by [`eval`], which charges every step to a [`Budget`]: whatever the expression and the values, time
+//! `cel` crate and run by `eval`, which charges every step to a [`Budget`]: whatever the expression and the values, time
 //! and memory are bounded. <https://kubernetes.io/docs/reference/using-api/cel/>
 
 pub mod budget;

@@ -2,7 +2,7 @@
 //!
 //! A diagram is a binary decision diagram with several terminals, over the bits of the six arguments, most significant bit
 //! first. Comparisons and masks are small in this order, equal functions are the same node, and a difference between two
-//! functions is a path, that is: a call. Rules can be made for which every diagram is huge; [`Diagrams`] gives up on
+//! functions is a path, that is: a call. Rules can be made for which every diagram is huge; `Diagrams` gives up on
 //! those instead of using up the machine.
 
 use std::{
