@@ -117,7 +117,7 @@ impl<'a> Prepared<'a> {
     #[must_use]
     pub fn stored(pod: Pod<'a>, compat: &Compat) -> Self {
         let in_use = gates_in_use(&pod);
-        Self::change(pod, Subject::Pod, compat, in_use)
+        Self::change(pod, Subject::Pod, compat, in_use, None)
     }
 
     /// [`Prepared::new`] without an old version, [`Prepared::changed`] with one.
@@ -133,7 +133,7 @@ impl<'a> Prepared<'a> {
         // Releases judge a template without the sync that its pods will go through; the extensions do not.
         let syncs = match stage {
             Stage::Changed(old) if subject == Subject::Pod => {
-                return Self::change(pod, subject, compat, gates_in_use(old));
+                return Self::change(pod, subject, compat, gates_in_use(old), Some(old));
             }
             Stage::Changed(_) | Stage::Written => subject == Subject::Pod || compat.is_designs(),
             Stage::FuturePod => true,
@@ -165,11 +165,23 @@ impl<'a> Prepared<'a> {
         prepared
     }
 
-    fn change(pod: Pod<'a>, subject: Subject, compat: &Compat, in_use: GatesInUse) -> Self {
+    fn change(
+        pod: Pod<'a>,
+        subject: Subject,
+        compat: &Compat,
+        in_use: GatesInUse,
+        old: Option<&Pod<'_>>,
+    ) -> Self {
         let stage = Stage::Written;
         let mut prepared = Self::drop_and_default(pod, subject, compat, in_use, stage);
         let Self { pod, compat, changes, projected, .. } = &mut prepared;
         project(pod, subject, compat, changes, projected);
+        if let Some(old) = old.filter(|_| !projected.is_empty()) {
+            // A pod that was stored without the projection is read with it and stays as it is: its spec may not change.
+            let mut before = Vec::new();
+            project(&mut old.clone(), subject, compat, &mut before, &mut Vec::new());
+            changes.retain(|change| before.iter().all(|known| known.at != change.at));
+        }
         prepared
     }
 

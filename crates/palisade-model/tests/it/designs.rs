@@ -197,6 +197,22 @@ fn the_projection_is_stored_with_the_pod() {
 }
 
 #[test]
+fn a_pod_that_was_stored_without_the_projection_can_still_be_changed() {
+    let stored = r#"{"spec":{"securityContext":{"containerDefaults":{"privileged":true}},"containers":[{"name":"c"}]}}"#;
+    let debugged = r#"{"spec":{"securityContext":{"containerDefaults":{"privileged":true}},"containers":[{"name":"c"}],
+        "ephemeralContainers":[{"name":"d"}]}}"#;
+    let same = Prepared::changed(pod(stored), &pod(stored), Subject::Pod, &Compat::designs());
+    assert_eq!(same.changes(), []);
+    let new = Prepared::changed(pod(debugged), &pod(stored), Subject::Pod, &Compat::designs());
+    let written: Vec<String> = new.changes().iter().map(|change| change.at.to_string()).collect();
+    assert_eq!(written, ["spec.ephemeralContainers[0].securityContext.privileged"]);
+    // However it is stored, it is judged and run as what it means.
+    for container in new.view().containers() {
+        assert_eq!(container.security_context().unwrap().privileged, Some(true), "{}", container.name());
+    }
+}
+
+#[test]
 fn a_container_annotation_is_nearer_than_the_defaults_and_those_than_the_pods_annotation() {
     let json = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "localhost/pod",
             "container.seccomp.security.alpha.kubernetes.io/a": "unconfined"}},
