@@ -133,6 +133,11 @@ impl Ord for Element {
     }
 }
 
+/// Whether two values are equal, numbers by their value: `80` and `80.0` are one port, `0` and `-0` are too.
+pub(super) fn same_value(a: &Value, b: &Value) -> bool {
+    a == b || compare_values(a, b) == Ordering::Equal
+}
+
 /// A total order of JSON values: numbers, texts, booleans, lists, objects, null.
 fn compare_values(a: &Value, b: &Value) -> Ordering {
     fn rank(value: &Value) -> u8 {

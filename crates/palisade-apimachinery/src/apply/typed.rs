@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::set::{Element, FieldSet, Path};
+use super::set::{Element, FieldSet, Path, same_value};
 use crate::schema::{ListType, Type, TypeKind, TypeRef};
 
 /// What changed between two objects.
@@ -144,7 +144,7 @@ fn compare_at(of: TypeRef<'_>, old: Option<&Value>, new: Option<&Value>, below: 
     match (old, new) {
         (None, _) => Change::Added,
         (_, None) => Change::Removed,
-        (Some(old), Some(new)) if leaf && old != new => Change::Modified,
+        (Some(old), Some(new)) if leaf && !same_value(old, new) => Change::Modified,
         _ => Change::None,
     }
 }
@@ -232,7 +232,7 @@ fn compare_lists(
         let change = match (l, r) {
             ([] | [_], [] | [_]) => compare_at(item, l.first().copied(), r.first().copied(), &mut below),
             ([_, _, ..], [_, _, ..]) => {
-                if l == r {
+                if l.len() == r.len() && l.iter().zip(r).all(|(l, r)| same_value(l, r)) {
                     Change::None
                 } else {
                     Change::Modified

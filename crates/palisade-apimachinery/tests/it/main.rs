@@ -3,6 +3,7 @@
 // Helpers of tests fail by panicking, take values as they are written down, and may read files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_types, clippy::needless_pass_by_value)]
 
+mod apply;
 mod custom;
 mod properties;
 mod recordings;
