@@ -80,8 +80,6 @@ pub struct Api {
     pub address: String,
     /// The CA certificate pods are given, as PEM.
     pub ca: String,
-    /// Feature gates that were set.
-    pub feature_gates: std::collections::BTreeMap<String, bool>,
     /// Whether an OpenShift cluster is served.
     pub openshift: bool,
     /// Where the logs of pods come from, if a node runs in this process.

@@ -1,6 +1,5 @@
 //! The options of a server, and its start.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +45,6 @@ pub struct Builder {
     kubeconfig: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     version: KubeVersion,
-    feature_gates: BTreeMap<String, bool>,
     enabled_plugins: Vec<String>,
     disabled_plugins: Vec<String>,
     openshift: bool,
@@ -78,7 +76,6 @@ impl Default for Builder {
             kubeconfig: None,
             data_dir: None,
             version: KubeVersion::LATEST,
-            feature_gates: BTreeMap::new(),
             enabled_plugins: Vec::new(),
             disabled_plugins: Vec::new(),
             openshift: false,
@@ -146,13 +143,6 @@ impl Builder {
     #[must_use]
     pub fn pod_security(mut self, defaults: Policy, exemptions: Exemptions) -> Self {
         self.pod_security = Some((defaults, exemptions));
-        self
-    }
-
-    /// A feature gate.
-    #[must_use]
-    pub fn feature_gate(mut self, name: impl Into<String>, on: bool) -> Self {
-        self.feature_gates.insert(name.into(), on);
         self
     }
 
@@ -269,7 +259,6 @@ impl Builder {
             openshift,
             version: self.version,
             compat: self.compat,
-            feature_gates: self.feature_gates,
             metrics: Metrics::default(),
             audit,
             health: Health::default(),

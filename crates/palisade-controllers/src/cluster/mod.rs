@@ -174,12 +174,6 @@ impl Cluster {
         &self.constraints
     }
 
-    /// Constraint objects that could not be read.
-    #[must_use]
-    pub fn unreadable_constraints(&self) -> impl ExactSizeIterator<Item = &ReadError> {
-        self.unreadable_constraints.values()
-    }
-
     /// Constraints that are left out because they make no sense, and why.
     #[must_use]
     pub fn skipped_constraints(&self) -> BTreeMap<&str, String> {
@@ -220,14 +214,6 @@ impl Cluster {
     /// Namespaces that still lack an enforce label they should have; none means that labels are done.
     pub fn unlabelled(&self) -> impl ExactSizeIterator<Item = &str> {
         self.unlabelled.iter().map(String::as_str)
-    }
-
-    /// All constraints, as objects of the API. Everything that follows from them is judged anew.
-    pub fn set_constraints<'v>(&mut self, objects: impl IntoIterator<Item = &'v Value>) {
-        let (constraints, errors) = ConstraintSet::read(objects);
-        self.constraints = constraints;
-        self.unreadable_constraints = errors.into_iter().map(|error| (error.name.clone(), error)).collect();
-        self.refresh_all();
     }
 
     /// A constraint was seen. What is no constraint any more is left out, and kept in mind.
@@ -285,12 +271,6 @@ impl Cluster {
     /// Namespaces whose labels may have to change since this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
-    }
-
-    /// Whether there are such namespaces.
-    #[must_use]
-    pub fn has_touched(&self) -> bool {
-        !self.touched.is_empty()
     }
 
     /// A namespace is to be looked at again.

@@ -149,12 +149,6 @@ impl NamespaceRecord {
         &self.resource_version
     }
 
-    /// Whether the label syncer takes care of it.
-    #[must_use]
-    pub const fn is_managed(&self) -> bool {
-        self.is_managed
-    }
-
     /// The labels.
     #[must_use]
     pub const fn labels(&self) -> &StringMap<'static> {

@@ -11,7 +11,7 @@ use std::{
 
 use palisade_model::node::join_clean;
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2},
+    fs::{Mode, OFlags, ResolveFlags, open, openat2},
     io::Errno,
 };
 
@@ -92,12 +92,6 @@ fn in_go(error: Errno) -> String {
         Errno::NAMETOOLONG => "file name too long".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
-}
-
-/// Whether the kernel can keep a path below a folder; Linux 5.6 and later can.
-#[must_use]
-pub fn kernel_confines_paths() -> bool {
-    openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH).is_ok()
 }
 
 #[cfg(test)]

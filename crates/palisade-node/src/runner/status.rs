@@ -77,12 +77,6 @@ impl Phase {
             Self::Failed => "Failed",
         }
     }
-
-    /// Whether nothing will change any more.
-    #[must_use]
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
-    }
 }
 
 /// The status of a pod that is not run.
