@@ -23,10 +23,12 @@ const EDGES: &[(&str, &[&str])] = &[
             "palisade-apimachinery",
             "palisade-model",
             "palisade-policy",
+            "palisade-serve",
             "palisade-yaml",
         ],
     ),
-    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
+    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy", "palisade-serve"]),
+    ("palisade-serve", &[]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
 ];
 

@@ -3,11 +3,7 @@
 //! Implements: `PodSecurityConfiguration` from a file or a ConfigMap, read again whenever it changes. One that cannot be used
 //! changes nothing and is reported. Reviews under way end with the configuration they began with.
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use kube::{
     Api, Client,
@@ -23,6 +19,7 @@ use palisade_policy::{
     enforcement::instances::{CONFIG_MAP_KEY, Configuration},
     standards::evaluator::Evaluator,
 };
+use palisade_serve::file_watch;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -32,9 +29,6 @@ use crate::{
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
 };
-
-/// How often a file is looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -189,12 +183,13 @@ impl Follower {
     }
 
     /// Follows a file.
-    pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
-        on_change(&file, || {
+    pub async fn follow_file(self: Arc<Self>, file: PathBuf) {
+        file_watch::follow(std::slice::from_ref(&file), || {
             let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
+            true
         })
         .await;
     }
@@ -207,27 +202,6 @@ impl Follower {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         follow_in(api, config, "pod security configuration", self).await;
     }
-}
-
-/// Calls back whenever a file has changed, for ever. One that is gone has not.
-pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
-    let mut seen = stamp(file);
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = stamp(file);
-        if now.is_some() && now != seen {
-            seen = now;
-            changed();
-        }
-    }
-}
-
-/// When a file was last written, and how long it is.
-pub(crate) fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
-    // swallowed: a file that cannot be looked at counts as changed, and reading it reports why
-    let metadata = std::fs::metadata(file).ok()?;
-    // swallowed: the same
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 impl Keep for Follower {

@@ -162,33 +162,23 @@ impl FailurePolicy {
 /// Limits against slow or greedy clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Of connections.
+    pub connection: palisade_serve::Limits,
     /// A body of this many bytes or more is refused.
     pub body: usize,
-    /// Connections at a time; more wait in the listen queue.
-    pub connections: usize,
-    /// A client must finish the handshake in this time.
-    pub handshake: Duration,
-    /// A client must send the headers of its next request in this time. Go's clients close an idle connection after 90
-    /// seconds; a server that does so first would lose the request that is on its way.
-    pub headers: Duration,
     /// A client must have sent a whole body in this time.
     pub body_time: Duration,
     /// How long a review may take that names no time of its own.
     pub review: Duration,
-    /// Running reviews may take this long when the server stops.
-    pub drain: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connection: palisade_serve::Limits::default(),
             body: 3 << 20,
-            connections: 1024,
-            handshake: Duration::from_secs(5),
-            headers: Duration::from_secs(100),
             body_time: Duration::from_secs(5),
             review: Duration::from_secs(10),
-            drain: Duration::from_secs(20),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration}
 
 use kube::Client;
 use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_serve::{serve, status::StatusOnly};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -22,7 +23,7 @@ use crate::{
     },
     configuration::Follower,
     facts::Facts,
-    http::{Routes, serve_plain, serve_tls},
+    http::Routes,
     instance,
     metrics::Metrics,
     options::{CertificateSource, ConfigurationSource, Options},
@@ -187,9 +188,12 @@ impl Webhook {
 
         let (drain, draining) = watch::channel(false);
         let acceptor = TlsAcceptor::from(Arc::new(resolver.server_config()?));
-        let mut servers = vec![tokio::spawn(serve_tls(listener, acceptor, routes.clone(), draining.clone()))];
+        let limits = options.limits.connection;
+        let serving = serve(listener, Some(acceptor), limits, routes.clone(), draining.clone());
+        let mut servers = vec![tokio::spawn(serving)];
         if let Some(plain) = plain {
-            servers.push(tokio::spawn(serve_plain(plain, routes.clone(), draining)));
+            let status = Arc::new(StatusOnly(routes.clone()));
+            servers.push(tokio::spawn(serve(plain, None, limits, status, draining)));
         }
         Ok(Self {
             address,

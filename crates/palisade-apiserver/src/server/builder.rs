@@ -14,14 +14,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Server, StartError, bootstrap, kubeconfig, limits, snapshot};
 use crate::admission_chain::{Chain, ObjectRules, Plugin};
-use crate::api::Api;
+use crate::api::{Api, LIMITS};
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticator;
 use crate::auth::rbac::Authorizer;
 use crate::auth::token::TokenKey;
 use crate::auth::{MASTERS, UserInfo};
 use crate::health::Health;
-use crate::http::connection;
 use crate::http::tls::{Authority, write_private};
 use crate::log_source::LogSource;
 use crate::metrics::Metrics;
@@ -339,7 +338,8 @@ impl Builder {
         }
         bootstrap::run(&api).await;
         set_aside::report_unserved(&api);
-        let mut tasks = vec![tokio::spawn(connection::serve(listener, acceptor, api.clone(), stop.clone()))];
+        let serving = palisade_serve::serve(listener, Some(acceptor), LIMITS, api.clone(), stop.clone());
+        let mut tasks = vec![tokio::spawn(serving)];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
         }

@@ -10,10 +10,10 @@ use palisade_node::{
     companion::{self, Settings, files, metrics::Metrics},
     node::NodeConfig,
 };
+use palisade_serve::status::{self, Status};
 
 use crate::{
     Exit,
-    metrics_endpoint::{self, Told},
     service::{fail, stopped},
     terminal::Terminal,
 };
@@ -60,15 +60,16 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write it as 1m or 30s".to_owned())
 }
 
-struct Numbers(Metrics);
+struct Reported(Metrics);
 
-impl Told for Numbers {
+impl Status for Reported {
     fn metrics(&self) -> String {
         self.0.text()
     }
 
-    fn is_ready(&self) -> bool {
-        self.0.get("palisade_node_profiles_ready", "") == 1
+    fn waits_for(&self) -> Option<String> {
+        let is_ready = self.0.get("palisade_node_profiles_ready", "") == 1;
+        (!is_ready).then(|| "profiles are missing".to_owned())
     }
 }
 
@@ -86,7 +87,7 @@ pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, termina
     let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
-        match metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone()))).await {
+        match status::listen(address, Arc::new(Reported(metrics.clone()))).await {
             Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
             Err(error) => {
                 return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);

@@ -17,7 +17,7 @@ use palisade_controllers::{
 use palisade_model::compat::Compat;
 use palisade_node::{agent, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
-use palisade_webhook::configuration::on_change;
+use palisade_serve::file_watch;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -218,14 +218,17 @@ pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
 async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
-    on_change(&file, || match read_configuration(&file) {
-        Ok((defaults, exemptions)) => {
-            plugin.configure(defaults, exemptions);
-            tracing::info!(file = %file.display(), "Pod Security configuration applied");
+    file_watch::follow(std::slice::from_ref(&file), || {
+        match read_configuration(&file) {
+            Ok((defaults, exemptions)) => {
+                plugin.configure(defaults, exemptions);
+                tracing::info!(file = %file.display(), "Pod Security configuration applied");
+            }
+            Err(why) => {
+                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
+            }
         }
-        Err(why) => {
-            tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
-        }
+        true
     })
     .await;
 }

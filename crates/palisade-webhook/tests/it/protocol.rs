@@ -160,7 +160,8 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
 async fn slow_clients_are_cut_off() {
     let cluster = cluster(Server::builder()).await;
     let short = Duration::from_millis(300);
-    let limits = Limits { handshake: short, headers: short, body_time: short, ..Limits::default() };
+    let connection = palisade_serve::Limits { handshake: short, headers: short, ..Default::default() };
+    let limits = Limits { connection, body_time: short, ..Limits::default() };
     let webhook = start(&cluster, Options { limits, ..options() }).await;
     let caller = Caller::of(&webhook);
     let ends = |mut stream: tokio_rustls::client::TlsStream<TcpStream>| async move {
