@@ -14,20 +14,27 @@ const EDGES: &[(&str, &[&str])] = &[
     ("palisade-model", &[]),
     ("palisade-policy", &["palisade-model"]),
     ("palisade-apimachinery", &["palisade-base", "palisade-model"]),
-    ("palisade-admission", &["palisade-model", "palisade-policy"]),
-    ("palisade-controllers", &["palisade-apimachinery", "palisade-model", "palisade-policy"]),
+    ("palisade-admission", &["palisade-base", "palisade-model", "palisade-policy"]),
+    (
+        "palisade-controllers",
+        &["palisade-apimachinery", "palisade-base", "palisade-model", "palisade-policy"],
+    ),
     (
         "palisade-apiserver",
         &[
             "palisade-admission",
             "palisade-apimachinery",
+            "palisade-base",
             "palisade-model",
             "palisade-policy",
             "palisade-serve",
             "palisade-yaml",
         ],
     ),
-    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy", "palisade-serve"]),
+    (
+        "palisade-webhook",
+        &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy", "palisade-serve"],
+    ),
     ("palisade-serve", &[]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
 ];

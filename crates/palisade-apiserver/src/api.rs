@@ -141,7 +141,7 @@ impl Api {
             Ok(reply) => reply,
             Err(status) => Reply::error(status),
         };
-        self.metrics.request(&info, reply.code, reply.body_len(), started.elapsed());
+        self.metrics.request(&info, reply.code, started.elapsed());
         if let Some(audit) = &self.audit {
             audit.record(&crate::audit::Record {
                 id: &audit_id,

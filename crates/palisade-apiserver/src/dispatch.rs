@@ -42,11 +42,10 @@ async fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
         }
         ["version"] => Ok(discovery::version(call)),
         ["metrics"] => {
-            let mut text = String::new();
-            call.api.metrics.render(&mut text);
+            set_aside::measure(call.api);
+            let mut text = call.api.metrics.text();
             call.api.chain.metrics(&mut text);
-            call.api.webhooks.metrics(&mut text);
-            set_aside::metrics(call.api, &mut text);
+            text.push_str(&call.api.webhooks.metrics.text());
             Ok(Reply::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text.into_bytes()))
         }
         ["api"] => Ok(discovery::core_versions(call)),

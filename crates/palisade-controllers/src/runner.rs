@@ -129,7 +129,7 @@ impl Runner {
     pub fn metrics(&self) -> String {
         let observed = self.observed();
         let state = observed.lock();
-        self.metrics.render(&state)
+        self.metrics.text(&state)
     }
 
     /// Whether there is nothing to wait for: this process leads and has seen everything, or is a standby.

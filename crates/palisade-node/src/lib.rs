@@ -7,10 +7,10 @@
 //!
 //! | for | call |
 //! | --- | --- |
-//! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`agent::run`] |
+//! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`kubelet::run`] |
 //! | `palisade run -f POD` | [`run::RunningPod::start`], `settled`, `report`, `stop` |
 //! | `palisade verify` | [`verify::verify_pod`] for every pod of the node; [`verify::PodReport::lines`] or its JSON |
-//! | `palisade node --mode=agent`, beside a kubelet | [`companion::run`] |
+//! | `palisade node --mode=agent`, beside a kubelet | [`agent::run`] |
 //! | `kubectl logs` | [`logs::container_logs`] |
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!
@@ -37,10 +37,10 @@
 
 pub mod agent;
 pub mod api;
-pub mod companion;
 pub mod cri;
 pub mod events;
 pub mod kernel;
+pub mod kubelet;
 pub mod lifecycle;
 pub mod logs;
 pub mod node;

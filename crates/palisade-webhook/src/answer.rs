@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use crate::{
     configuration::Follower,
     facts::{ConstraintFacts, Facts},
-    metrics::{Metrics, Outcome},
+    metrics::{Metrics, ReviewOutcome},
     shared::Shared,
 };
 
@@ -50,6 +50,17 @@ pub enum Route {
     Mutate,
     /// The one that judges them.
     Validate,
+}
+
+impl Route {
+    /// The last part of its path.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
 }
 
 /// Answers reviews.
@@ -97,7 +108,7 @@ impl Answerer {
         let review = match Review::parse(body) {
             Ok(review) => review,
             Err(error) => {
-                self.metrics.review(route, Outcome::Failed, began.elapsed());
+                self.metrics.review(route, ReviewOutcome::Failed, began.elapsed());
                 return Err(error);
             }
         };
@@ -116,8 +127,8 @@ impl Answerer {
             );
         }
         let outcome = match response.refused {
-            Some(_) => Outcome::Denied,
-            None => Outcome::Allowed { patched: !response.patch.is_empty() },
+            Some(_) => ReviewOutcome::Denied,
+            None => ReviewOutcome::Allowed { patched: !response.patch.is_empty() },
         };
         if let Some(refusal) = &response.refused {
             tracing::debug!(

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::{
     facts::{Change, Keep, Status, follow_in},
-    metrics::Metrics,
+    metrics::{CONFIGURATION_ERRORS, Metrics},
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
 };
@@ -165,7 +165,7 @@ impl Follower {
     }
 
     fn refuse(&self, why: &str) {
-        self.metrics.configuration_errors.increment();
+        self.metrics.count(&CONFIGURATION_ERRORS);
         tracing::error!(source = self.source, why, "Pod Security configuration not applied");
         if self.current.borrow().is_err() {
             let text = format!("the PodSecurity configuration in {} cannot be used: {why}", self.source);

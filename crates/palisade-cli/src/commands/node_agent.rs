@@ -1,13 +1,14 @@
 //! `palisade node --mode=agent`: the agent beside a kubelet, on a real cluster.
 //!
-//! The agent itself is `palisade_node::companion`; here its settings are read.
+//! The agent itself is `palisade_node::agent`; here its settings are read.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use kube::Client;
+use palisade_base::metrics::Registry;
 use palisade_node::{
-    companion::{self, Settings, files, metrics::Metrics},
+    agent::{self, Settings, files, metrics::PROFILES_READY},
     node::NodeConfig,
 };
 use palisade_serve::status::{self, Status};
@@ -60,7 +61,7 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write it as 1m or 30s".to_owned())
 }
 
-struct Reported(Metrics);
+struct Reported(Arc<Registry>);
 
 impl Status for Reported {
     fn metrics(&self) -> String {
@@ -68,7 +69,7 @@ impl Status for Reported {
     }
 
     fn waits_for(&self) -> Option<String> {
-        let is_ready = self.0.get("palisade_node_profiles_ready", "") == 1;
+        let is_ready = self.0.get(&PROFILES_READY, &[]) == 1;
         (!is_ready).then(|| "profiles are missing".to_owned())
     }
 }
@@ -85,7 +86,7 @@ pub fn prepare(args: &AgentArgs, config: &NodeConfig, terminal: &Terminal) -> Ex
 /// Runs until told to stop.
 pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, terminal: &Terminal) -> Exit {
     let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
-    let metrics = Metrics::default();
+    let metrics = Arc::new(Registry::default());
     if let Some(address) = args.metrics_listen {
         match status::listen(address, Arc::new(Reported(metrics.clone()))).await {
             Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
@@ -101,7 +102,7 @@ pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, termina
         tmpfs_size: args.profile_tmpfs_size,
         ..Settings::new(node)
     };
-    match companion::run(settings, client, metrics, stopped()).await {
+    match agent::run(settings, client, metrics, stopped()).await {
         Ok(()) => Exit::Clean,
         Err(error) => fail(terminal, &error.to_string(), Exit::Input),
     }

@@ -15,7 +15,7 @@ use palisade_controllers::{
     runner::{Options, ROLLOUT},
 };
 use palisade_model::compat::Compat;
-use palisade_node::{agent, node::NodeConfig};
+use palisade_node::{kubelet, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use palisade_serve::file_watch;
 use palisade_yaml::{Limits, parse};
@@ -126,11 +126,11 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         Some(Ok(node)) => {
             let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
             terminal.say(format!("Node {name} runs pods on {endpoint}."));
-            agent::run(node.clone(), stopped()).await;
+            kubelet::run(node.clone(), stopped()).await;
             if args.data_dir.is_none() {
                 // Nobody will know of these pods any more.
                 terminal.say("stopping the pods of the node");
-                agent::remove_pods(&node).await;
+                kubelet::remove_pods(&node).await;
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::{
     api::{ApiError, NAMESPACES, Patch},
     backoff::Failures,
     context::{Context, Turns},
-    metrics::Outcome,
+    metrics::WriteOutcome,
 };
 
 /// The name of the controller.
@@ -59,14 +59,17 @@ impl Syncer {
             let (outcome, failure) = match answer {
                 Ok(answer) => {
                     context.observed.lock().cluster.set_namespace(&answer);
-                    (Outcome::Done, None)
+                    (WriteOutcome::Done, None)
                 }
                 // Watches will tell.
-                Err(error) if error.is_conflict() => (Outcome::Conflict, None),
-                Err(error) if error.is_not_found() => (Outcome::Gone, None),
+                Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
+                Err(error) if error.is_not_found() => (WriteOutcome::Gone, None),
                 Err(error) => {
                     tracing::warn!(namespace = write.namespace, %error, "cannot label");
-                    (Outcome::Failed, Some(format!("cannot label namespace {}: {error}", write.namespace)))
+                    (
+                        WriteOutcome::Failed,
+                        Some(format!("cannot label namespace {}: {error}", write.namespace)),
+                    )
                 }
             };
             self.failures.note(write.namespace, failure);

@@ -11,7 +11,7 @@ use crate::{
     backoff::Failures,
     context::{Context, Turns},
     event_recorder::{About, News, record},
-    metrics::Outcome,
+    metrics::WriteOutcome,
 };
 
 /// The name of the controller.
@@ -67,13 +67,16 @@ async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
             Ok(answer) => {
                 context.observed.lock().cluster.set_namespace(&answer);
                 tell(context, &write).await;
-                (Outcome::Done, None)
+                (WriteOutcome::Done, None)
             }
-            Err(error) if error.is_conflict() => (Outcome::Conflict, None),
-            Err(error) if error.is_not_found() => (Outcome::Gone, None),
+            Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
+            Err(error) if error.is_not_found() => (WriteOutcome::Gone, None),
             Err(error) => {
                 tracing::warn!(namespace = write.name, %error, "cannot give a namespace its ranges");
-                (Outcome::Failed, Some(format!("cannot give namespace {} its ranges: {error}", write.name)))
+                (
+                    WriteOutcome::Failed,
+                    Some(format!("cannot give namespace {} its ranges: {error}", write.name)),
+                )
             }
         };
         failures.note(write.name, failure);

@@ -23,7 +23,7 @@ use crate::{
     backoff::Backoff,
     context::{Context, Turns},
     event_recorder::{About, News, record},
-    metrics::Outcome,
+    metrics::WriteOutcome,
     observe::{CONFIG, CONSTRAINTS},
 };
 
@@ -82,14 +82,14 @@ impl Controller {
                     return None;
                 }
                 Err(error) if error.is_conflict() => {
-                    context.metrics.wrote(NAME, Outcome::Conflict);
+                    context.metrics.wrote(NAME, WriteOutcome::Conflict);
                     if let Ok(Some(fresh)) = context.api.get(&CONFIG.object(None, resource::NAME)).await {
                         context.observed.lock().set_config(fresh);
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot keep the PSAEnforcementConfig up to date");
-                    context.metrics.wrote(NAME, Outcome::Failed);
+                    context.metrics.wrote(NAME, WriteOutcome::Failed);
                     context
                         .report(NAME, Some(format!("cannot keep PSAEnforcementConfig up to date: {error}")));
                     tokio::time::sleep(self.backoff.next()).await;
@@ -149,7 +149,7 @@ impl Controller {
             && (status.is_none() || !wanted.is_empty())
         {
             for _ in 0..ledger.write(&context.api, &wanted).await? {
-                context.metrics.wrote(NAME, Outcome::Done);
+                context.metrics.wrote(NAME, WriteOutcome::Done);
             }
         }
         let Some(status) = status else {
@@ -212,7 +212,7 @@ impl Controller {
 
 /// Takes note of an answer.
 fn done(context: &Context, answer: Value) {
-    context.metrics.wrote(NAME, Outcome::Done);
+    context.metrics.wrote(NAME, WriteOutcome::Done);
     context.observed.lock().set_config(answer);
     context.observed.notify();
 }

@@ -18,7 +18,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::reading::{ConfigMap, Failed, Reader, within};
-use crate::{calls, metrics::Metrics};
+use crate::{
+    calls,
+    metrics::{Metrics, PUBLISH_ERRORS},
+};
 
 /// Publishing may take this long; the answer to the API server does not wait longer for it.
 const PUBLISHING: Duration = Duration::from_secs(2);
@@ -114,7 +117,7 @@ impl ProfileReader {
                 }
             }
             Err(Failed::NotFound(why) | Failed::Unknown(why)) => {
-                self.metrics.publish_errors.increment();
+                self.metrics.count(&PUBLISH_ERRORS);
                 tracing::warn!(profile = hash, why, "profile not published; the controller will do it");
             }
         }

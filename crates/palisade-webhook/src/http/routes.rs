@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use super::timeout;
 use crate::{
     answer::{Answerer, Route},
+    metrics::REFUSED_CONNECTIONS,
     options::Limits,
 };
 
@@ -107,7 +108,7 @@ impl Status for Routes {
         // swallowed: a metric; without a configuration every review of a pod is rejected
         let revision = current.as_ref().ok().map(|configured| configured.document.revision.as_str());
         let ready = self.waits_for().is_none();
-        self.answerer.metrics.write(revision, self.answerer.facts.known_namespaces(), ready)
+        self.answerer.metrics.text(revision, self.answerer.facts.known_namespaces(), ready)
     }
 
     fn waits_for(&self) -> Option<String> {
@@ -140,6 +141,6 @@ impl Service for Routes {
     }
 
     fn refused_connection(&self) {
-        self.answerer.metrics.refused_connections.increment();
+        self.answerer.metrics.count(&REFUSED_CONNECTIONS);
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     calls::{MANAGER, in_words},
     certificates::Trust,
     facts::{Change, Keep, Status, follow_in},
-    metrics::Metrics,
+    metrics::{Metrics, REGISTRATIONS},
     options::Registration,
 };
 
@@ -150,7 +150,7 @@ impl Keeper {
                 match self.apply(*kind, &wanted).await {
                     Ok(made) => {
                         *accepted = Some(Accepted { wanted, webhooks: made["webhooks"].clone() });
-                        self.metrics.registrations.increment();
+                        self.metrics.count(&REGISTRATIONS);
                         tracing::info!(kind = kind.name(), name = self.options.name, "registered");
                     }
                     Err(why) => tracing::warn!(kind = kind.name(), why, "cannot register; trying again"),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
-use palisade_webhook::{Options, options::Limits};
+use palisade_webhook::{Options, metrics::REFUSED_CONNECTIONS, options::Limits};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -153,7 +153,7 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
     );
     let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
     assert!(Caller::trusting(webhook.address, &strange, &[]).connect().await.is_err());
-    assert!(webhook.metrics.refused_connections.get() > 0);
+    assert!(webhook.metrics.get(&REFUSED_CONNECTIONS) > 0);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
     certificates::issue,
+    metrics::REGISTRATIONS,
     options::{CertificateSource, Managed},
 };
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ async fn is_made_and_put_right() {
         }
         cluster.send("DELETE", MUTATING, &Value::Null).await.unwrap();
         eventually("the configuration to come back", async || cluster.get(MUTATING).await.is_some()).await;
-        assert!(webhook.metrics.registrations.get() >= 4);
+        assert!(webhook.metrics.get(&REGISTRATIONS) >= 4);
         webhook.shutdown().await;
     }
 }

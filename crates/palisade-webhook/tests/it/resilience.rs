@@ -14,6 +14,7 @@ use palisade_apiserver::Server;
 use palisade_webhook::{
     Options, Webhook,
     certificates::Trust,
+    metrics::{CONFIGURATION_ERRORS, PUBLISH_ERRORS},
     options::{CertificateSource, ConfigurationSource, Endpoint, Managed},
 };
 use serde_json::{Value, json};
@@ -133,7 +134,7 @@ async fn an_api_server_that_takes_no_writes() {
     let caller = Caller::of(&webhook);
     let response = caller.review("/mutate", &pod_request("strict", "CREATE", &object)).await;
     assert_eq!((&response["allowed"], response["patch"].is_string()), (&json!(true), true));
-    assert_eq!(webhook.metrics.publish_errors.get(), 1);
+    assert_eq!(webhook.metrics.get(&PUBLISH_ERRORS), 1);
     webhook.shutdown().await;
 }
 
@@ -286,7 +287,7 @@ async fn the_configuration_is_reloaded_under_load() {
     write(&enforce("privileged"));
     expect(true).await;
     write("{ this is not one");
-    eventually("the complaint", async || webhook.metrics.configuration_errors.get() > 0).await;
+    eventually("the complaint", async || webhook.metrics.get(&CONFIGURATION_ERRORS) > 0).await;
     expect(true).await;
     write(&enforce("restricted").replace("restricted", "baseline"));
     expect(false).await;

@@ -1,4 +1,4 @@
-//! The agent: pods come, go and change, and each has a worker.
+//! The kubelet's part: pods are added, changed and deleted, and each has a worker.
 //!
 //! Implements: the kubelet's main loop as far as pods are concerned (`pkg/kubelet/kubelet.go`, `pkg/kubelet/pleg`): the
 //! pods of this node from the API, changes in the runtime by asking once a second, clean-up of what nobody asked for, the
@@ -32,7 +32,7 @@ const LEASE_SECONDS: u32 = 40;
 /// What the runtime has of every pod: enough to see that something changed.
 type Fingerprints = BTreeMap<String, (PodKey, Vec<(String, i32)>)>;
 
-/// Runs pods until `shutdown`; then leaves their containers running, to be adopted by the next agent.
+/// Runs pods until `shutdown`; then leaves their containers running, to be adopted at the next start.
 pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     for warning in node.config.warnings() {
         warn!("{warning}");
@@ -46,7 +46,7 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     let (sender, mut looks) = mpsc::channel(1);
     let looking = tokio::spawn(keep_looking(node.clone(), sender));
     let beating = tokio::spawn(heartbeat(node.clone()));
-    let mut agent = Agent {
+    let mut kubelet = Kubelet {
         node,
         workers: BTreeMap::new(),
         seen: Fingerprints::new(),
@@ -60,18 +60,18 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
         tokio::select! {
             () = &mut shutdown => break,
             change = pods.next() => match change {
-                Some(change) => agent.take(change),
+                Some(change) => kubelet.take(change),
                 None => break,
             },
-            Some(look) = looks.recv() => agent.compare(look),
-            _ = sweep.tick() => agent.workers.retain(|_, worker| !worker.is_finished()),
+            Some(look) = looks.recv() => kubelet.compare(look),
+            _ = sweep.tick() => kubelet.workers.retain(|_, worker| !worker.is_finished()),
         }
     }
     looking.abort();
     beating.abort();
 }
 
-struct Agent {
+struct Kubelet {
     node: Node,
     workers: BTreeMap<String, Worker>,
     seen: Fingerprints,
@@ -81,7 +81,7 @@ struct Agent {
     leaving: BTreeMap<String, tokio::task::JoinHandle<()>>,
 }
 
-impl Agent {
+impl Kubelet {
     fn take(&mut self, change: PodChange) {
         match change {
             PodChange::All(objects) => {
@@ -237,7 +237,7 @@ async fn look(runtime: &Runtime, manager: &str) -> Result<Fingerprints, RuntimeE
     Ok(found)
 }
 
-/// Ends every pod of this agent, all at once.
+/// Ends every pod of this node, all at once.
 pub async fn remove_pods(node: &Node) {
     match look(&node.runtime, &node.config.manager).await {
         Ok(found) => {

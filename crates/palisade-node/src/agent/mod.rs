@@ -27,12 +27,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     io,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
+use palisade_base::metrics::Registry;
 use palisade_model::compat::{Compat, Kubelet};
 pub use palisade_model::profile::published::{published_hash, published_name};
 use serde_json::Value;
@@ -42,7 +44,6 @@ use tracing::{info, warn};
 use self::{
     cluster::{Cluster, PublishedChange},
     files::{Folder, Found, Place, file_name, is_full, is_leftover, profile_of},
-    metrics::Metrics,
     plan::{Missing, Wanted},
     pods::Pods,
     report::{Findings, without_time},
@@ -92,7 +93,7 @@ const TELL_AGAIN: Duration = Duration::from_mins(10);
 pub async fn run(
     settings: Settings,
     client: Client,
-    metrics: Metrics,
+    metrics: Arc<Registry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), EndpointError> {
     let runtime = Runtime::new(&settings.node.runtime_endpoint, settings.node.runtime_timeout)?;
@@ -150,7 +151,7 @@ struct Agent {
     place: Place,
     cluster: Cluster,
     runtime: Runtime,
-    metrics: Metrics,
+    metrics: Arc<Registry>,
     pods: Pods,
     /// Published profiles, with the sources that hold another one by now.
     published: BTreeMap<String, Vec<String>>,
@@ -169,7 +170,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(settings: Settings, client: Client, runtime: Runtime, metrics: Metrics) -> Self {
+    fn new(settings: Settings, client: Client, runtime: Runtime, metrics: Arc<Registry>) -> Self {
         let node = &settings.node;
         let place =
             Place { seccomp_root: node.profile_folder().root().to_owned(), size: settings.tmpfs_size };
@@ -220,7 +221,7 @@ impl Agent {
 
     fn api_failed(&self, what: &str, error: &kube::Error) {
         warn!(%error, "{what}");
-        self.metrics.count("palisade_node_api_errors_total", "");
+        self.metrics.increment(&metrics::API_ERRORS, &[]);
     }
 
     fn take_pods(&mut self, change: crate::api::PodChange) {
@@ -265,7 +266,7 @@ impl Agent {
         if folder.fresh && !self.findings.held.is_empty() {
             // The tmpfs was unmounted: everything in it is gone.
             self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
-            self.metrics.count("palisade_node_profile_incidents_total", "found=\"Unmounted\"");
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", "Unmounted")]);
             self.findings.held.clear();
         }
         // A new tmpfs may have the very numbers of the old one.
@@ -337,15 +338,11 @@ impl Agent {
             } else {
                 self.findings.incidents.happened(&what, found, Timestamp::now());
             }
-            self.metrics.count(
-                "palisade_node_profile_incidents_total",
-                match found {
-                    "Deleted" => "found=\"Deleted\"",
-                    "Changed" => "found=\"Changed\"",
-                    "Replaced" => "found=\"Replaced\"",
-                    _ => "found=\"Unexpected\"",
-                },
-            );
+            let kind = match found {
+                "Deleted" | "Changed" | "Replaced" => found,
+                _ => "Unexpected",
+            };
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", kind)]);
             warn!(what, found, "a seccomp profile was tampered with");
             let note =
                 format!("{}/{name} was not as the agent left it: {found}", self.place.path().display());
@@ -408,11 +405,11 @@ impl Agent {
             }
         }
         let (held, missing) = (self.findings.held.len(), self.findings.missing.len());
-        self.metrics.set("palisade_node_profiles", "state=\"held\"", held);
-        self.metrics.set("palisade_node_profiles", "state=\"missing\"", missing);
+        self.metrics.set(&metrics::PROFILES, &[("state", "held")], held);
+        self.metrics.set(&metrics::PROFILES, &[("state", "missing")], missing);
         let bytes = self.findings.held.values().sum::<u64>();
-        self.metrics.set("palisade_node_profile_bytes", "", usize::try_from(bytes).unwrap_or(usize::MAX));
-        self.metrics.set("palisade_node_profiles_ready", "", usize::from(self.findings.ready()));
+        self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes);
+        self.metrics.set(&metrics::PROFILES_READY, &[], self.findings.ready());
         self.findings.ready()
     }
 
@@ -468,7 +465,7 @@ impl Agent {
             written = folder.write(hash, text.as_bytes());
         }
         if written.is_ok() {
-            self.metrics.count("palisade_node_profile_writes_total", "");
+            self.metrics.increment(&metrics::PROFILE_WRITES, &[]);
         }
         written
     }
@@ -532,9 +529,9 @@ impl Agent {
     }
 
     async fn report(&mut self) -> bool {
-        self.metrics.set("palisade_node_drift", "", self.findings.drift());
-        self.metrics.set("palisade_node_older_profiles", "", self.findings.older.len());
-        self.metrics.set("palisade_node_verified_containers", "", self.findings.compared());
+        self.metrics.set(&metrics::DRIFT, &[], self.findings.drift());
+        self.metrics.set(&metrics::OLDER_PROFILES, &[], self.findings.older.len());
+        self.metrics.set(&metrics::VERIFIED_CONTAINERS, &[], self.findings.compared());
         if !(self.pods_known && self.published_known) {
             return true;
         }
@@ -548,7 +545,7 @@ impl Agent {
         }
         match self.cluster.write_report(&status).await {
             Ok(()) => {
-                self.metrics.count("palisade_node_report_writes_total", "");
+                self.metrics.increment(&metrics::REPORT_WRITES, &[]);
                 self.reported = Some((status, Instant::now()));
                 true
             }
