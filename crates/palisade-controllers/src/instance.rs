@@ -14,7 +14,7 @@ use tokio::{sync::watch as channel, time::sleep};
 use crate::{
     api::{Api, ApiError, CONFIG_MAPS, LEASES, Patch},
     leader::ensure_namespace,
-    observe::watch::{Target, Told, follow},
+    observe::watch::{Target, WatchEvent, follow},
     runner::{Shutdown, stopped},
     time,
 };
@@ -29,7 +29,7 @@ pub struct Instance {
     pub component: &'static str,
     /// What tells it from others of its kind; part of the name of a Lease.
     pub identity: String,
-    /// What it runs before it has been told anything.
+    /// What it runs before it has been event anything.
     pub running: Configuration,
 }
 
@@ -71,8 +71,8 @@ impl Instance {
             field_selector: Some(format!("metadata.name={CONFIG_MAP}")),
             label_selector: None,
         };
-        let watching = follow(api, &target, |told| {
-            if let Told::Present(text) = told
+        let watching = follow(api, &target, |event| {
+            if let WatchEvent::Present(text) = event
                 && let Ok(object) = serde_json::from_str(text)
             {
                 sender.send_replace(object);

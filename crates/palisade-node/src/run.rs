@@ -37,7 +37,7 @@ pub enum RunError {
 
 /// How far a pod came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Every container runs.
     Running,
     /// Every container is done.
@@ -65,7 +65,7 @@ pub struct RunningPod {
 #[derive(Debug, Clone)]
 pub struct RunReport {
     /// How far it came.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// `status`, as an API server would have it.
     pub status: Value,
     /// What was said about it, oldest first.
@@ -98,12 +98,12 @@ impl RunningPod {
 
     /// Waits until every container runs, the pod is done, something is told to keep it from running, or `patience` is
     /// over.
-    pub async fn settled(&self, patience: Duration) -> Outcome {
+    pub async fn settled(&self, patience: Duration) -> RunOutcome {
         let mut changes = self.source.changes();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             match self.outcome() {
-                Outcome::Waiting if !self.is_stuck() => {}
+                RunOutcome::Waiting if !self.is_stuck() => {}
                 outcome => return outcome,
             }
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
@@ -113,10 +113,10 @@ impl RunningPod {
     }
 
     /// Waits until the pod is done.
-    pub async fn finished(&self) -> Outcome {
+    pub async fn finished(&self) -> RunOutcome {
         let mut changes = self.source.changes();
         loop {
-            if let outcome @ (Outcome::Succeeded | Outcome::Failed) = self.outcome() {
+            if let outcome @ (RunOutcome::Succeeded | RunOutcome::Failed) = self.outcome() {
                 return outcome;
             }
             if changes.changed().await.is_err() {
@@ -127,19 +127,19 @@ impl RunningPod {
 
     /// How far it came so far.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> RunOutcome {
         let status = self.status();
         match status.get("phase").and_then(Value::as_str) {
-            Some("Succeeded") => Outcome::Succeeded,
-            Some("Failed") => Outcome::Failed,
+            Some("Succeeded") => RunOutcome::Succeeded,
+            Some("Failed") => RunOutcome::Failed,
             Some("Running") => {
                 let containers = status.get("containerStatuses").and_then(Value::as_array);
                 let all = containers.is_some_and(|containers| {
                     containers.iter().all(|state| state.pointer("/state/running").is_some())
                 });
-                if all { Outcome::Running } else { Outcome::Waiting }
+                if all { RunOutcome::Running } else { RunOutcome::Waiting }
             }
-            _ => Outcome::Waiting,
+            _ => RunOutcome::Waiting,
         }
     }
 
@@ -180,7 +180,7 @@ impl RunningPod {
             let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
             // A container that ends while it is looked at: what is told about it follows.
             let gone = verified.containers.iter().any(|container| container.skipped.is_some());
-            let late = gone && self.outcome() == Outcome::Running;
+            let late = gone && self.outcome() == RunOutcome::Running;
             if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
                 break verified;
             }
@@ -221,8 +221,7 @@ impl Drop for RunningPod {
 /// What an API server does to a new pod.
 fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<String>), PodError> {
     let first = RunPod::from_object(object.clone())?;
-    let text = first.object.to_string();
-    let prepared = Prepared::new(serde_json::from_str(&text)?, Subject::Pod, &config.compat);
+    let prepared = Prepared::new(first.security().clone(), Subject::Pod, &config.compat);
     for change in prepared.changes() {
         change.apply(&mut object);
     }

@@ -157,22 +157,7 @@ pub async fn verify_pod(
     let host = config.host_process.unwrap_or_else(std::process::id);
     let host = ProcessSecurity::read(&config.proc, host).unwrap_or_default();
     let mut containers = Vec::new();
-    let prepared = match pod.prepared(&config.compat) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            let unreadable = |(_, container): (_, &crate::pod::Container)| ContainerReport {
-                container: container.name.clone(),
-                pid: None,
-                skipped: Some(format!("cannot decode the pod: {error}")),
-                rows: Vec::new(),
-                seccomp_profile_hash: None,
-                stale_profile: None,
-            };
-            let containers = pod.containers().map(unreadable).collect();
-            let (namespace, name) = (pod.key.namespace.clone(), pod.key.name.clone());
-            return Ok(PodReport { namespace, name, containers });
-        }
-    };
+    let prepared = pod.prepared(&config.compat);
     for reference in prepared.view().containers() {
         let skipped = |why: String, run: Option<&Instance>| ContainerReport {
             container: reference.name().to_owned(),

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use crate::{
     configuration::Follower,
-    facts::{ConstraintFacts, Facts},
+    facts::{ClusterFacts, ConstraintFacts},
     metrics::{Metrics, ReviewOutcome},
     shared::Shared,
 };
@@ -67,7 +67,7 @@ impl Route {
 #[derive(Debug)]
 pub struct Answerer {
     /// What is known of the cluster.
-    pub facts: Facts,
+    pub facts: ClusterFacts,
     /// What is in force.
     pub configuration: Arc<Follower>,
     /// What is counted.
@@ -80,7 +80,7 @@ impl Answerer {
     /// By the rules of a release, or beside an API server whose release is yet to be found out.
     #[must_use]
     pub fn new(
-        facts: Facts,
+        facts: ClusterFacts,
         configuration: Arc<Follower>,
         metrics: Arc<Metrics>,
         emulate: Option<Compat>,

@@ -22,7 +22,7 @@ use crate::{
         resolver::{Resolver, ServeError},
     },
     configuration::Follower,
-    facts::Facts,
+    facts::ClusterFacts,
     http::Routes,
     instance,
     metrics::Metrics,
@@ -104,7 +104,7 @@ impl Webhook {
     pub async fn start(options: Options, client: Client) -> Result<Self, StartError> {
         let metrics = Arc::new(Metrics::default());
         let configuration = follower(&options, &metrics)?;
-        let facts = Facts::new(client.clone(), options.constraints, metrics.clone());
+        let facts = ClusterFacts::new(client.clone(), options.constraints, metrics.clone());
         let answerer =
             Arc::new(Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate));
         let routes = Arc::new(Routes::new(answerer.clone(), options.limits));

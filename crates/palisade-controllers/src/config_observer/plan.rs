@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asks_for_nothing() {
+    fn missing_or_broken_configuration_means_privileged() {
         assert_eq!(requested(None), Level::Privileged);
         let broken = Configuration::new(serde_json::json!({"defaults": 7}));
         assert_eq!(requested(Some(&broken)), Level::Privileged);

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::{sync::watch as channel, task::JoinSet, time::Instant};
 
-use self::{kinds::Watched, watch::Told};
+use self::{kinds::Watched, watch::WatchEvent};
 use crate::{
     api::Api,
     cluster::{Cluster, WatchedPod},
@@ -47,7 +47,7 @@ pub struct State {
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
     failing: BTreeMap<&'static str, String>,
-    /// Kinds that are being listed: who is told of each object would only be told the same again at the end.
+    /// Kinds that are being listed: who is event of each object would only be event the same again at the end.
     in_list: BTreeSet<&'static str>,
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
@@ -140,21 +140,21 @@ impl State {
             .collect()
     }
 
-    fn tell(&mut self, watched: Watched, told: Told<'_>) {
-        match told {
-            Told::Begin => self.begin(watched),
-            Told::Present(object) => self.present(watched, object),
-            Told::Gone(object) => {
+    fn apply(&mut self, watched: Watched, event: WatchEvent<'_>) {
+        match event {
+            WatchEvent::Begin => self.begin(watched),
+            WatchEvent::Present(object) => self.present(watched, object),
+            WatchEvent::Gone(object) => {
                 let Named { metadata } = serde_json::from_str(object).unwrap_or_default();
                 self.gone(watched, &metadata.namespace, &metadata.name);
             }
-            Told::End => {
+            WatchEvent::End => {
                 if watched == Watched::Config {
                     self.is_config_served = true;
                 }
                 self.end(watched);
             }
-            Told::Missing => {
+            WatchEvent::Missing => {
                 if watched == Watched::Config {
                     self.is_config_served = false;
                 }
@@ -162,10 +162,10 @@ impl State {
                 self.begin(watched);
                 self.end(watched);
             }
-            Told::Failing(error) => {
+            WatchEvent::Failing(error) => {
                 self.failing.insert(watched.name(), error.to_string());
             }
-            Told::Working => {
+            WatchEvent::Working => {
                 self.failing.remove(watched.name());
             }
         }
@@ -349,17 +349,17 @@ impl Observed {
             let (observed, api) = (Arc::clone(self), api.clone());
             watches.spawn(async move {
                 let target = watched.target();
-                watch::follow(&api, &target, |told| observed.tell(watched, told)).await;
+                watch::follow(&api, &target, |event| observed.apply(watched, event)).await;
             });
         }
         watches
     }
 
-    fn tell(&self, watched: Watched, told: Told<'_>) {
+    fn apply(&self, watched: Watched, event: WatchEvent<'_>) {
         let is_news = {
             let mut state = self.lock();
-            state.tell(watched, told);
-            matches!(told, Told::Failing(_)) || !state.in_list.contains(watched.name())
+            state.apply(watched, event);
+            matches!(event, WatchEvent::Failing(_)) || !state.in_list.contains(watched.name())
         };
         if is_news {
             self.notify();

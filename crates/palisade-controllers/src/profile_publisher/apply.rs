@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     observe::{Index, SourceKey, SourceState, sha256_hex},
-    plan::Step,
+    plan::PublishStep,
 };
 
 /// Who writes.
@@ -73,26 +73,26 @@ impl Writer {
     }
 
     /// Does one step.
-    pub(super) async fn apply(&mut self, step: &Step, index: &Index) -> Result<(), kube::Error> {
+    pub(super) async fn apply(&mut self, step: &PublishStep, index: &Index) -> Result<(), kube::Error> {
         match step {
-            Step::Publish { sha256, sources, replace } => {
+            PublishStep::Publish { sha256, sources, replace } => {
                 self.publish(sha256, sources, *replace, index).await
             }
-            Step::Mark { sha256, since } => {
+            PublishStep::Mark { sha256, since } => {
                 self.annotate(sha256, UNREFERENCED_ANNOTATION, Some(&since.strftime("%FT%TZ").to_string()))
                     .await
             }
-            Step::Unmark { sha256 } => self.annotate(sha256, UNREFERENCED_ANNOTATION, None).await,
-            Step::Annotate { sha256, changed_sources } => {
+            PublishStep::Unmark { sha256 } => self.annotate(sha256, UNREFERENCED_ANNOTATION, None).await,
+            PublishStep::Annotate { sha256, changed_sources } => {
                 self.annotate(sha256, CHANGED_SOURCES_ANNOTATION, changed_sources.as_deref()).await
             }
-            Step::Status { sha256, status } => {
+            PublishStep::Status { sha256, status } => {
                 let patch = Patch::Merge(json!({"status": status}));
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 gone_is_fine(self.profiles().patch_status(sha256, &params, &patch).await.map(drop))
             }
-            Step::Delete { sha256, uid, resource_version } => {
+            PublishStep::Delete { sha256, uid, resource_version } => {
                 let preconditions = Preconditions {
                     uid: Some(uid.clone()),
                     resource_version: Some(resource_version.clone()),

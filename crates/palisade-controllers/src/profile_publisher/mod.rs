@@ -32,7 +32,7 @@ use tracing::warn;
 use self::{
     apply::Writer,
     observe::{Index, SourceKey},
-    plan::Step,
+    plan::PublishStep,
     source_watch::{SourceWatch, Touched},
 };
 
@@ -153,14 +153,14 @@ impl Publisher {
         let now = Timestamp::now();
         let plan = plan::plan(&self.index, now, self.options.grace_period);
         let mut still_referenced = None;
-        if plan.steps.iter().any(|step| matches!(step, Step::Delete { .. })) {
+        if plan.steps.iter().any(|step| matches!(step, PublishStep::Delete { .. })) {
             match self.writer.references_now().await {
                 Ok(found) => still_referenced = Some(found),
                 Err(error) => note("pods not listed", Err(error)),
             }
         }
         for step in &plan.steps {
-            if let Step::Delete { sha256, .. } = step
+            if let PublishStep::Delete { sha256, .. } = step
                 && still_referenced.as_ref().is_none_or(|found| found.contains(sha256))
             {
                 continue;
@@ -226,7 +226,7 @@ enum Change {
 fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item = Change> + Send>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let plural = resource.plural.clone();
-    let mut said = None;
+    let mut logged = None;
     let plain = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
     watcher::watcher(api, watcher::Config::default())
         .default_backoff()
@@ -235,7 +235,7 @@ fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item =
                 Ok(Event::Init) => Some(Change::Begin),
                 Ok(Event::InitApply(object)) => Some(Change::Listed(plain(&object))),
                 Ok(Event::InitDone) => {
-                    said = None;
+                    logged = None;
                     Some(Change::Done)
                 }
                 Ok(Event::Apply(object)) => Some(Change::Set(plain(&object))),
@@ -243,9 +243,9 @@ fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item =
                 Err(error) => {
                     // Once is enough while it stays the same: a kind may be missing for good.
                     let text = error.to_string();
-                    if said.as_ref() != Some(&text) {
+                    if logged.as_ref() != Some(&text) {
                         warn!(error = text, plural, "cannot be watched yet");
-                        said = Some(text);
+                        logged = Some(text);
                     }
                     None
                 }

@@ -13,7 +13,7 @@ const SETTLING: Duration = Duration::from_mins(1);
 
 /// One thing to do. Every one can be repeated, and none depends on another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PublishStep {
     /// Publish a profile from one of these sources, whichever still holds it.
     Publish {
         /// The profile.
@@ -62,25 +62,25 @@ pub enum Step {
 
 /// What to do now, and when to look again even if nothing happens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PublishPlan {
     /// In the order they should be tried: what pods wait for comes first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PublishStep>,
     /// The next time something falls due.
     pub again_at: Option<Timestamp>,
 }
 
 /// Decides.
 #[must_use]
-pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
+pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> PublishPlan {
     let referenced = index.referenced();
-    let mut plan = Plan::default();
+    let mut plan = PublishPlan::default();
     let after = |time: Timestamp, wait: Duration| {
         SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok())
     };
     for (&sha256, (_, sources)) in &referenced {
         let found = index.profiles.get(sha256);
         if found.is_none_or(|profile| !profile.intact) {
-            plan.steps.push(Step::Publish {
+            plan.steps.push(PublishStep::Publish {
                 sha256: sha256.to_owned(),
                 sources: sources.iter().copied().cloned().collect(),
                 replace: found.is_some(),
@@ -98,10 +98,10 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
                 plan.again_at = Some(plan.again_at.map_or(due, |again| again.min(due)));
             } else if profile.unreferenced_since.is_some() {
                 let (uid, resource_version) = (profile.uid.clone(), profile.resource_version.clone());
-                plan.steps.push(Step::Delete { sha256, uid, resource_version });
+                plan.steps.push(PublishStep::Delete { sha256, uid, resource_version });
                 continue;
             } else {
-                plan.steps.push(Step::Mark { sha256: sha256.clone(), since: now });
+                plan.steps.push(PublishStep::Mark { sha256: sha256.clone(), since: now });
                 let due = after(now, grace_period);
                 plan.again_at = plan.again_at.into_iter().chain(due).min();
             }
@@ -109,7 +109,7 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
             continue;
         };
         if profile.unreferenced_since.is_some() {
-            plan.steps.push(Step::Unmark { sha256: sha256.clone() });
+            plan.steps.push(PublishStep::Unmark { sha256: sha256.clone() });
         }
         describe(&sha256, profile, *pods, sources, index, &mut plan.steps);
     }
@@ -122,7 +122,7 @@ fn describe(
     pods: usize,
     sources: &BTreeSet<&SourceKey>,
     index: &Index,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<PublishStep>,
 ) {
     let mut changed = Vec::new();
     let mut rows = Vec::new();
@@ -142,12 +142,12 @@ fn describe(
     }
     let status = json!({"pods": pods, "sources": rows});
     if profile.status != status {
-        steps.push(Step::Status { sha256: sha256.to_owned(), status });
+        steps.push(PublishStep::Status { sha256: sha256.to_owned(), status });
     }
     let changed = changed.join(",");
     if profile.changed_sources != changed {
         let changed_sources = (!changed.is_empty()).then_some(changed);
-        steps.push(Step::Annotate { sha256: sha256.to_owned(), changed_sources });
+        steps.push(PublishStep::Annotate { sha256: sha256.to_owned(), changed_sources });
     }
 }
 
@@ -209,10 +209,10 @@ mod tests {
                 .steps
                 .iter()
                 .map(|step| match step {
-                    Step::Publish { sources, replace: false, .. } => {
+                    PublishStep::Publish { sources, replace: false, .. } => {
                         format!("Publish from {}", sources.len())
                     }
-                    Step::Publish { sources, .. } => format!("Replace from {}", sources.len()),
+                    PublishStep::Publish { sources, .. } => format!("Replace from {}", sources.len()),
                     other => format!("{other:?}").split([' ', '{']).next().unwrap().to_owned(),
                 })
                 .collect();
@@ -233,12 +233,12 @@ mod tests {
             let annotated: Vec<_> = steps
                 .iter()
                 .filter_map(|step| match step {
-                    Step::Annotate { changed_sources, .. } => Some(changed_sources.clone()),
+                    PublishStep::Annotate { changed_sources, .. } => Some(changed_sources.clone()),
                     _ => None,
                 })
                 .collect();
             let state = steps.iter().find_map(|step| match step {
-                Step::Status { status, .. } => Some(status["sources"][0]["state"].clone()),
+                PublishStep::Status { status, .. } => Some(status["sources"][0]["state"].clone()),
                 _ => None,
             });
             (annotated, state.unwrap())

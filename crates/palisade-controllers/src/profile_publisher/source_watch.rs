@@ -100,13 +100,13 @@ fn scopes(namespaces: &BTreeSet<&str>) -> BTreeSet<Option<String>> {
 async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, heard: mpsc::Sender<Touched>) {
     let config = watcher::Config::default().fields(EVERYWHERE);
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
-    let mut said = None;
+    let mut logged = None;
     while let Some(event) = events.next().await {
         let touched = match event {
             // What is there is asked as a whole once all of it is known to be covered.
             Ok(Event::Init | Event::InitApply(_)) => continue,
             Ok(Event::InitDone) => {
-                said = None;
+                logged = None;
                 debug!(namespace = scope, "ConfigMaps are watched");
                 Touched::AllIn(scope.clone())
             }
@@ -115,13 +115,13 @@ async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, he
             }
             Err(error) => {
                 let text = error.to_string();
-                if said.as_ref() != Some(&text) {
+                if logged.as_ref() != Some(&text) {
                     warn!(
                         error = text,
                         namespace = scope,
                         "ConfigMaps cannot be watched; they are asked now and then"
                     );
-                    said = Some(text);
+                    logged = Some(text);
                 }
                 continue;
             }

@@ -66,7 +66,7 @@ async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
         let (outcome, failure) = match context.api.patch(&path, MANAGER, how, &object(&write)).await {
             Ok(answer) => {
                 context.observed.lock().cluster.set_namespace(&answer);
-                tell(context, &write).await;
+                record_event(context, &write).await;
                 (WriteOutcome::Done, None)
             }
             Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
@@ -94,7 +94,7 @@ fn object(write: &Write) -> Value {
     }})
 }
 
-async fn tell(context: &Context, write: &Write) {
+async fn record_event(context: &Context, write: &Write) {
     let about = About { api_version: "v1", kind: "Namespace", name: &write.name, uid: &write.uid };
     let news = News {
         component: MANAGER,

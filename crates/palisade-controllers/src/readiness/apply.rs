@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     events::{self, transitions},
     ledger::{self, Ledger},
-    plan::Plan,
+    plan::ReadinessPlan,
 };
 use crate::{
     api::{ApiError, Patch},
@@ -122,7 +122,7 @@ impl Controller {
                 .collect();
             (state.config.clone(), plan, namespaces)
         };
-        let Plan { spec, status, shown, remembered, .. } = plan;
+        let ReadinessPlan { spec, status, shown, remembered, .. } = plan;
         if config.is_null() {
             let made = context.api.create(&CONFIG.collection(None), MANAGER, &resource::new_object()).await;
             return match made {
@@ -157,7 +157,7 @@ impl Controller {
             return Ok(false);
         };
         for (event, uid) in &namespaces {
-            tell(context, &config, event, uid).await;
+            record_event(context, &config, event, uid).await;
         }
         let mut object = config;
         object["status"] = status;
@@ -227,7 +227,7 @@ fn about_config(config: &Value) -> About<'_> {
 }
 
 /// Tells of a transition, on the object it is about.
-async fn tell(context: &Context, config: &Value, event: &events::Event, uid: &str) {
+async fn record_event(context: &Context, config: &Value, event: &events::Event, uid: &str) {
     let about = match event.namespace.as_deref() {
         Some(name) => About { api_version: "v1", kind: "Namespace", name, uid },
         None => about_config(config),

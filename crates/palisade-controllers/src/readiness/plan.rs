@@ -43,7 +43,7 @@ pub struct Observed<'o> {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct ReadinessPlan {
     /// What the other controllers are to do.
     pub outputs: Outputs,
     /// The mode to write into the spec.
@@ -88,12 +88,12 @@ pub fn outputs(observed: &Observed<'_>, cluster: &Cluster) -> Outputs {
 
 /// Decides.
 #[must_use]
-pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
+pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> ReadinessPlan {
     let (inputs, outputs) = (inputs(observed, cluster), outputs(observed, cluster));
     let current = observed.config.get("status").unwrap_or(&Value::Null);
     let Some(mode) = outputs.status else {
         let (shown, remembered) = (Vec::new(), Vec::new());
-        return Plan { outputs, spec: outputs.spec_write, status: None, shown, remembered };
+        return ReadinessPlan { outputs, spec: outputs.spec_write, status: None, shown, remembered };
     };
     let Listed { shown, remembered, count } = listed(observed, cluster, inputs);
     let mut status = json!({
@@ -108,7 +108,7 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
         status["violatingNamespaces"] = json!(shown);
     }
     let status = (status != *current).then_some(status);
-    Plan { outputs, spec: outputs.spec_write, status, shown, remembered }
+    ReadinessPlan { outputs, spec: outputs.spec_write, status, shown, remembered }
 }
 
 /// The violating namespaces: what the status shows, what it has no room for, and how many violate now.

@@ -25,12 +25,7 @@ impl Life {
     /// Why the pod cannot run here, in the kubelet's order of asking; `None` if it can, and then it has its place.
     pub(super) async fn rejection(&mut self, pod: &RunPod, observed: &Observed) -> Option<Rejection> {
         let config = &self.node.config;
-        let model = match pod.prepared(&config.compat) {
-            Ok(model) => model,
-            Err(error) => {
-                return Some(hard("UnexpectedAdmissionError", &format!("cannot decode the pod: {error}")));
-            }
-        };
+        let model = pod.prepared(&config.compat);
         let (compat, minor) = (&config.compat, config.compat.kubelet.minor());
         if let Some(rejection) = unsupported(&model, compat, &self.node.features()) {
             return Some(rejection);

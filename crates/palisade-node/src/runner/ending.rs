@@ -138,7 +138,7 @@ impl Life {
         if let Ok(stopped) = Observed::of_pod(&runtime, &pod.key.uid).await {
             self.waiting.clear();
             self.read_messages(pod, &stopped);
-            self.tell(pod, &stopped).await;
+            self.report_status(pod, &stopped).await;
         }
         for run in &observed.containers {
             if let Err(error) = runtime.remove_container(&run.id).await

@@ -47,7 +47,7 @@ pub(super) struct Place<'a> {
 
 /// How a start ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum StartOutcome {
     /// Runs, under this id of the runtime.
     Started(String),
     /// Never came to be.
@@ -69,13 +69,13 @@ pub(super) async fn start(
     restart_count: u32,
     place: &Place<'_>,
     images: &mut images::Images,
-) -> Outcome {
+) -> StartOutcome {
     let path = field_path(kind, &container.name);
     let say = |kind: EventType, reason: &str, message: &str| {
         node.recorder.say(&pod.key, &path, kind, reason, message);
     };
     let not_created = |reason: &str, message: String, retry: Retry| {
-        Outcome::NotCreated(Failure {
+        StartOutcome::NotCreated(Failure {
             reason: Reason { reason: reason.to_owned(), message },
             at: Timestamp::now(),
             retry,
@@ -119,7 +119,7 @@ pub(super) async fn start(
     if let Err(error) = node.runtime.start_container(&id).await {
         // Events name the container, for the id means nothing to anybody.
         say(EventType::Warning, "Failed", &format!("Error: {}", error.message.replace(&id, &container.name)));
-        return Outcome::NotStarted(Reason {
+        return StartOutcome::NotStarted(Reason {
             reason: "RunContainerError".to_owned(),
             message: error.message,
         });
@@ -131,9 +131,9 @@ pub(super) async fn start(
         // What it said may hold secrets, and everybody reads events.
         say(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
         say(EventType::Normal, "Killing", "FailedPostStartHook");
-        return Outcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
+        return StartOutcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
     }
-    Outcome::Started(id)
+    StartOutcome::Started(id)
 }
 
 fn created_text(minor: u16, container: &str) -> String {
@@ -180,7 +180,7 @@ async fn prepare(
 ) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
-    let prepared = pod.prepared(compat).map_err(|error| Refused::config(&error))?;
+    let prepared = pod.prepared(compat);
     let reference = prepared
         .view()
         .container(&container.name)

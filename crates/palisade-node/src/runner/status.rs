@@ -33,7 +33,7 @@ pub struct Rejection {
 
 /// What a status is made of besides the pod itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct StatusFacts<'a> {
     /// What the runtime has.
     pub observed: &'a Observed,
     /// Why containers wait.
@@ -81,7 +81,7 @@ impl Phase {
 
 /// The status of a pod that is not run.
 #[must_use]
-pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &Facts<'_>) -> Value {
+pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &StatusFacts<'_>) -> Value {
     if !rejection.soft {
         return json!({"phase": "Failed", "reason": rejection.reason, "message": rejection.message,
             "startTime": seconds(facts.start_time)});
@@ -104,7 +104,7 @@ pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &F
 
 /// The status of a pod whose containers were stopped for a reason that concerns all of it.
 #[must_use]
-pub fn ended(pod: &RunPod, previous: &Value, facts: &Facts<'_>, reason: &str, message: &str) -> Value {
+pub fn ended(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>, reason: &str, message: &str) -> Value {
     let (mut status, _) = status(pod, previous, facts);
     if let Value::Object(fields) = &mut status {
         fields.insert("phase".to_owned(), "Failed".into());
@@ -153,7 +153,7 @@ fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
 
 /// The status of a pod, and its phase.
 #[must_use]
-pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phase) {
+pub fn status(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>) -> (Value, Phase) {
     let of_list = |kind: ContainerKind| -> Vec<State<'_>> {
         pod.list(kind).iter().map(|container| container_state(pod, kind, container, facts)).collect()
     };
@@ -216,7 +216,7 @@ fn container_state<'a>(
     pod: &'a RunPod,
     kind: ContainerKind,
     container: &'a Container,
-    facts: &'a Facts<'a>,
+    facts: &'a StatusFacts<'a>,
 ) -> State<'a> {
     let mut runs = facts.observed.runs(&container.name);
     let newest = runs.next();
@@ -273,7 +273,7 @@ impl State<'_> {
         }
     }
 
-    fn object(&self, facts: &Facts<'_>) -> Value {
+    fn object(&self, facts: &StatusFacts<'_>) -> Value {
         let id = |run: &Instance| format!("{}://{}", facts.runtime_name, run.id);
         let terminated = |run: &Instance| {
             let mut fields = json!({"exitCode": run.exit_code, "reason": run.reason,
@@ -411,7 +411,7 @@ fn conditions(
     app: &[State<'_>],
     phase: Phase,
     previous: &Value,
-    facts: &Facts<'_>,
+    facts: &StatusFacts<'_>,
 ) -> Value {
     let sidecars = init.iter().filter(|state| state.container.is_sidecar());
     let unready: Vec<&str> = sidecars

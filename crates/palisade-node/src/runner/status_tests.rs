@@ -43,8 +43,8 @@ impl Case {
         self
     }
 
-    fn facts<'a>(&'a self, messages: &'a BTreeMap<String, String>) -> Facts<'a> {
-        Facts {
+    fn facts<'a>(&'a self, messages: &'a BTreeMap<String, String>) -> StatusFacts<'a> {
+        StatusFacts {
             observed: &self.observed,
             waiting: &self.waiting,
             failed: &self.failed,

@@ -18,11 +18,13 @@ use super::{
     environment::Surroundings,
     images::Images,
     observed::{Instance, Observed},
-    plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
+    plan::{
+        FLAT_RETRY, Memory, PodPlan, PodStep, Reason, Retry, back_off_key, plan, superfluous, waiting_message,
+    },
     probes::Probes,
     room::Seat,
-    start::{Outcome, Place, field_path, start},
-    status::{self, Facts, Phase, Rejection, rejected},
+    start::{Place, StartOutcome, field_path, start},
+    status::{self, Phase, Rejection, StatusFacts, rejected},
 };
 use crate::{
     cri::{
@@ -207,28 +209,30 @@ impl Life {
         let volumes = match self.volumes(pod, &observed).await {
             Ok(volumes) => volumes,
             Err(again) => {
-                self.tell(pod, &observed).await;
+                self.report_status(pod, &observed).await;
                 return again;
             }
         };
-        let mut next = Plan::default();
+        let mut next = PodPlan::default();
         let mut retry = RESYNC;
         // A new sandbox, an init container that is done at once: each look may allow the next step.
         for _ in 0..8 {
             self.ask(pod, &observed);
             next = plan(pod, &observed, &self.memory, Timestamp::now());
             self.note_waits(pod, &next);
-            let acts = next.steps.iter().any(|step| !matches!(step, Step::Wait { .. }));
+            let acts = next.steps.iter().any(|step| !matches!(step, PodStep::Wait { .. }));
             if !acts {
                 break;
             }
-            let finished = next.steps.contains(&Step::Finish);
+            let finished = next.steps.contains(&PodStep::Finish);
             let carried_out = self.carry_out(pod, &mut observed, &volumes, &next).await;
             // What was made is known; what was stopped has to be looked at.
             let made_only = next.steps.iter().all(|step| {
                 matches!(
                     step,
-                    Step::Start { .. } | Step::Wait { .. } | Step::NewSandbox { replaces: false, .. }
+                    PodStep::Start { .. }
+                        | PodStep::Wait { .. }
+                        | PodStep::NewSandbox { replaces: false, .. }
                 )
             });
             if !made_only || !carried_out {
@@ -244,11 +248,11 @@ impl Life {
                 break;
             }
             self.ask(pod, &observed);
-            self.tell(pod, &observed).await;
+            self.report_status(pod, &observed).await;
         }
         self.ask(pod, &observed);
         self.read_messages(pod, &observed);
-        self.tell(pod, &observed).await;
+        self.report_status(pod, &observed).await;
         for run in superfluous(pod, &observed) {
             if let Err(error) = self.node.runtime.remove_container(&run.id).await {
                 debug!(%error, container = run.name, "old run not removed");
@@ -318,7 +322,7 @@ impl Life {
                 let reason = Reason { reason: "ContainerCreating".to_owned(), message: message.clone() };
                 self.waiting.entry(container.name.clone()).or_insert(reason);
             }
-            self.tell(pod, &Observed::default()).await;
+            self.report_status(pod, &Observed::default()).await;
             self.waiting.clear();
         }
         FLAT_RETRY / 2
@@ -345,9 +349,9 @@ impl Life {
     }
 
     /// Who waits, and for how long, is said again at every look.
-    fn note_waits(&mut self, pod: &RunPod, plan: &Plan) {
+    fn note_waits(&mut self, pod: &RunPod, plan: &PodPlan) {
         for step in &plan.steps {
-            let Step::Wait { name, wait } = step else { continue };
+            let PodStep::Wait { name, wait } = step else { continue };
             let Some((kind, _)) = pod.container(name) else { continue };
             let minor = self.node.config.compat.kubelet.minor();
             let text = if minor <= 25 {
@@ -370,14 +374,14 @@ impl Life {
         pod: &RunPod,
         observed: &mut Observed,
         volumes: &BTreeMap<String, HostVolume>,
-        plan: &Plan,
+        plan: &PodPlan,
     ) -> bool {
         let mut changed = true;
         for step in &plan.steps {
             match step {
-                Step::Wait { .. } => {}
-                Step::Finish => self.finish(observed).await,
-                Step::NewSandbox { attempt, replaces } => {
+                PodStep::Wait { .. } => {}
+                PodStep::Finish => self.finish(observed).await,
+                PodStep::NewSandbox { attempt, replaces } => {
                     if *replaces {
                         let text = "Pod sandbox changed, it will be killed and re-created.";
                         self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
@@ -391,16 +395,16 @@ impl Life {
                         None => changed = false,
                     }
                 }
-                Step::Remove { id } => {
+                PodStep::Remove { id } => {
                     if let Err(error) = self.node.runtime.remove_container(id).await {
                         warn!(%error, "container that was never started not removed");
                     }
                 }
-                Step::Stop { id } => {
+                PodStep::Stop { id } => {
                     self.stop_one(pod, observed, id, pod.grace_period()).await;
                 }
-                Step::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
-                Step::Start { name, kind, restart_count } => {
+                PodStep::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
+                PodStep::Start { name, kind, restart_count } => {
                     changed &= self.start(pod, observed, volumes, name, *kind, *restart_count).await;
                 }
             }
@@ -439,12 +443,12 @@ impl Life {
             pod_ips: &ips,
         };
         match start(&self.node, pod, kind, container, restart_count, &place, &mut self.images).await {
-            Outcome::Started(id) => {
+            StartOutcome::Started(id) => {
                 self.memory.failures.remove(name);
                 self.waiting.remove(name);
                 observed.add_container(&self.node.runtime, &sandbox.id, &id).await.is_ok()
             }
-            Outcome::NotCreated(failure) => {
+            StartOutcome::NotCreated(failure) => {
                 if failure.retry == Retry::ByRestartPolicy && last_exit.is_none() {
                     self.memory.back_off.tried(&key, failure.at, failure.at);
                 }
@@ -452,7 +456,7 @@ impl Life {
                 self.memory.failures.insert(name.to_owned(), failure);
                 false
             }
-            Outcome::NotStarted(reason) => {
+            StartOutcome::NotStarted(reason) => {
                 self.memory.failures.remove(name);
                 self.waiting.insert(name.to_owned(), reason);
                 false
@@ -462,7 +466,7 @@ impl Life {
 
     fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, String> {
         let compat = &self.node.config.compat;
-        let prepared = pod.prepared(compat).map_err(|error| error.to_string())?;
+        let prepared = pod.prepared(compat);
         let contexts = effective_contexts(&prepared);
         // Off by default before v1.33, and then nobody looks.
         let user_namespaces = compat.kubelet.minor() >= 33;
@@ -546,8 +550,8 @@ impl Life {
         &'a self,
         observed: &'a Observed,
         failed: &'a BTreeMap<String, (Reason, Timestamp)>,
-    ) -> Facts<'a> {
-        Facts {
+    ) -> StatusFacts<'a> {
+        StatusFacts {
             observed,
             waiting: &self.waiting,
             failed,
@@ -561,7 +565,7 @@ impl Life {
         }
     }
 
-    pub(super) async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
+    pub(super) async fn report_status(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
         let failed = self.failed_for_good(pod);
         let (told, phase) = status::status(pod, &self.told, &self.facts(observed, &failed));
         self.write(pod, told).await;

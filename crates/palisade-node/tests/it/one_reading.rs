@@ -186,7 +186,7 @@ proptest! {
             stored["metadata"]["annotations"][key] = json!(value);
         }
         let run = RunPod::from_stored(stored.clone(), &compat).unwrap();
-        let on_node = run.prepared(&compat).unwrap();
+        let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&created), rows(&on_node));
         prop_assert_eq!(on_node.changes(), &[]);
 
@@ -211,7 +211,7 @@ proptest! {
         let judged = Prepared::changed(new, &old, Subject::Pod, &compat);
         judged.changes().iter().for_each(|change| change.apply(&mut with_debugger));
         let run = RunPod::from_stored(with_debugger, &compat).unwrap();
-        let on_node = run.prepared(&compat).unwrap();
+        let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&judged), rows(&on_node));
         if evaluator.evaluate(level, &judged).allowed() {
             for told in told_to_the_runtime(&on_node, &compat) {

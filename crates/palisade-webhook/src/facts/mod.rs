@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 
 /// What is known of the cluster.
 #[derive(Debug)]
-pub struct Facts {
+pub struct ClusterFacts {
     reader: Reader,
     namespaces: Arc<Namespaces>,
     policies: Arc<Policies>,
@@ -37,7 +37,7 @@ pub struct Facts {
     profiles: ProfileReader,
 }
 
-impl Facts {
+impl ClusterFacts {
     /// Nothing known yet.
     #[must_use]
     pub fn new(client: Client, constraints: bool, metrics: Arc<Metrics>) -> Self {
