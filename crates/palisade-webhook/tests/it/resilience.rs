@@ -118,8 +118,11 @@ async fn an_api_server_that_takes_no_writes() {
     let anyone = Caller::trusting_anyone(webhook.address);
     assert_eq!(verdict(&Ok(anyone.post("/validate", good()).await)), Some(true), "it can answer");
     assert_eq!(verdict(&Ok(anyone.post("/validate", bad()).await)), Some(false));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(cluster.get(MUTATING).await, None, "and has not told anybody");
+    eventually("an attempt to write", async || {
+        cluster.calls.lock().unwrap().iter().any(|call| call.contains("secrets"))
+    })
+    .await;
+    assert_eq!(cluster.get(MUTATING).await, None, "and is not registered");
     cluster.read_only.store(false, Ordering::Relaxed);
     webhook.trust.wait_for(|trust| !trust.authorities.is_empty()).await.unwrap();
     eventually("the registration", async || cluster.get(MUTATING).await.is_some()).await;
@@ -215,9 +218,10 @@ async fn certificates_are_rotated_under_load() {
         connection.post("/validate?timeout=5s", if is_good { good() } else { bad() }).await
     };
     let ending = {
-        let stop = stop.clone();
+        let (stop, mut trust, first) = (stop.clone(), webhook.trust.clone(), first.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(11)).await;
+            let is_gone = |now: &Trust| !now.authorities.iter().any(|own| first.authorities.contains(own));
+            trust.wait_for(is_gone).await.unwrap();
             stop.store(true, Ordering::Relaxed);
         })
     };
@@ -371,12 +375,18 @@ async fn a_replica_is_killed_under_load() {
     let ending = {
         let (stop, answered) = (stop.clone(), answered.clone());
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_secs(1));
+            let until = |count: u64| {
+                let began = Instant::now();
+                while answered.load(Ordering::Relaxed) < count && began.elapsed() < Duration::from_secs(20) {
+                    std::thread::yield_now();
+                }
+                answered.load(Ordering::Relaxed)
+            };
+            let before = until(50);
             doomed.shutdown_background();
-            let before = answered.load(Ordering::Relaxed);
-            std::thread::sleep(Duration::from_secs(1));
+            let after = until(before + 50);
             stop.store(true, Ordering::Relaxed);
-            answered.load(Ordering::Relaxed) - before
+            after - before
         })
     };
     let failures = ask_on(stop, answered.clone(), ask).await;
