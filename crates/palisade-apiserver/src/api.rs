@@ -37,7 +37,7 @@ use crate::storage::{Object, Range, Store};
 pub const MAX_BODY: usize = 3 << 20;
 const BODY: BodyLimits = BodyLimits { most: MAX_BODY, drained: MAX_BODY, time: Duration::from_mins(1) };
 
-/// Upstream's number of streams, and room for tokens and impersonation in the headers.
+/// Upstream's number of streams, and headers that hold tokens and impersonation.
 pub(crate) const LIMITS: Limits = Limits {
     connections: 16_384,
     handshake: Duration::from_secs(5),
@@ -50,7 +50,7 @@ pub(crate) const LIMITS: Limits = Limits {
 /// The other end of a connection.
 #[derive(Debug, Default)]
 pub struct Peer {
-    /// What its client certificate says.
+    /// The user in its client certificate.
     pub certificate: Option<PeerCertificate>,
     /// Its address.
     pub address: Option<SocketAddr>,
@@ -86,7 +86,7 @@ pub struct Api {
     pub audit: Option<AuditLog>,
     /// Whether the server is up.
     pub health: Health,
-    /// The address clients are told to use.
+    /// The address for clients.
     pub address: String,
     /// The CA certificate pods are given, as PEM.
     pub ca: String,

@@ -74,7 +74,7 @@ fn is_installed(served: &Served, segments: &[&str]) -> bool {
     }
 }
 
-/// The answer where nobody is responsible. It is no `Status`: it comes from the plain HTTP server behind all APIs.
+/// 404 for paths outside any registered API. Not a `Status`: upstream's comes from the plain HTTP server behind all APIs.
 fn nothing_here(call: &Call<'_>) -> Reply {
     if call.api.version.at_least(23) {
         Reply::bytes(404, "text/plain; charset=utf-8", b"404 page not found\n".to_vec())
@@ -118,7 +118,7 @@ async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     Ok(warn_about_version(reply, entry))
 }
 
-/// Custom resource versions that are on their way out say so.
+/// Deprecated versions of custom resources have a warning.
 fn warn_about_version(mut reply: Reply, entry: &Entry) -> Reply {
     if let Some(warning) = entry.kind.deprecation_warning() {
         reply.warnings.add(warning);

@@ -68,14 +68,14 @@ pub const CUSTOM_RESOURCE_DEFINITIONS: Resource =
 /// Why a request did not do what it should.
 #[derive(Debug, Error)]
 pub enum ApiError {
-    /// The API server said no.
+    /// The API server rejected the request.
     #[error("{message}")]
     Refused {
         /// HTTP status.
         code: u16,
         /// The reason of the `Status`, or nothing.
         reason: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// It could not be asked, or its answer could not be understood.
@@ -96,7 +96,7 @@ impl ApiError {
         matches!(self, Self::Refused { reason, .. } if reason == reason::ALREADY_EXISTS)
     }
 
-    /// Somebody else was faster, and what was decided may no longer be right.
+    /// The object has changed since it was read, and the decision may no longer be right.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: 409, .. }) && !self.is_already_exists()

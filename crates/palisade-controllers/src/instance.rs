@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Instance {
     /// What it is, such as `apiserver`.
     pub component: &'static str,
-    /// What tells it from others of its kind; part of the name of a Lease.
+    /// Its name among others of its kind; part of the name of a Lease.
     pub identity: String,
     /// What it runs before it has been event anything.
     pub running: Configuration,

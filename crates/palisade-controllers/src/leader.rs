@@ -1,6 +1,6 @@
 //! One of several controllers leads, by a Lease.
 //!
-//! Implements: the leader election of Kubernetes' client library. A candidate takes a Lease that nobody holds, or whose
+//! Implements: the leader election of Kubernetes' client library. A candidate takes a Lease that has no holder, or whose
 //! holder has not renewed it for its duration *as this candidate has observed it*, so that clocks need not agree. A leader
 //! that cannot renew in time steps down before others may take over. On shutdown the Lease is given up at once.
 
@@ -46,7 +46,7 @@ enum ElectionStep {
     Create,
     /// Take it, or renew it.
     Write { is_transition: bool },
-    /// Somebody else holds it.
+    /// Another candidate holds it.
     Wait,
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.note(None, start);
         assert_eq!(seen.step("me", start), ElectionStep::Create);
-        // However old its time says it is: only what was observed counts.
+        // However old its time is: only what was observed counts.
         seen.note(Some(&lease("other", "1999-01-01T00:00:00.000000Z")), start);
         assert_eq!(seen.step("me", later(14)), ElectionStep::Wait);
         assert_eq!(seen.step("me", later(15)), write(true));

@@ -1,7 +1,7 @@
 //! The kubelet's part: pods are added, changed and deleted, and each has a worker.
 //!
 //! Implements: the kubelet's main loop as far as pods are concerned (`pkg/kubelet/kubelet.go`, `pkg/kubelet/pleg`): the
-//! pods of this node from the API, changes in the runtime by asking once a second, clean-up of what nobody asked for, the
+//! pods of this node from the API, changes in the runtime by looking once a second, removal of orphaned pods, the
 //! node object and its lease. A runtime that hangs holds up nothing here: it is asked in a task of its own.
 
 use std::{
@@ -75,7 +75,7 @@ struct Kubelet {
     node: Node,
     workers: BTreeMap<String, Worker>,
     seen: Fingerprints,
-    /// Whether the API has said which pods there are: until then nothing is an orphan.
+    /// Whether the pods have been listed: until then none is orphaned.
     listed: bool,
     /// Orphans on their way out.
     leaving: BTreeMap<String, tokio::task::JoinHandle<()>>,

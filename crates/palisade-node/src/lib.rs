@@ -1,4 +1,4 @@
-//! What are the runtime and the kernel told?
+//! What the runtime and the kernel get.
 //!
 //! The kubelet's part of the designs, through CRI v1 to a real runtime (containerd, CRI-O) and with a look at what the
 //! kernel makes of it. The crate does what was admitted and never judges: it knows `palisade-model`, not the policies.
@@ -31,7 +31,7 @@
 //! # How it works
 //!
 //! Each pod has a [worker](runner::worker) that looks at what the runtime has ([`runner::observed`]), decides
-//! ([`runner::plan`], pure), acts, and tells ([`runner::status`], pure). Everything needed after a restart is in labels
+//! ([`runner::plan`], pure), acts, and reports ([`runner::status`], pure). Everything needed after a restart is in labels
 //! and annotations of sandboxes and containers, so an agent that was killed adopts its pods by looking.
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The part of a pod that says what to run and how: commands, images, mounts, restarts.
+//! What to run of a pod, and how: commands, images, mounts, restarts.
 //!
 //! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::prepared`] gives its view. Field
 //! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
@@ -445,7 +445,7 @@ impl RunPod {
         self.containers().find(|(_, container)| container.name == name)
     }
 
-    /// Whether somebody asked for the pod to be stopped.
+    /// Whether the pod is being deleted.
     #[must_use]
     pub const fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -493,7 +493,7 @@ impl Container {
         self.restart_policy.as_deref() == Some("Always")
     }
 
-    /// Whether somebody asks the container how it is.
+    /// Whether the container has probes.
     #[must_use]
     pub const fn has_probes(&self) -> bool {
         self.startup_probe.is_some() || self.liveness_probe.is_some() || self.readiness_probe.is_some()

@@ -44,7 +44,7 @@ pub enum RunOutcome {
     Succeeded,
     /// A container failed for good, or the node refused the pod.
     Failed,
-    /// Something keeps it from running; the status says what, and it is tried again.
+    /// Something keeps it from running; the status has the reason, and it is retried.
     Waiting,
 }
 
@@ -53,7 +53,7 @@ pub enum RunOutcome {
 pub struct RunningPod {
     /// The pod, after what an API server does to it.
     pub pod: RunPod,
-    /// What the user should hear about it.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     source: LocalSource,
     node: Node,
@@ -68,7 +68,7 @@ pub struct RunReport {
     pub outcome: RunOutcome,
     /// `status`, as an API server would have it.
     pub status: Value,
-    /// What was said about it, oldest first.
+    /// Its events, oldest first.
     pub events: Vec<EventRecord>,
     /// Declared against kernel.
     pub verified: PodReport,
@@ -96,7 +96,7 @@ impl RunningPod {
         Ok(Self { pod, warnings, source, node, worker, waking })
     }
 
-    /// Waits until every container runs, the pod is done, something is told to keep it from running, or `patience` is
+    /// Waits until every container runs, the pod is done, something is reported to keep it from running, or `patience` is
     /// over.
     pub async fn settled(&self, patience: Duration) -> RunOutcome {
         let mut changes = self.source.changes();
@@ -143,7 +143,7 @@ impl RunningPod {
         }
     }
 
-    /// Whether a container said why it does not start; it is tried again, but whoever waits has an answer.
+    /// Whether a container has a reason for not starting; it is retried, but the wait is over.
     fn is_stuck(&self) -> bool {
         let status = self.status();
         ["initContainerStatuses", "containerStatuses"]
@@ -178,7 +178,7 @@ impl RunningPod {
             let (config, runtime) = (&self.node.config, &self.node.runtime);
             let mut changes = self.source.changes();
             let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
-            // A container that ends while it is looked at: what is told about it follows.
+            // A container that ends while it is looked at: its status follows.
             let gone = verified.containers.iter().any(|container| container.skipped.is_some());
             let late = gone && self.outcome() == RunOutcome::Running;
             if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
@@ -258,7 +258,7 @@ pub fn put_object(source: &LocalSource, object: &Value) {
     }
 }
 
-/// A second is the kubelet's pace; for a single pod somebody is watching.
+/// The kubelet looks once a second; a user waits for a single pod.
 async fn wake_on_changes(node: Node, uid: String, wake: Arc<tokio::sync::Notify>) {
     use crate::runner::observed::labels;
     let selector = [(labels::POD_UID, uid.as_str())];

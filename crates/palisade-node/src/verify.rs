@@ -35,7 +35,7 @@ pub struct Row {
     pub check: &'static str,
     /// What the pod asks for.
     pub declared: String,
-    /// What the kernel says.
+    /// What the kernel reports.
     pub kernel: String,
     /// Whether the kernel enforces what was asked for.
     pub ok: bool,
@@ -224,7 +224,7 @@ pub async fn declared_pods(runtime: &Runtime) -> Result<Vec<(PodKey, Option<RunP
     Ok(found)
 }
 
-/// The process of a container on the node: both containerd and CRI-O tell it in the verbose answer.
+/// The process of a container on the node: both containerd and CRI-O have it in the verbose status.
 pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, RuntimeError> {
     let answer = runtime.container_status(id, true).await?;
     let info: Option<Value> = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
@@ -271,7 +271,7 @@ async fn stale_profile(
     (now != applied).then_some(now)
 }
 
-/// What the kernel says, and what it takes to read it.
+/// What the kernel reports, and what it takes to read it.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelFacts<'a> {
     /// The container's first process.

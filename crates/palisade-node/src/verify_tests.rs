@@ -1,4 +1,4 @@
-//! Tables for the comparison: what was declared, what the kernel says, and what does not match.
+//! Tables for the comparison: what was declared, what the kernel enforces, and what does not match.
 
 use palisade_model::{
     compat::Compat,

@@ -283,7 +283,7 @@ fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, Stri
     Ok(list.items.into_iter().map(|pod| Prepared::stored(pod, compat)).collect())
 }
 
-/// Operations are written in upper case, metrics say them in lower case.
+/// Operations are in upper case in reviews and in lower case in metrics.
 fn lower_case(operation: &str) -> Cow<'static, str> {
     match operation {
         "CREATE" => Cow::Borrowed("create"),

@@ -2,7 +2,7 @@
 //!
 //! The tests compare this list with the calls they see.
 
-/// Who the webhook says it is when it writes.
+/// The field manager of the webhook.
 pub const MANAGER: &str = "palisade-webhook";
 
 /// An error of the API server as a person reads it.

@@ -42,7 +42,7 @@ pub struct Configured {
 /// What is in force, if anything is known.
 pub type Current = Result<Arc<Configured>, String>;
 
-/// Follows a source and says what is in force.
+/// Follows the source of the configuration.
 #[derive(Debug)]
 pub struct Follower {
     read: ReadConfiguration,
@@ -93,13 +93,13 @@ impl Follower {
         self.current.borrow().clone()
     }
 
-    /// Tells of every change.
+    /// Every change of the configuration in force.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Current> {
         self.current.subscribe()
     }
 
-    /// Puts a text in force, or says why not.
+    /// Puts a configuration in force, or returns what is wrong with it.
     pub fn apply(&self, text: &str) -> Result<(), String> {
         self.apply_version(text, "")
     }
@@ -125,7 +125,7 @@ impl Follower {
             ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
             other @ ConfigurationError::WrongKind { .. } => other.to_string(),
         })?;
-        // The same words as the API server's own plugin, so that nobody is told the same thing twice.
+        // The same texts as the API server's own plugin: clients drop warnings that they have seen.
         let evaluator = Evaluator::of(&self.release.get());
         Ok(Configured { security: PodSecurity { evaluator, defaults, exemptions }, document })
     }
@@ -145,7 +145,7 @@ impl Follower {
             let revision = configured.document.revision.clone();
             tracing::info!(source = self.source, revision, "Pod Security configuration applied");
         }
-        // The same content in a newer ConfigMap is told as well: whoever reports says how far this replica has come.
+        // The same content in a newer ConfigMap is sent as well: the report names the version this replica has applied.
         if !is_same {
             let _ = self.current.send_replace(Ok(Arc::new(configured)));
         }

@@ -3,7 +3,7 @@
 //! Implements: Dynamic Admission Control, with upstream's error texts and order of things.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 //!
-//! | room | answers |
+//! | module | job |
 //! | --- | --- |
 //! | `config` | which webhooks are registered |
 //! | `matching` | which of them want to know about a request |

@@ -1,6 +1,6 @@
 //! Makes the labels so.
 //!
-//! Server-side apply to the version that was looked at: whoever changes a namespace in between is looked at again, never
+//! Server-side apply to the version that was looked at: a namespace that changes in between is looked at again, never
 //! overwritten. The answer to a write is observed at once, so that nothing is written twice while a watch is slow.
 
 use std::{sync::Arc, time::Duration};
@@ -61,7 +61,7 @@ impl Syncer {
                     context.observed.lock().cluster.set_namespace(&answer);
                     (WriteOutcome::Done, None)
                 }
-                // Watches will tell.
+                // The watch reports it.
                 Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
                 Err(error) if error.is_not_found() => (WriteOutcome::Gone, None),
                 Err(error) => {

@@ -1,7 +1,7 @@
-//! What is known of a running cluster: kept by watches, asked by every controller.
+//! The state of a running cluster: kept by watches, read by every controller.
 //!
-//! One state behind one lock, which nobody holds while waiting for anything. Controllers hear that something changed and
-//! ask then; until everything has been seen once nobody decides anything.
+//! One state behind one lock, which is never held across an await. Controllers are notified of changes and read the state
+//! then; until everything has been listed once no controller decides anything.
 
 mod kinds;
 pub(crate) mod watch;
@@ -122,7 +122,7 @@ impl State {
             .map(|seen| seen.after(known));
     }
 
-    /// What every instance does, for people; one that is late says so.
+    /// A line for each instance, with the age of a late report.
     #[must_use]
     pub fn instances(&self) -> Vec<String> {
         let current = self.configuration.as_ref();
@@ -316,17 +316,17 @@ impl Observed {
 
     /// The state. Not to be held while waiting.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked did so between two changes of a map; what it left is as good as what a watch left out.
+        // A panic falls between two changes of a map; what is missing then is as if a watch had not reported it.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Hears of changes.
+    /// Notifications of changes.
     #[must_use]
     pub fn subscribe(&self) -> channel::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Tells everyone that something changed.
+    /// Notifies every subscriber.
     pub fn notify(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -1,4 +1,9 @@
-//! One list and watch, for as long as it is wanted.
+//! One list and watch over the bytes of objects, for as long as it is wanted.
+//!
+//! The one exception to `kube::runtime::watcher` in this crate. A pod is read from the bytes of its event into the index, and no
+//! more of it than counts: 6.5 us a pod, see "1,000,000 pods" in BENCHMARKS.md and `examples/rollout_measure.rs`, where kube's
+//! watcher first makes an owned object of every pod. The other kinds of the index come the same way, because the index
+//! must also know what kube's watcher does not report: that a kind does not exist, and that a broken watch works again.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/>
@@ -51,7 +56,7 @@ impl Target {
     }
 }
 
-/// What a watch tells. Objects are JSON.
+/// An event of a list or watch. Objects are JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WatchEvent<'j> {
     /// All objects are about to come.
@@ -64,7 +69,7 @@ pub(crate) enum WatchEvent<'j> {
     End,
     /// There is no such kind.
     Missing,
-    /// The API server cannot be asked, or refuses.
+    /// The API server is unreachable, or rejects the request.
     Failing(&'j ApiError),
     /// It can again.
     Working,
@@ -106,7 +111,7 @@ struct Version {
     resource_version: String,
 }
 
-/// Tells `apply` about a collection, and never returns.
+/// Lists and watches a collection, and never returns.
 pub(crate) async fn follow(api: &Api, target: &Target, mut apply: impl FnMut(WatchEvent<'_>) + Send) {
     let mut backoff = Backoff::default();
     let (mut has_listed, mut missing) = (false, 0_u32);
@@ -212,7 +217,7 @@ async fn watch(
         let frame = match timeout_at(deadline, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => return Err(fail(error.into(), &from)),
-            // Ended by the server, or so quiet that nobody can be there any more.
+            // Ended by the server, or silent for longer than the watch was to last.
             Ok(None) | Err(_) => return Ok(from),
         };
         let Ok(data) = frame.into_data() else { continue };

@@ -1,11 +1,11 @@
 //! Brings seccomp profiles from ConfigMaps to where nodes find them: one `PublishedProfile` for each hash.
 //!
 //! Implements: ConfigMap profiles with a stock kubelet. The webhook publishes while it admits; this controller makes what
-//! is missing all the same (a webhook that was killed, an object somebody deleted), counts the pods that refer to each
-//! profile, says which ConfigMaps hold another one by now (at once, from a watch, and now and then in case there is none),
+//! is missing all the same (a webhook that was killed, an object that was deleted), counts the pods that refer to each
+//! profile, reports which ConfigMaps hold another one by now (from a watch, and at an interval in case there is none),
 //! and removes what no pod has referred to for a grace period. The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
 //!
-//! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash says that
+//! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash proves that
 //! nothing changed since), writing files (the node agent).
 
 pub mod apply;
@@ -41,7 +41,7 @@ use self::{
 pub struct Options {
     /// How long a profile stays that no pod refers to.
     pub grace_period: Duration,
-    /// How often ConfigMaps are asked whether they still hold what pods run with, besides when a watch says so.
+    /// How often ConfigMaps are compared with what pods run with, besides on a watch event.
     pub resync: Duration,
 }
 
@@ -99,7 +99,7 @@ pub async fn run(client: Client, options: Options, shutdown: impl Future<Output 
                 sources.cover(&publisher.index.source_namespaces());
                 let Round { again, failed, progress } = publisher.reconcile(everything).await;
                 if failed {
-                    // What could not be read is among what was heard of and is forgotten.
+                    // What could not be read is among what may have changed and is dropped.
                     next_read = Instant::now();
                 } else if everything {
                     next_read = Instant::now() + options.resync;

@@ -23,7 +23,7 @@ pub enum PublishStep {
         /// Whether an object of that name is there with other bytes.
         replace: bool,
     },
-    /// Write on a profile that nobody refers to it.
+    /// Mark a profile as unreferenced.
     Mark {
         /// The profile.
         sha256: String,
@@ -35,7 +35,7 @@ pub enum PublishStep {
         /// The profile.
         sha256: String,
     },
-    /// Remove a profile: nobody has referred to it for the grace period.
+    /// Remove a profile that has been unreferenced for the grace period.
     Delete {
         /// The profile.
         sha256: String,
@@ -127,7 +127,7 @@ fn describe(
     let mut changed = Vec::new();
     let mut rows = Vec::new();
     for source in sources {
-        // Not asked yet: nothing is said about it.
+        // Not read yet: nothing is reported.
         let Some(state) = index.sources.get(*source) else { continue };
         let state = match state {
             SourceState::Holds(hash) if hash == sha256 => "Current",
@@ -190,10 +190,10 @@ mod tests {
             ("published", 2, Some(("{}", None)), "05:00:00", "[] None"),
             ("other bytes", 1, Some(("[]", None)), "05:00:00", "[Replace from 1] None"),
             ("new, its pod is on the way", 0, Some(("{}", None)), "00:00:30", "[] 00:01:00"),
-            ("nobody came", 0, Some(("{}", None)), "00:02:00", "[Mark] 01:02:00"),
+            ("still unreferenced", 0, Some(("{}", None)), "00:02:00", "[Mark] 01:02:00"),
             ("marked", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[] 03:00:00"),
             ("mark unreadable", 0, Some(("{}", Some("yesterday"))), "02:30:00", "[Mark] 03:30:00"),
-            ("somebody came", 1, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[Unmark] None"),
+            ("referenced again", 1, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[Unmark] None"),
             ("grace period over", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "03:00:00", "[Delete] None"),
             (
                 "marked in the future",
@@ -226,7 +226,7 @@ mod tests {
     fn a_changed_source_is_told_and_taken_back() {
         let (mut index, hash) = index(1, Some(("{}", None)));
         let source = SourceKey { namespace: "n".into(), config_map: "m".into(), key: "k".into() };
-        let mut told = |state: SourceState, changed: &str| {
+        let mut planned = |state: SourceState, changed: &str| {
             index.sources.insert(source.clone(), state);
             index.profiles.get_mut(&hash).unwrap().changed_sources = changed.to_owned();
             let steps = plan(&index, at("05:00:00"), HOUR).steps;
@@ -243,10 +243,10 @@ mod tests {
             });
             (annotated, state.unwrap())
         };
-        assert_eq!(told(SourceState::Holds(hash.clone()), ""), (vec![], json!("Current")));
+        assert_eq!(planned(SourceState::Holds(hash.clone()), ""), (vec![], json!("Current")));
         let other = SourceState::Holds("f".repeat(64));
-        assert_eq!(told(other.clone(), ""), (vec![Some("n/m/k".to_owned())], json!("Changed")));
-        assert_eq!(told(other, "n/m/k"), (vec![], json!("Changed")));
-        assert_eq!(told(SourceState::Gone, "n/m/k"), (vec![None], json!("Gone")));
+        assert_eq!(planned(other.clone(), ""), (vec![Some("n/m/k".to_owned())], json!("Changed")));
+        assert_eq!(planned(other, "n/m/k"), (vec![], json!("Changed")));
+        assert_eq!(planned(SourceState::Gone, "n/m/k"), (vec![None], json!("Gone")));
     }
 }

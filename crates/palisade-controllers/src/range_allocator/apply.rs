@@ -40,7 +40,7 @@ async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
     let writes: Vec<Write> = {
         let state = context.observed.lock();
         if state.cluster.constraints().is_empty() {
-            // Nobody would read them.
+            // Nothing would read them.
             return None;
         }
         let namespaces = allocations(&state.cluster).into_iter();

@@ -1,4 +1,4 @@
-//! Writes the `PSAEnforcementConfig`, and tells of what changed.
+//! Writes the `PSAEnforcementConfig`, and records events about what changed.
 //!
 //! Events come before the status they follow from: killed in between, the controller repeats itself, and the event is
 //! there already. Every write is bound to the version that was looked at.
@@ -47,12 +47,12 @@ pub async fn run(context: Arc<Context>) {
 
 #[derive(Default)]
 struct Controller {
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     remembered: Vec<Entry>,
-    /// Where those are kept; `None` until it was read, and after somebody else wrote there.
+    /// Where those are kept; `None` until it is read, and after a conflict.
     ledger: Option<Ledger>,
-    /// Constraints whose trouble was told.
-    told: BTreeSet<(String, String)>,
+    /// Invalid constraints that have an event.
+    recorded: BTreeSet<(String, String)>,
     evaluated: Option<Instant>,
     backoff: Backoff,
 }
@@ -71,7 +71,7 @@ impl Controller {
         for _ in 0..TRIES {
             let done = self.step(context).await;
             if done.is_err() {
-                // Somebody else may have written there.
+                // Another process may have written there.
                 self.ledger = None;
             }
             match done {
@@ -177,14 +177,14 @@ impl Controller {
         Ok(())
     }
 
-    /// A constraint that makes no sense is told of once for every way in which it does not.
+    /// An invalid constraint gets one event for each reason.
     async fn tell_of_constraints(&mut self, context: &Context) {
         let skipped: BTreeSet<(String, String)> = {
             let state = context.observed.lock();
             let skipped = state.cluster.skipped_constraints();
             skipped.into_iter().map(|(name, why)| (name.to_owned(), why)).collect()
         };
-        for (name, why) in skipped.difference(&self.told) {
+        for (name, why) in skipped.difference(&self.recorded) {
             let path = CONSTRAINTS.object(None, name);
             let uid = match context.api.get(&path).await {
                 Ok(Some(object)) => object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
@@ -206,7 +206,7 @@ impl Controller {
             };
             record(&context.api, about, news).await;
         }
-        self.told = skipped;
+        self.recorded = skipped;
     }
 }
 
@@ -226,7 +226,7 @@ fn about_config(config: &Value) -> About<'_> {
     }
 }
 
-/// Tells of a transition, on the object it is about.
+/// Records a transition, on the object it is about.
 async fn record_event(context: &Context, config: &Value, event: &events::Event, uid: &str) {
     let about = match event.namespace.as_deref() {
         Some(name) => About { api_version: "v1", kind: "Namespace", name, uid },

@@ -25,9 +25,9 @@ pub struct Observed<'o> {
     pub gate: bool,
     /// The `PSAEnforcementConfig`; null if there is none.
     pub config: &'o Value,
-    /// Whether the kind exists at all. Without it nobody could have opted out, so nothing moves.
+    /// Whether the kind exists at all. Without it no administrator can have opted out, so nothing changes.
     pub is_config_served: bool,
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     pub remembered: &'o [Entry],
     /// What the API servers do.
     pub instances: Instances,
@@ -52,7 +52,7 @@ pub struct ReadinessPlan {
     pub status: Option<Value>,
     /// Violating namespaces that the status shows.
     pub shown: Vec<Entry>,
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     pub remembered: Vec<Entry>,
 }
 
@@ -111,7 +111,7 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> ReadinessPlan {
     ReadinessPlan { outputs, spec: outputs.spec_write, status, shown, remembered }
 }
 
-/// The violating namespaces: what the status shows, what it has no room for, and how many violate now.
+/// The violating namespaces: those in the status, those that do not fit into it, and how many violate now.
 struct Listed {
     shown: Vec<Entry>,
     remembered: Vec<Entry>,
@@ -144,7 +144,7 @@ pub(super) fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {
     value.as_array().into_iter().flatten().filter_map(|item| T::deserialize(item).ok()).collect()
 }
 
-/// A condition's time moves only when its status does. The generation tells whoever waits which spec it is about.
+/// A condition's time moves only when its status does. The generation names the spec it is about.
 fn conditions_with_times(conditions: &[Condition], observed: &Observed<'_>) -> Vec<Value> {
     let current = observed.config.pointer("/status/conditions").and_then(Value::as_array);
     let before = |kind: &str| current.into_iter().flatten().find(|own| own["type"] == kind);

@@ -3,15 +3,15 @@
 //! The kubelet runs the pods; this one puts published profiles where the kubelet finds them, reports what the node
 //! supports, and compares running containers with what their pods declare. Profiles are files named by their content,
 //! `<root-dir>/seccomp/palisade/<sha256>.json`, on a tmpfs: written whole, read-only, verified when the agent starts, when
-//! anybody touches them and every minute, and gone when nobody refers to them. The webhook has rewritten ConfigMap
+//! they are touched and every minute, and removed when they are unreferenced. The webhook has rewritten ConfigMap
 //! references to these names; `PublishedProfile` objects hold the bytes.
 //!
-//! | room | answers |
+//! | module | job |
 //! | --- | --- |
 //! | [`plan`] | which profiles, in which order (pure) |
 //! | [`files`], [`watch`] | how they stay what they are |
 //! | `pods` | what the node's pods refer to |
-//! | [`report`] | what is said about it all (pure) |
+//! | [`report`] | the report (pure) |
 //! | [`cluster`] | every call to the API server |
 //! | [`metrics`] | numbers |
 
@@ -68,7 +68,7 @@ pub struct Settings {
     pub verify_every: Duration,
     /// How large the tmpfs may become, in bytes.
     pub tmpfs_size: u64,
-    /// Whether the kubelet's version, told by the node object, decides whose rules apply.
+    /// Whether the kubelet's version in the Node decides whose rules apply.
     pub follow_kubelet: bool,
 }
 
@@ -84,10 +84,10 @@ impl Settings {
 const GATHER: Duration = Duration::from_millis(50);
 /// After a failure, the first and the longest wait.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A report that says nothing new is written again after this time, so that one can tell that the agent lives.
+/// A report without changes is written again after this time, as a sign of life.
 const HEARTBEAT: Duration = Duration::from_mins(5);
-/// The same news about the same thing is told at most this often.
-const TELL_AGAIN: Duration = Duration::from_mins(10);
+/// The same event is recorded at most this often.
+const RECORD_AGAIN: Duration = Duration::from_mins(10);
 
 /// Publishes, reports and verifies until `shutdown`.
 pub async fn run(
@@ -166,7 +166,7 @@ struct Agent {
     labelled: Option<BTreeMap<String, String>>,
     taint_lifted: bool,
     reported: Option<(Value, Instant)>,
-    told: BTreeMap<String, Instant>,
+    recorded: BTreeMap<String, Instant>,
 }
 
 impl Agent {
@@ -191,12 +191,12 @@ impl Agent {
             labelled: None,
             taint_lifted: false,
             reported: None,
-            told: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             settings,
         }
     }
 
-    /// Whose rules apply is for the kubelet to say; which node this is, for the API server.
+    /// The kubelet decides whose rules apply; the API server has the Node.
     async fn learn_node(&mut self) {
         let node = match self.cluster.node().await {
             Ok(Some(node)) => node,
@@ -280,7 +280,7 @@ impl Agent {
         Some(folder)
     }
 
-    /// Somebody touched the folder.
+    /// The folder was touched.
     async fn look_at(&mut self, touched: &Touched) {
         if touched.everything {
             // It may have ended with what it watched.
@@ -364,11 +364,11 @@ impl Agent {
 
     fn may_tell(&mut self, note: &str) -> bool {
         let now = Instant::now();
-        self.told.retain(|_, told| now.duration_since(*told) < TELL_AGAIN);
-        self.told.insert(note.to_owned(), now).is_none()
+        self.recorded.retain(|_, at| now.duration_since(*at) < RECORD_AGAIN);
+        self.recorded.insert(note.to_owned(), now).is_none()
     }
 
-    /// Puts in place what is missing, removes what nobody wants, lifts the taint, reports. Whether all of it was done.
+    /// Puts in place what is missing, removes what is unreferenced, lifts the taint, reports. Whether all of it was done.
     async fn work(&mut self) -> bool {
         let mut done = self.put_in_place().await;
         self.findings.older = self.pods.older(&self.published);
@@ -385,7 +385,7 @@ impl Agent {
             Wanted { needed: self.pods.needed(), published: self.published.keys().cloned().collect() };
         let Some(folder) = self.folder() else { return false };
         let wanted = self.findings.wanted.clone();
-        // Room first: what nobody wants goes before anything comes.
+        // What is unreferenced is removed before anything is written.
         let unwanted: Vec<String> = folder
             .names()
             .unwrap_or_default()
@@ -414,7 +414,7 @@ impl Agent {
     }
 
     async fn put(&mut self, folder: &Folder, hash: &str, wanted: &Wanted) {
-        // An agent before this one may have left it, or whoever tampered may have put it back.
+        // An agent before this one may have left it, or it was put back after tampering.
         if matches!(folder.inspect(hash), Ok(Found::Intact)) {
             let size =
                 std::fs::metadata(folder.proc_path().join(file_name(hash))).map_or(0, |found| found.len());
@@ -453,7 +453,7 @@ impl Agent {
         self.findings.incidents.repaired("palisade");
     }
 
-    /// Writes a profile. If there is no room, what pods of this node wait for may take that of what none does.
+    /// Writes a profile. If the file system is full, what pods of this node wait for replaces what none does.
     fn write(&mut self, folder: &Folder, hash: &str, text: &str, wanted: &Wanted) -> io::Result<()> {
         let mut written = folder.write(hash, text.as_bytes());
         while wanted.needed.contains_key(hash) && written.as_ref().is_err_and(is_full) {
@@ -556,7 +556,7 @@ impl Agent {
         }
     }
 
-    /// Looks at every file and every container, whether or not anything was heard.
+    /// Looks at every file and every container, whether or not there was an event.
     async fn verify(&mut self) {
         if self.node_uid.is_none() {
             self.learn_node().await;
@@ -570,7 +570,7 @@ impl Agent {
         let mut features = NodeFeatures::of_kernel(&node.proc, &node.sys);
         self.findings.runtime_answers = features.ask_runtime(&self.runtime).await.is_ok();
         if !self.findings.runtime_answers {
-            // What it said of itself still holds.
+            // What it reported before still holds.
             let known = &self.findings.features;
             features.runtime_name.clone_from(&known.runtime_name);
             features.runtime_version.clone_from(&known.runtime_version);

@@ -47,10 +47,10 @@ impl ProfileFolder {
     pub fn read(&self, path: &str) -> Result<Vec<u8>, ProfileError> {
         let shown = self.joined(path);
         let unreadable = |reason: String| ProfileError::Unreadable { path: shown.clone(), reason };
-        let said = |verb: &str, error: Errno| unreadable(format!("{verb} {shown}: {}", in_go(error)));
+        let failed = |verb: &str, error: Errno| unreadable(format!("{verb} {shown}: {}", in_go(error)));
 
         let folder = open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| said("open", error))?;
+            .map_err(|error| failed("open", error))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let escapes = || ProfileError::Escapes { path: path.to_owned() };
@@ -61,11 +61,11 @@ impl ProfileFolder {
             Ok(file) => File::from(file),
             // EXDEV is the kernel's word for a path that leaves the folder.
             Err(Errno::XDEV | Errno::LOOP) => return Err(escapes()),
-            Err(error) => return Err(said("open", error)),
+            Err(error) => return Err(failed("open", error)),
         };
         let metadata = file.metadata().map_err(|error| unreadable(error.to_string()))?;
         if metadata.is_dir() {
-            return Err(said("read", Errno::ISDIR));
+            return Err(failed("read", Errno::ISDIR));
         }
         if !metadata.is_file() {
             return Err(unreadable(format!("read {shown}: not a regular file")));

@@ -19,7 +19,7 @@ use crate::{
     pod::{Container, RestartPolicy, RunPod},
 };
 
-/// The kubelet's retry of what could not be created: flat, whatever the restart policy says.
+/// The kubelet's retry of what could not be created: flat, whatever the restart policy.
 pub const FLAT_RETRY: Duration = Duration::from_secs(10);
 
 /// Why a container is not running, in the API's words.
@@ -34,7 +34,7 @@ pub struct Reason {
 /// A container that could not be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What to tell.
+    /// The message.
     pub reason: Reason,
     /// When it was tried last.
     pub at: Timestamp,
@@ -98,7 +98,7 @@ pub enum PodStep {
         /// How often it was started before.
         restart_count: u32,
     },
-    /// Tell that a container waits for its next start.
+    /// Report that a container waits for its next start.
     Wait {
         /// Its name.
         name: String,
@@ -118,7 +118,7 @@ pub struct PodPlan {
     pub again_at: Option<Timestamp>,
 }
 
-/// The next steps for a pod that nobody asked to stop.
+/// The next steps for a pod that is not being deleted.
 #[must_use]
 pub fn plan(pod: &RunPod, observed: &Observed, memory: &Memory, now: Timestamp) -> PodPlan {
     let mut planner = Planner { pod, observed, memory, now, plan: PodPlan::default() };
@@ -328,7 +328,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Starts it now, or tells that it waits.
+    /// Starts it now, or reports that it waits.
     fn in_turn(&mut self, name: &str, key: &str, failed: Timestamp, count: u32) -> Need {
         match self.memory.back_off.waiting(key, failed, self.now) {
             None => Need::Start(count),
@@ -389,7 +389,7 @@ pub fn waiting_message(wait: Duration, container: &str, pod: &crate::api::PodKey
     format!("back-off {} restarting failed container={container} pod={pod}", in_go(wait))
 }
 
-/// Runs that nobody needs any more: all but the newest and the one before it.
+/// Runs that are not needed any more: all but the newest and the one before it.
 #[must_use]
 pub fn superfluous<'a>(pod: &'a RunPod, observed: &'a Observed) -> Vec<&'a Instance> {
     let mut found = Vec::new();

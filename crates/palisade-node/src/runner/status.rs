@@ -1,4 +1,4 @@
-//! What is told about a pod: phase, conditions and the state of every container. Pure.
+//! The status of a pod: phase, conditions and the state of every container. Pure.
 //!
 //! Implements: the kubelet's `convertToAPIContainerStatuses`, `getPhase` and the status conditions
 //! (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`); `securityContext.seccompProfileHash` of the
@@ -237,7 +237,7 @@ fn container_state<'a>(
     if let Some((reason, at)) = facts.failed.get(&container.name) {
         return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
     }
-    // A container that will be started again is waiting for that, and says why.
+    // A container that will be started again is waiting for that, with the reason.
     let policy = match (kind, container.is_sidecar()) {
         (ContainerKind::Init, true) => RestartPolicy::Always,
         (ContainerKind::Init, false) if pod.spec.restart_policy == RestartPolicy::Always => {
@@ -280,8 +280,8 @@ impl State<'_> {
                 "startedAt": cri_time(run.started_at), "finishedAt": cri_time(run.finished_at), "containerID": id(run)});
             let message = match (facts.messages.get(&run.id), run.message.as_str()) {
                 (Some(left), "") => left.clone(),
-                (Some(left), said) => format!("{said}: {left}"),
-                (None, said) => said.to_owned(),
+                (Some(left), reason) => format!("{reason}: {left}"),
+                (None, reason) => reason.to_owned(),
             };
             if let (false, Value::Object(fields)) = (message.is_empty(), &mut fields) {
                 fields.insert("message".to_owned(), message.into());
@@ -302,7 +302,7 @@ impl State<'_> {
         let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
             "ready": self.is_ready(), "image": self.container.image, "imageID": "",
             "restartCount": self.newest.map_or(0, |run| run.restart_count)});
-        // Nobody waits for an ephemeral container, so nothing is said about its being started or ready.
+        // An ephemeral container has no readiness: its status has neither started nor ready.
         if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
             fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
         }
@@ -336,7 +336,7 @@ impl State<'_> {
     }
 }
 
-/// What is mounted, as kubelets tell since v1.31; no mount below a read-only one is made read-only with it.
+/// What is mounted, as kubelets report since v1.31; no mount below a read-only one is made read-only with it.
 fn mounts(container: &Container) -> Value {
     let mount = |mount: &VolumeMount| {
         let mut fields = json!({"name": mount.name, "mountPath": mount.mount_path});
@@ -371,7 +371,7 @@ fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
                 pending_init += 1;
                 waiting += 1;
             }
-            // How a sidecar ended says nothing about the pod.
+            // How a sidecar ended does not count for the pod.
             Now::Waiting(_) | Now::Terminated(_) | Now::Failed(..) => {}
         }
     }

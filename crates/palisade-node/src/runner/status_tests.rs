@@ -1,4 +1,4 @@
-//! Tables for the status: what the runtime has and what users are told.
+//! Tables for the status: what the runtime has and what is reported.
 
 use serde_json::{Value, json};
 

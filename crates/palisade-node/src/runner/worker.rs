@@ -1,7 +1,7 @@
 //! One pod's life: a task that looks, decides and acts until the pod is gone.
 //!
 //! Implements: the kubelet's pod worker (`pkg/kubelet/pod_workers.go`, `syncPod`). What to do is decided by
-//! [`super::plan`], what to tell by [`super::status`]; here it is carried out. A pod's worker waits for nothing that
+//! [`super::plan`], the status by [`super::status`]; here it is carried out. A pod's worker waits for nothing that
 //! concerns other pods.
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
@@ -61,7 +61,7 @@ impl Worker {
         Self { updates, wake, task }
     }
 
-    /// Tells the worker about a new version of its pod.
+    /// Hands the worker a new version of its pod.
     pub fn update(&self, pod: RunPod) {
         self.updates.send_replace(Arc::new(pod));
     }
@@ -72,12 +72,12 @@ impl Worker {
         self.updates.borrow().clone()
     }
 
-    /// Tells the worker that the runtime has news.
+    /// Wakes the worker after a change in the runtime.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// What wakes the worker, for whoever watches the runtime.
+    /// Wakes the worker.
     #[must_use]
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
@@ -89,7 +89,7 @@ impl Worker {
         self.task.is_finished()
     }
 
-    /// Ends the pod although nobody deleted it: its object is gone.
+    /// Ends the pod although it was not deleted: its object is gone.
     pub fn end(&self) {
         let mut pod = self.pod().as_ref().clone();
         if !pod.is_deleted() {
@@ -118,7 +118,7 @@ pub(super) struct Life {
     messages: BTreeMap<String, String>,
     start_time: Timestamp,
     runtime_name: String,
-    told: Value,
+    reported: Value,
     admitted: bool,
     /// What the pod has of the node, until it ends.
     pub(super) seat: Option<Seat>,
@@ -131,7 +131,7 @@ impl Life {
         let start_time = recorded.and_then(|text| text.parse().ok()).unwrap_or_else(Timestamp::now);
         Self {
             paths: PodPaths::of(&pod.key, &node.config.root_dir, &node.config.logs()),
-            told: pod.object.get("status").cloned().unwrap_or(Value::Null),
+            reported: pod.object.get("status").cloned().unwrap_or(Value::Null),
             node,
             updates,
             wake,
@@ -178,7 +178,7 @@ impl Life {
     /// One look and what follows from it; how long to wait for the next at most.
     async fn sync(&mut self, pod: &RunPod) -> Duration {
         let final_phase = matches!(pod.recorded_phase(), "Succeeded" | "Failed")
-            || matches!(self.told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+            || matches!(self.reported.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
         let own_network = !is_host_network(pod);
         let mut observed = match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
             Ok(observed) => observed,
@@ -278,23 +278,23 @@ impl Life {
     async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
         if !rejection.soft {
             let text = rejection.message.strip_prefix("Pod was rejected: ").unwrap_or(&rejection.message);
-            self.node.recorder.say(&pod.key, "", EventType::Warning, &rejection.reason, text);
+            self.node.recorder.record(&pod.key, "", EventType::Warning, &rejection.reason, text);
         }
         if !observed.sandboxes.is_empty() {
             self.stop_everything(pod, observed, pod.grace_period()).await;
         }
         let failed = BTreeMap::new();
         let facts = self.facts(observed, &failed);
-        let told = rejected(pod, rejection, &self.told, &facts);
-        self.write(pod, told).await;
+        let status = rejected(pod, rejection, &self.reported, &facts);
+        self.write(pod, status).await;
         FLAT_RETRY
     }
 
-    /// The pod had its time: what runs is stopped, and the status says how it ended.
+    /// The pod had its time: what runs is stopped, and the status has the reason.
     async fn deadline_exceeded(&mut self, pod: &RunPod, observed: &Observed) -> Duration {
         const REASON: &str = "DeadlineExceeded";
         const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-        self.node.recorder.say(&pod.key, "", EventType::Normal, REASON, MESSAGE);
+        self.node.recorder.record(&pod.key, "", EventType::Normal, REASON, MESSAGE);
         self.say_killing(pod, observed);
         if !self.stop_everything(pod, observed, pod.grace_period()).await {
             return FLAT_RETRY / 10;
@@ -307,17 +307,17 @@ impl Life {
         self.waiting.clear();
         self.read_messages(pod, &stopped);
         let failed = self.failed_for_good(pod);
-        let told = status::ended(pod, &self.told, &self.facts(&stopped, &failed), REASON, MESSAGE);
-        self.write(pod, told).await;
+        let status = status::ended(pod, &self.reported, &self.facts(&stopped, &failed), REASON, MESSAGE);
+        self.write(pod, status).await;
         RESYNC
     }
 
     async fn runtime_is_away(&mut self, pod: &RunPod, error: &RuntimeError) -> Duration {
         warn!(%error, "the runtime does not answer");
         let message = format!("error determining status: {error}");
-        self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedSync", &message);
+        self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedSync", &message);
         // What is known of running containers stands; only who waits learns why.
-        if self.told.get("containerStatuses").is_none() {
+        if self.reported.get("containerStatuses").is_none() {
             for (_, container) in pod.containers() {
                 let reason = Reason { reason: "ContainerCreating".to_owned(), message: message.clone() };
                 self.waiting.entry(container.name.clone()).or_insert(reason);
@@ -343,12 +343,12 @@ impl Life {
         let fresh = observed.containers.is_empty();
         let folder = &self.paths.folder;
         volumes::set_up(pod, folder, self.node.source.as_ref(), &around, fresh).await.map_err(|error| {
-            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
+            self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
             FLAT_RETRY
         })
     }
 
-    /// Who waits, and for how long, is said again at every look.
+    /// The back-off of each container is recorded at every look.
     fn note_waits(&mut self, pod: &RunPod, plan: &PodPlan) {
         for step in &plan.steps {
             let PodStep::Wait { name, wait } = step else { continue };
@@ -359,7 +359,13 @@ impl Life {
             } else {
                 format!("Back-off restarting failed container {name} in pod {}", pod.key)
             };
-            self.node.recorder.say(&pod.key, &field_path(kind, name), EventType::Warning, "BackOff", &text);
+            self.node.recorder.record(
+                &pod.key,
+                &field_path(kind, name),
+                EventType::Warning,
+                "BackOff",
+                &text,
+            );
             // What never came to be keeps saying why; what ran and failed is in a loop.
             if !self.memory.failures.contains_key(name) {
                 let message = waiting_message(*wait, name, &pod.key);
@@ -384,7 +390,7 @@ impl Life {
                 PodStep::NewSandbox { attempt, replaces } => {
                     if *replaces {
                         let text = "Pod sandbox changed, it will be killed and re-created.";
-                        self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
+                        self.node.recorder.record(&pod.key, "", EventType::Normal, "SandboxChanged", text);
                         self.stop_everything(pod, observed, pod.grace_period()).await;
                     }
                     match self.new_sandbox(pod, *attempt).await {
@@ -468,7 +474,7 @@ impl Life {
         let compat = &self.node.config.compat;
         let prepared = pod.prepared(compat);
         let contexts = effective_contexts(&prepared);
-        // Off by default before v1.33, and then nobody looks.
+        // Off by default before v1.33, and then not checked.
         let user_namespaces = compat.kubelet.minor() >= 33;
         if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
             return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
@@ -485,7 +491,7 @@ impl Life {
     async fn new_sandbox(&self, pod: &RunPod, attempt: u32) -> Option<String> {
         let failed = |text: String| {
             let text = format!("Failed to create pod sandbox: {text}");
-            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
+            self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
             None
         };
         let config = match self.sandbox_config(pod, attempt) {
@@ -567,21 +573,21 @@ impl Life {
 
     pub(super) async fn report_status(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
         let failed = self.failed_for_good(pod);
-        let (told, phase) = status::status(pod, &self.told, &self.facts(observed, &failed));
-        self.write(pod, told).await;
+        let (status, phase) = status::status(pod, &self.reported, &self.facts(observed, &failed));
+        self.write(pod, status).await;
         phase
     }
 
-    async fn write(&mut self, pod: &RunPod, told: Value) {
-        if told == self.told {
+    async fn write(&mut self, pod: &RunPod, status: Value) {
+        if status == self.reported {
             return;
         }
-        // Before anybody hears of it: who schedules may fill the room at once.
-        if matches!(told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
+        // Before the status is written: the scheduler may use the resources at once.
+        if matches!(status.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
             self.seat = None;
         }
-        match self.node.source.write_status(&pod.key, told.clone()).await {
-            Ok(()) => self.told = told,
+        match self.node.source.write_status(&pod.key, status.clone()).await {
+            Ok(()) => self.reported = status,
             Err(error) => debug!(%error, "status not written"),
         }
     }

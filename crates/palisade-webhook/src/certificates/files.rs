@@ -1,4 +1,4 @@
-//! Somebody else's certificate, in files that are read again when they change.
+//! A certificate from files, which are read again when they change.
 
 use std::{
     path::{Path, PathBuf},

@@ -49,7 +49,7 @@ fn seconds(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The next step, if there is one. `trusted` says whether the API server is seen to trust an authority.
+/// The next step, if there is one. `trusted` returns whether the API server has been observed to trust an authority.
 #[must_use]
 pub fn next(
     state: &State,
@@ -202,7 +202,7 @@ mod tests {
         let (state, steps) = settle(state, late + 99, true);
         assert_eq!(steps, []);
         let (state, steps) = settle(state, late + 100, false);
-        assert_eq!(steps, [], "nobody has seen the API server trust it");
+        assert_eq!(steps, [], "the API server has not been observed to trust it");
         let (state, steps) = settle(state, late + 100, true);
         assert_eq!(steps, [RotationStep::Serve(1)]);
         assert_eq!(state.trust().authorities.len(), 2, "the old one is still trusted");
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(step, RotationStep::Serve(0));
         let state = take(state, step, &more, 1_700_000_001).unwrap();
         let about = issue::about(&state.serving.as_ref().unwrap().certificate).unwrap();
-        assert_eq!(about.names, ["other.svc", "webhook.svc", "127.0.0.1"], "and nobody loses theirs");
+        assert_eq!(about.names, ["other.svc", "webhook.svc", "127.0.0.1"], "and the names before stay");
     }
 
     #[test]

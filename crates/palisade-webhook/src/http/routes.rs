@@ -50,7 +50,7 @@ impl Routes {
         Self { answerer, limits, stopping: AtomicBool::new(false) }
     }
 
-    /// From now on nobody shall be sent here any more; who comes is still served.
+    /// Fails the readiness check from now on; requests are still served.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
