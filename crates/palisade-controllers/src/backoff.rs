@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_failed_is_tried_again_later_and_told_until_it_works() {
+    async fn failures_are_retried_and_reported_until_they_succeed() {
         let mut failures = Failures::default();
         let mut reported = None;
         failures.note("a".to_owned(), Some("why".to_owned()));

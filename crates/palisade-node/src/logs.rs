@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_run_is_meant_or_why_none_is() {
+    fn selects_the_run_or_returns_the_reason() {
         let pod = |state: &str| -> Value {
             let text = format!(
                 r#"{{"metadata":{{"name":"p"}},"status":{{"containerStatuses":[{{"name":"c",{state}}}]}}}}"#
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_there_is_no_log() {
+    fn reports_a_missing_log() {
         let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
         let config = NodeConfig { root_dir: "/nonexistent".into(), ..NodeConfig::default() };
         let previous = LogOptions { previous: true, ..LogOptions::default() };

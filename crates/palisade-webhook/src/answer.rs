@@ -176,7 +176,7 @@ impl Answerer {
             Profiles::default()
         } else {
             let publish = review.dry_run != Some(true) && mutation.is_new_pod();
-            self.facts.profiles(&review.namespace, &wanted, publish, deadline).await
+            self.facts.profiles.read(&review.namespace, &wanted, publish, deadline).await
         };
         let grants = |identity: &Identity<'_>, constraint: &str| {
             constraints.as_ref().is_some_and(|facts| {

@@ -156,7 +156,7 @@ mod tests {
         /// Every instance applies what was written one after another, each at its own pace. What is reported of them together
         /// is true now, and stays true as long as nothing else is written.
         #[test]
-        fn what_is_said_of_instances_stays_true_whatever_is_on_its_way_to_them(
+        fn reports_of_instances_hold_whatever_is_on_its_way_to_them(
             written in prop::collection::vec(level(), 0..6),
             paces in prop::collection::vec(0..6_usize, 0..4),
             seen_from in 0..6_usize,

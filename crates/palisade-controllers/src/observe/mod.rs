@@ -47,7 +47,7 @@ pub struct State {
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
     failing: BTreeMap<&'static str, String>,
-    /// Kinds that are being listed: who is event of each object would only be event the same again at the end.
+    /// Kinds that are being listed: controllers are notified at the end of a list, not of each object.
     in_list: BTreeSet<&'static str>,
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,

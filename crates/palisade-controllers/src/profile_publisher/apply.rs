@@ -148,11 +148,11 @@ impl Writer {
         if sources.is_empty() {
             why.push("no annotation of the pod says which ConfigMap it came from".to_owned());
         }
-        self.tell_pods(sha256, &why.join("; "), index).await
+        self.record_on_pods(sha256, &why.join("; "), index).await
     }
 
     /// Records on every pod that waits for a profile why there is none, once.
-    async fn tell_pods(&mut self, sha256: &str, why: &str, index: &Index) -> Result<(), kube::Error> {
+    async fn record_on_pods(&mut self, sha256: &str, why: &str, index: &Index) -> Result<(), kube::Error> {
         let waiting = index.pods.iter().filter(|(_, pod)| pod.references.contains_key(sha256));
         for ((namespace, name), pod) in waiting {
             let identity = (pod.uid.clone(), sha256.to_owned());

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_source_is_told_and_taken_back() {
+    fn a_changed_source_is_reported_and_cleared() {
         let (mut index, hash) = index(1, Some(("{}", None)));
         let source = SourceKey { namespace: "n".into(), config_map: "m".into(), key: "k".into() };
         let mut planned = |state: SourceState, changed: &str| {

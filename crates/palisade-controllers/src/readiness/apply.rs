@@ -67,7 +67,7 @@ impl Controller {
             self.evaluated = Some(Instant::now());
             context.metrics.evaluated(jiff::Timestamp::now().as_second());
         }
-        self.tell_of_constraints(context).await;
+        self.record_invalid_constraints(context).await;
         for _ in 0..TRIES {
             let done = self.step(context).await;
             if done.is_err() {
@@ -134,7 +134,7 @@ impl Controller {
             };
         }
         if let Some(mode) = spec {
-            tell_of_opt_out(context, &config, mode).await;
+            record_opt_out(context, &config, mode).await;
             let change = json!({
                 "metadata": {"resourceVersion": config["metadata"]["resourceVersion"]},
                 "spec": {"enforcementMode": mode.as_str()},
@@ -178,7 +178,7 @@ impl Controller {
     }
 
     /// An invalid constraint gets one event for each reason.
-    async fn tell_of_constraints(&mut self, context: &Context) {
+    async fn record_invalid_constraints(&mut self, context: &Context) {
         let skipped: BTreeSet<(String, String)> = {
             let state = context.observed.lock();
             let skipped = state.cluster.skipped_constraints();
@@ -242,7 +242,7 @@ async fn record_event(context: &Context, config: &Value, event: &events::Event, 
     record(&context.api, about, news).await;
 }
 
-async fn tell_of_opt_out(context: &Context, config: &Value, mode: SpecMode) {
+async fn record_opt_out(context: &Context, config: &Value, mode: SpecMode) {
     let message = format!(
         "namespaces would suffer from enforcement, so spec.enforcementMode becomes {}; set it to Restricted to \
          enforce all the same",

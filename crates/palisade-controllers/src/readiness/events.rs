@@ -132,7 +132,7 @@ mod tests {
     use super::transitions;
 
     #[test]
-    fn every_transition_is_told_once_and_nothing_else_is() {
+    fn every_transition_has_one_event_and_nothing_else_has() {
         let status =
             |mode: &str, entries: Value| json!({"enforcementMode": mode, "violatingNamespaces": entries});
         let entry = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "why"});

@@ -156,7 +156,7 @@ async fn the_status_stays_small_and_forgets_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_get_ranges_where_nobody_else_gives_them() {
+async fn namespaces_without_ranges_get_them() {
     let live = Live::plain_allocation().await;
     for name in ["one", "two", "three"] {
         live.namespace(name, json!({})).await;

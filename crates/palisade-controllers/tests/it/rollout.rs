@@ -162,7 +162,7 @@ fn a_fast_double_upgrade_goes_on_unchecked_and_can_be_stopped() {
 }
 
 #[test]
-fn whoever_asks_for_restricted_keeps_it() {
+fn an_explicit_restricted_mode_is_kept() {
     let mut world = cluster();
     world.release = Release::Evaluate;
     world.config["spec"]["enforcementMode"] = json!("Restricted");
@@ -173,7 +173,7 @@ fn whoever_asks_for_restricted_keeps_it() {
 
 /// The opt-out is permanent, so nothing may cause it that only looks like a violation because others are not done yet.
 #[test]
-fn nobody_is_opted_out_before_ranges_and_labels_are_there() {
+fn no_opt_out_before_ranges_and_labels_exist() {
     let mut world = World::new();
     world.release = Release::Evaluate;
     for name in ["kube-system", "team"] {

@@ -174,7 +174,7 @@ impl Cluster {
     }
 
     /// Records an event on the node.
-    pub(super) async fn tell_node(&self, uid: &str, reason: &str, note: String) {
+    pub(super) async fn record_on_node(&self, uid: &str, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),

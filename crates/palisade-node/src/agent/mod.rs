@@ -346,7 +346,7 @@ impl Agent {
             warn!(what, found, "a seccomp profile was tampered with");
             let note =
                 format!("{}/{name} was not as the agent left it: {found}", self.place.path().display());
-            self.tell_node("SeccompProfileTampered", note).await;
+            self.record_on_node("SeccompProfileTampered", note).await;
         }
     }
 
@@ -355,14 +355,14 @@ impl Agent {
             || self.pods.iter().any(|(_, pod)| pod.profiles.iter().any(|(_, own, _)| own == hash))
     }
 
-    async fn tell_node(&mut self, reason: &str, note: String) {
-        if self.may_tell(&note) {
+    async fn record_on_node(&mut self, reason: &str, note: String) {
+        if self.may_record(&note) {
             let uid = self.node_uid.clone().unwrap_or_else(|| self.settings.node.node_name.clone());
-            self.cluster.tell_node(&uid, reason, note).await;
+            self.cluster.record_on_node(&uid, reason, note).await;
         }
     }
 
-    fn may_tell(&mut self, note: &str) -> bool {
+    fn may_record(&mut self, note: &str) -> bool {
         let now = Instant::now();
         self.recorded.retain(|_, at| now.duration_since(*at) < RECORD_AGAIN);
         self.recorded.insert(note.to_owned(), now).is_none()
@@ -442,7 +442,7 @@ impl Agent {
         if !matches!(folder.inspect(hash), Ok(Found::Deleted)) {
             folder.remove(&file_name(hash)).ok();
         }
-        self.tell_about_missing(hash, &missing).await;
+        self.record_missing(hash, &missing).await;
         self.findings.missing.insert(hash.to_owned(), missing);
     }
 
@@ -470,7 +470,7 @@ impl Agent {
         written
     }
 
-    async fn tell_about_missing(&mut self, hash: &str, missing: &Missing) {
+    async fn record_missing(&mut self, hash: &str, missing: &Missing) {
         let note = format!("seccomp profile {}: {}", published_name(hash), missing.reason());
         let waiting: Vec<_> = self
             .pods
@@ -479,12 +479,12 @@ impl Agent {
             .map(|(_, known)| known.pod.key.clone())
             .collect();
         for pod in waiting {
-            if self.may_tell(&format!("{}: {note}", pod.uid)) {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
                 self.cluster.tell_pod(&pod, "SeccompProfileMissing", note.clone()).await;
             }
         }
         if *missing == Missing::Full {
-            self.tell_node(
+            self.record_on_node(
                 "SeccompProfilesFull",
                 "no space left on the tmpfs of seccomp profiles".to_owned(),
             )
@@ -605,7 +605,7 @@ impl Agent {
             }
         }
         for (pod, note) in alarms {
-            if self.may_tell(&format!("{}: {note}", pod.uid)) {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
                 warn!(%pod, note, "a container does not run as its pod declares");
                 self.cluster.tell_pod(&pod, "SecurityDrift", note).await;
             }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_the_volume_group_and_then_those_asked_for() {
+    fn groups_are_the_volume_group_and_then_the_declared_ones() {
         for (case, pod_part, own, expected) in [
             ("none", "", "{}", &[][..]),
             (
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn app_armor_is_left_to_the_runtime_unless_somebody_asks() {
+    fn app_armor_is_left_to_the_runtime_unless_declared() {
         assert_eq!(context(&pod("", "{}")).apparmor, None);
         for (profile, kind, name) in [
             (r#"{"type":"RuntimeDefault"}"#, ProfileType::RuntimeDefault, ""),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_the_parser_said() {
+    async fn reports_the_message_of_the_parser() {
         let folder = tempfile::tempdir().unwrap();
         let parser = folder.path().join("parser");
         fs::write(&parser, "#!/bin/sh\ncat >/dev/null\necho 'syntax error' >&2\nexit 1\n").unwrap();

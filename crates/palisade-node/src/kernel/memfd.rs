@@ -45,7 +45,7 @@ mod tests {
     use super::SealedFile;
 
     #[test]
-    fn nobody_can_change_a_sealed_file() {
+    fn a_sealed_file_cannot_be_changed() {
         let sealed = SealedFile::new("profile", b"{}").unwrap();
         assert_eq!(sealed.seals().unwrap(), SealedFile::SEALS);
         assert_eq!(fs::read(sealed.path()).unwrap(), b"{}");

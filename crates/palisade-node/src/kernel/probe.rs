@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_the_kernel_has() {
+    fn reads_what_the_kernel_has() {
         let root = tempfile::tempdir().unwrap();
         let nothing = NodeFeatures::of_kernel(root.path(), root.path());
         assert!(!nothing.seccomp() && !nothing.app_armor && !nothing.selinux);

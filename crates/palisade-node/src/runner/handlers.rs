@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn asks_as_a_kubelet_asks() {
+    async fn probes_send_what_the_kubelet_sends() {
         let (number, asked) = server(b"HTTP/1.0 503 no\r\n\r\n").await;
         let container: Container =
             serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": number}]}))
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_go_says() {
+    async fn errors_have_the_texts_of_go() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let free = listener.local_addr().unwrap().port();
         drop(listener);

@@ -200,7 +200,7 @@ mod tests {
     use super::check_reference;
 
     #[test]
-    fn tells_images_from_nonsense() {
+    fn rejects_invalid_image_references() {
         let digest = "0123456789abcdef".repeat(4);
         let good = format!("a@sha256:{digest}");
         let both = format!("r.example/a:1@sha256:{digest}");

@@ -220,7 +220,7 @@ fn one_old_run_is_kept() {
 }
 
 #[test]
-fn probes_stop_what_is_not_well_and_hold_back_who_relies_on_it() {
+fn failed_probes_stop_containers_and_delay_their_dependents() {
     let sick = |failed| Health { failed: Some(failed), ..Health::default() };
     let pod_always = one("Always");
     let running = observed(vec![run(&pod_always, "c", ContainerState::Running, 0)]);

@@ -110,13 +110,13 @@ pub fn ended(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>, reason: &s
         fields.insert("phase".to_owned(), "Failed".into());
         fields.insert("reason".to_owned(), reason.into());
         fields.insert("message".to_owned(), message.into());
-        nobody_is_left(pod, fields);
+        fail_waiting_containers(pod, fields);
     }
     status
 }
 
 /// Nothing of a pod that ended waits any longer: what never came to be has failed, as far as the pod came.
-fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
+fn fail_waiting_containers(pod: &RunPod, status: &mut Map<String, Value>) {
     let list = |status: &Map<String, Value>, name: &str| {
         status.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
     };

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_is_missing() {
+    async fn reports_what_is_missing() {
         let temp = tempfile::tempdir().unwrap();
         let source = LocalSource::default();
         for (volume, reason) in [

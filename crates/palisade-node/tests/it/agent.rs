@@ -69,7 +69,7 @@ async fn a_node_becomes_ready_when_its_profiles_are_in_place() {
 }
 
 #[tokio::test]
-async fn whoever_tampers_is_undone_and_told_on() {
+async fn tampering_is_reverted_and_reported() {
     let world = World::new().await;
     let hash = world.publish(PROFILE).await;
     let running = world.start();

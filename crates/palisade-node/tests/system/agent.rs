@@ -88,7 +88,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_tmpfs_is_told_tears_nothing_and_pods_come_first() {
+async fn a_full_tmpfs_is_reported_and_profiles_of_pods_come_first() {
     let world = World::new().await;
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("seccomp/palisade");

@@ -31,7 +31,7 @@ const REMEMBERED: Duration = Duration::from_mins(1);
 const MOST_REMEMBERED: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct ProfileReader {
+pub(crate) struct ProfileReader {
     reader: Reader,
     metrics: Arc<Metrics>,
     published: Mutex<BTreeMap<String, Instant>>,
@@ -42,7 +42,8 @@ impl ProfileReader {
         Self { reader, metrics, published: Mutex::default() }
     }
 
-    pub(super) async fn read(
+    /// Profiles in ConfigMaps of a namespace. Unless it is a dry run, the usable ones are published.
+    pub(crate) async fn read(
         &self,
         namespace: &str,
         sources: &[Source],
