@@ -79,7 +79,7 @@ pub enum ApiError {
         message: String,
     },
     /// It could not be asked, or its answer could not be understood.
-    #[error("the API server could not be asked: {0}")]
+    #[error("the API server is unreachable: {0}")]
     Unreachable(#[source] Box<kube::Error>),
 }
 

@@ -153,5 +153,5 @@ fn skipped(state: &State) -> Option<String> {
         named.push(format!("and {} more", skipped.len() - MOST));
     }
     (!named.is_empty())
-        .then(|| format!("SecurityContextConstraints that make no sense are skipped: {}", named.join(", ")))
+        .then(|| format!("invalid SecurityContextConstraints are skipped: {}", named.join(", ")))
 }

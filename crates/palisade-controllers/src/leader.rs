@@ -106,7 +106,7 @@ impl Candidate {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "cannot take part in the election"),
+                Err(error) => tracing::warn!(%error, "failed to acquire the lease"),
             }
             sleep(self.timing.retry_period).await;
         }
@@ -121,10 +121,10 @@ impl Candidate {
             match timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => {
-                    tracing::warn!("somebody else leads now");
+                    tracing::warn!("another process leads");
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "cannot renew the lease"),
+                Ok(Err(error)) => tracing::warn!(%error, "failed to renew the lease"),
                 Err(_) => {}
             }
             if renewed.elapsed() >= self.timing.renew_deadline {
@@ -145,7 +145,7 @@ impl Candidate {
         lease["spec"]["leaseDurationSeconds"] = json!(1);
         lease["spec"]["renewTime"] = json!(time::micros());
         if let Err(error) = self.api.replace(&path, LEASE, &lease).await {
-            tracing::warn!(%error, "cannot give the lease up");
+            tracing::warn!(%error, "failed to release the lease");
         }
     }
 

@@ -14,19 +14,18 @@ use palisade_policy::enforcement::classify::Class;
 use crate::{cluster::NamespaceRecord, observe::State};
 
 static LEADER: Metric = Metric::gauge("palisade_controller_leader", "Whether this process leads.");
-static SYNCED: Metric = Metric::gauge("palisade_controller_synced", "Whether everything has been seen once.");
+static SYNCED: Metric = Metric::gauge("palisade_controller_synced", "Whether all watches have synced.");
 static WRITES: Metric = Metric::counter("palisade_controller_writes_total", "Writes to the API server.");
-static TURNS: Metric = Metric::counter("palisade_controller_turns_total", "How often a controller looked.");
+static TURNS: Metric = Metric::counter("palisade_controller_turns_total", "Reconciliations of a controller.");
 static TURN_SECONDS: Metric =
-    Metric::seconds("palisade_controller_turn_seconds_total", "How long that took in all.");
+    Metric::seconds("palisade_controller_turn_seconds_total", "Total time of reconciliations.");
 static NAMESPACES: Metric =
-    Metric::gauge("palisade_rollout_namespaces", "Namespaces by what they would suffer.");
+    Metric::gauge("palisade_rollout_namespaces", "Namespaces by the verdict of enforcement.");
 static VIOLATING: Metric =
     Metric::gauge("palisade_rollout_violating_namespaces", "Violating namespaces by class.");
 static UNLABELLED: Metric =
     Metric::gauge("palisade_rollout_unlabelled_namespaces", "Managed namespaces without an enforce label.");
-static SKIPPED: Metric =
-    Metric::gauge("palisade_rollout_skipped_constraints", "Constraints that make no sense.");
+static SKIPPED: Metric = Metric::gauge("palisade_rollout_skipped_constraints", "Invalid constraints.");
 static MODE: Metric =
     Metric::gauge("palisade_rollout_mode", "The mode in the status of PSAEnforcementConfig.");
 static INSTANCES: Metric =

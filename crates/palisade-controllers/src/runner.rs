@@ -213,8 +213,8 @@ impl Runner {
             tasks.spawn((hosted.run)(self.client.clone(), shutdown.clone()));
         }
         match tasks.join_next().await {
-            Some(Err(error)) => tracing::error!(%error, "a controller ended: all are started anew"),
-            Some(Ok(())) => tracing::warn!("a controller ended: all are started anew"),
+            Some(Err(error)) => tracing::error!(%error, "a controller ended; restarting all"),
+            Some(Ok(())) => tracing::warn!("a controller ended; restarting all"),
             None => std::future::pending().await,
         }
         tokio::time::sleep(Duration::from_secs(1)).await;

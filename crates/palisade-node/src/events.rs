@@ -103,7 +103,7 @@ impl Recorder {
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 if let Err(error) = source.write_event(event).await {
-                    tracing::debug!(%error, "event not written");
+                    tracing::debug!(%error, "failed to record an event");
                 }
             }
         });

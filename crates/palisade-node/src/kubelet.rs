@@ -39,7 +39,7 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     }
     for folder in [node.config.root_dir.join("pods"), node.config.logs()] {
         if let Err(error) = fs::create_dir_all(&folder) {
-            warn!(%error, folder = %folder.display(), "folder not made");
+            warn!(%error, folder = %folder.display(), "failed to create a folder");
         }
     }
     let mut pods = node.source.pods();
@@ -112,7 +112,7 @@ impl Kubelet {
         let pod = match RunPod::from_stored(object, &self.node.config.compat) {
             Ok(pod) => pod,
             Err(error) => {
-                warn!(%error, "pod not understood");
+                warn!(%error, "failed to decode a pod");
                 return uid;
             }
         };
@@ -250,7 +250,7 @@ pub async fn remove_pods(node: &Node) {
 
 /// Removes a pod that the runtime has and the API does not.
 pub(crate) async fn remove_orphan(node: Node, key: PodKey) {
-    info!(pod = %key, "removing a pod that nobody asked for");
+    info!(pod = %key, "removing an orphaned pod");
     let selector = [(labels::POD_UID, key.uid.as_str()), (labels::MANAGED_BY, node.config.manager.as_str())];
     let result = async {
         for container in node.runtime.list_containers(&selector).await? {
@@ -264,7 +264,7 @@ pub(crate) async fn remove_orphan(node: Node, key: PodKey) {
         Ok::<_, RuntimeError>(())
     };
     if let Err(error) = result.await {
-        warn!(%error, pod = %key, "orphan not removed");
+        warn!(%error, pod = %key, "failed to remove an orphaned pod");
         return;
     }
     let paths = crate::runner::config::PodPaths::of(&key, &node.config.root_dir, &node.config.logs());
@@ -292,11 +292,11 @@ async fn heartbeat(node: Node) {
         if due {
             match node.source.write_node(object).await {
                 Ok(()) => written = Some((core, std::time::Instant::now())),
-                Err(error) => warn!(%error, "node not written"),
+                Err(error) => warn!(%error, "failed to update Node"),
             }
         }
         if let Err(error) = node.source.renew_lease(&node.config.node_name, LEASE_SECONDS).await {
-            warn!(%error, "lease not renewed");
+            warn!(%error, "failed to renew Lease");
         }
     }
 }

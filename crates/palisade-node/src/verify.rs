@@ -176,7 +176,7 @@ pub async fn verify_pod(
             continue;
         }
         let Some(pid) = container_pid(runtime, &run.id).await? else {
-            containers.push(skipped("the runtime does not tell its process".to_owned(), Some(run)));
+            containers.push(skipped("the runtime does not report its process".to_owned(), Some(run)));
             continue;
         };
         let process = match ProcessSecurity::read(&config.proc, pid) {

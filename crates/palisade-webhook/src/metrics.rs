@@ -20,7 +20,7 @@ static DURATION: Metric = Metric::histogram(
 /// Profiles that could not be published.
 pub static PUBLISH_ERRORS: Metric = Metric::counter(
     "palisade_webhook_publish_errors_total",
-    "Profiles that could not be given to the nodes while a pod was admitted.",
+    "Profiles that could not be published while a pod was admitted.",
 );
 /// Configurations that could not be used.
 pub static CONFIGURATION_ERRORS: Metric = Metric::counter(
@@ -30,12 +30,12 @@ pub static CONFIGURATION_ERRORS: Metric = Metric::counter(
 /// Registrations that were written.
 pub static REGISTRATIONS: Metric = Metric::counter(
     "palisade_webhook_registrations_total",
-    "Webhook configurations that were made or put right.",
+    "Webhook configurations that were created or restored.",
 );
 /// Connections without TLS, or without a handshake in time.
 pub static REFUSED_CONNECTIONS: Metric = Metric::counter(
     "palisade_webhook_refused_connections_total",
-    "Connections that spoke no TLS or were too slow.",
+    "Connections without TLS or without a handshake in time.",
 );
 static CERTIFICATE_EXPIRY: Metric = Metric::gauge(
     "palisade_webhook_certificate_expiry_seconds",
@@ -43,7 +43,7 @@ static CERTIFICATE_EXPIRY: Metric = Metric::gauge(
 );
 static AUTHORITY_EXPIRY: Metric = Metric::gauge(
     "palisade_webhook_authority_expiry_seconds",
-    "End of the authority's validity, in seconds since 1970; 0 if it is somebody else's.",
+    "End of the authority's validity, in seconds since 1970; 0 if it is not managed by the webhook.",
 );
 static NAMESPACES: Metric =
     Metric::gauge("palisade_webhook_known_namespaces", "Namespaces in the watch cache.");

@@ -117,7 +117,7 @@ impl State {
     pub fn set_configuration(&mut self, object: &Value) {
         let known = self.configuration.take();
         self.configuration = read_config_map(object)
-            .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
+            .inspect_err(|error| tracing::warn!(%error, "failed to read the global configuration"))
             .ok()
             .map(|seen| seen.after(known));
     }
@@ -132,7 +132,7 @@ impl State {
                 let ago = time::seconds_since(&report.renewed);
                 match ago.filter(|ago| *ago > i64::from(report.lasts)) {
                     Some(ago) => {
-                        format!("{}; last heard of {ago} s ago, not counted", report.describe(current))
+                        format!("{}; last report {ago} s ago, not counted", report.describe(current))
                     }
                     None => report.describe(current),
                 }
@@ -204,7 +204,7 @@ impl State {
                 Ok(pod) => self.cluster.set_pod(pod),
                 Err(error) => {
                     let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
-                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "a pod cannot be read");
+                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "failed to decode a pod");
                     let reason = format!("it cannot be decoded: {error}");
                     self.cluster.set_undecided("v1", "Pod", &metadata.namespace, &metadata.name, &reason);
                 }
@@ -216,7 +216,7 @@ impl State {
             Err(error) => {
                 let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
                 let reason = format!("it cannot be decoded: {error}");
-                tracing::warn!(kind = watched.name(), namespace = metadata.namespace, name = metadata.name, %error, "an object cannot be decoded");
+                tracing::warn!(kind = watched.name(), namespace = metadata.namespace, name = metadata.name, %error, "failed to decode an object");
                 self.has_undecoded = true;
                 let (api_version, kind) = match watched {
                     Watched::Workloads(kind) => (format!("{}/v1", kind.group), kind.kind),

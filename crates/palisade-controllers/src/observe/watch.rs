@@ -135,7 +135,7 @@ pub(crate) async fn follow(api: &Api, target: &Target, mut apply: impl FnMut(Wat
                 version = Some(next);
             }
             Err(Ended { error, .. }) if error.is_gone() => {
-                tracing::debug!(path = target.path, "the version is no longer known: beginning anew");
+                tracing::debug!(path = target.path, "resource version expired; listing again");
             }
             Err(Ended { error, .. }) if error.is_not_found() => {
                 missing += 1;
@@ -145,7 +145,7 @@ pub(crate) async fn follow(api: &Api, target: &Target, mut apply: impl FnMut(Wat
                 sleep(if has_listed { backoff.next() } else { MISSING_RETRY }).await;
             }
             Err(Ended { error, at }) => {
-                tracing::warn!(path = target.path, %error, "cannot watch");
+                tracing::warn!(path = target.path, %error, "watch failed");
                 apply(WatchEvent::Failing(&error));
                 version = at;
                 sleep(backoff.next()).await;

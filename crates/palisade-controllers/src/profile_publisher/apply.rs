@@ -132,7 +132,7 @@ impl Writer {
             let object = published_profile(sha256, &text);
             let result = if replace {
                 // Only an administrator can have written other bytes under this name.
-                warn!(sha256, "a published profile has other bytes than its name says; replaced");
+                warn!(sha256, "published profile does not match the hash in its name; replaced");
                 let patch = Patch::Merge(json!({"spec": {"profile": text}}));
                 self.profiles().patch(sha256, &PatchParams::default(), &patch).await.map(drop)
             } else {
@@ -146,7 +146,7 @@ impl Writer {
             };
         }
         if sources.is_empty() {
-            why.push("no annotation of the pod says which ConfigMap it came from".to_owned());
+            why.push("no annotation of the pod names its ConfigMap".to_owned());
         }
         self.record_on_pods(sha256, &why.join("; "), index).await
     }

@@ -118,7 +118,7 @@ async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, se
                     warn!(
                         error = text,
                         namespace = scope,
-                        "ConfigMaps cannot be watched; they are asked now and then"
+                        "failed to watch ConfigMaps; they are read at an interval"
                     );
                     logged = Some(text);
                 }

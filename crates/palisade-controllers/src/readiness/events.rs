@@ -42,7 +42,7 @@ impl Event {
             1 => write!(self.message, ", and 1 other"),
             count => write!(self.message, ", and {count} others"),
         };
-        self.message.push_str("; palisade rollout status tells what would fix it");
+        self.message.push_str("; palisade rollout status shows the fix");
         self
     }
 }

@@ -203,7 +203,7 @@ async fn unpublishable_profiles_have_one_event_on_each_pod() {
     assert_eq!(
         said,
         [
-            "bare: no annotation of the pod says which ConfigMap it came from",
+            "bare: no annotation of the pod names its ConfigMap",
             "changed: key p.json of ConfigMap default/other holds another profile by now",
             "missing: configmap \"absent\" not found in namespace \"default\"",
         ]

@@ -199,7 +199,7 @@ impl Cluster {
         };
         if let Err(error) = self.recorder.publish(&event, regarding).await {
             // An event that is lost is also in the report.
-            debug!(%error, "event not written");
+            debug!(%error, "failed to record an event");
         }
     }
 }

@@ -550,7 +550,7 @@ impl Agent {
                 true
             }
             Err(error) => {
-                self.api_failed("report not written", &error);
+                self.api_failed("failed to update the report", &error);
                 false
             }
         }

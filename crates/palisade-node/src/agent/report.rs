@@ -171,7 +171,7 @@ impl Findings {
                 "ProfilesReady",
                 false,
                 "NoSpace",
-                format!("no room on the tmpfs for {full} profiles"),
+                format!("tmpfs full: {full} profiles do not fit"),
             ),
             None if waiting > 0 => condition(
                 "ProfilesReady",

@@ -180,7 +180,7 @@ impl Runtime {
         let begun = tokio::time::Instant::now();
         let answer = tokio::time::timeout(timeout, answer).await;
         let microseconds = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        tracing::debug!(call = path, microseconds, "asked the runtime");
+        tracing::debug!(call = path, microseconds, "called the runtime");
         answer.unwrap_or_else(|_| Err(RuntimeError::deadline(timeout)))
     }
 

@@ -588,7 +588,7 @@ impl Life {
         }
         match self.node.source.write_status(&pod.key, status.clone()).await {
             Ok(()) => self.reported = status,
-            Err(error) => debug!(%error, "status not written"),
+            Err(error) => debug!(%error, "failed to update the status of a pod"),
         }
     }
 }

@@ -79,7 +79,10 @@ impl Keeper {
                 Err(why) => {
                     // Once is enough while it stays the same.
                     if logged.as_ref() != Some(&why) {
-                        tracing::warn!(why, "certificates are not kept; what is in use stays");
+                        tracing::warn!(
+                            why,
+                            "failed to update the certificates; the current ones stay in use"
+                        );
                     }
                     logged = Some(why);
                     pause.min(Duration::from_secs(2))
@@ -195,7 +198,7 @@ impl Keeper {
         let Ok(request) = request else { return false };
         match self.client.request_text(request).await {
             Ok(_) => {
-                tracing::info!(namespace = self.namespace, "namespace made");
+                tracing::info!(namespace = self.namespace, "namespace created");
                 true
             }
             Err(kube::Error::Api(status)) => status.code == 409,

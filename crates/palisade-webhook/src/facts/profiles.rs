@@ -119,7 +119,7 @@ impl ProfileReader {
             }
             Err(Failed::NotFound(why) | Failed::Unknown(why)) => {
                 self.metrics.count(&PUBLISH_ERRORS);
-                tracing::warn!(profile = hash, why, "profile not published; the controller will do it");
+                tracing::warn!(profile = hash, why, "failed to publish a profile; the controller retries");
             }
         }
     }
