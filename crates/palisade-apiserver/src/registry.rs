@@ -151,12 +151,6 @@ impl Registry {
         registry
     }
 
-    /// The built-in kinds.
-    #[must_use]
-    pub fn scheme(&self) -> &Scheme {
-        &self.scheme
-    }
-
     /// What is served now. Definitions that changed are read again.
     #[must_use]
     pub fn served(&self) -> Arc<Served> {

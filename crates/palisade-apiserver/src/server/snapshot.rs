@@ -74,7 +74,7 @@ pub enum SnapshotError {
     Read {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
