@@ -9,6 +9,7 @@ mod demo;
 mod fixtures;
 mod fuzz;
 mod generate;
+mod kubernetes;
 mod process;
 mod recordings;
 mod setup;
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
+  gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   tidy                             edges between crates, module docs, names
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
@@ -61,7 +63,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
-        Some("gen") => generate::run_generate(generate::Mode::Write),
+        Some("gen") => match option("--kubernetes") {
+            Some(folder) => kubernetes::run_generate(&root(), Path::new(folder)),
+            None => generate::run_generate(generate::Mode::Write),
+        },
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
