@@ -64,7 +64,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
         Some("gen") => match option("--kubernetes") {
-            Some(folder) => kubernetes::run_generate(&root(), Path::new(folder)),
+            Some(folder) => {
+                print!("{}", kubernetes::run_generate(&root(), Path::new(folder))?);
+                Ok(())
+            }
             None => generate::run_generate(generate::Mode::Write),
         },
         Some("tidy") => tidy::run_tidy(),

@@ -28,10 +28,10 @@ pub(crate) fn table(release: &Release) -> Result<String, Failure> {
         release.minor
     );
     for role in items(release, "cluster-roles")? {
-        let labels = role["metadata"]["labels"].as_object().into_iter().flatten();
-        let aggregate = labels.filter_map(|(key, _)| key.strip_prefix(AGGREGATE)).next();
+        let mut labels = role["metadata"]["labels"].as_object().into_iter().flatten();
+        let aggregate = labels.find_map(|(key, _)| key.strip_prefix(AGGREGATE));
         let union = role["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"].as_object();
-        let union = union.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(AGGREGATE)).next();
+        let union = union.into_iter().flatten().find_map(|(key, _)| key.strip_prefix(AGGREGATE));
         let _ = write!(text, "clusterrole {}", name(&role));
         let options = [("aggregate", aggregate), ("union", union)];
         for (key, value) in options.iter().filter_map(|(key, value)| Some((key, (*value)?))) {

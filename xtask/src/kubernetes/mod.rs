@@ -1,16 +1,20 @@
 //! The tables of types that come from upstream: `cargo xtask gen --kubernetes DIR`.
 //!
-//! DIR holds checkouts of kubernetes/kubernetes in folders named after the release, `v1.38`. One is enough to add a
-//! release; a kind that is new in `kinds.txt` needs all of them, so that its fields get the release they came in.
+//! DIR holds checkouts of kubernetes/kubernetes in folders named after the release, `v1.37` and `v1.38`. The new one is
+//! enough for the tables; with the one before, feature gates are compared as well. A kind that is new in `kinds.txt`
+//! needs all releases since v1.19, so that its fields get the release they came in.
 
 mod bootstrap_table;
 mod go;
 mod internal_table;
 mod kinds;
 mod protobuf_table;
+mod report;
 mod schema_table;
 mod source;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::Path;
@@ -22,17 +26,19 @@ const BOOTSTRAP: &str = "crates/palisade-apiserver/src/auth/bootstrap.txt";
 const INTERNAL: &str = "crates/palisade-apimachinery/src/kinds/internal.txt";
 const PROTOBUF: &str = "crates/palisade-apiserver/src/http/protobuf/types.txt";
 
-/// Makes every table under `root` from the releases in `folder`.
-pub(crate) fn run_generate(root: &Path, folder: &Path) -> Result<(), Failure> {
+/// Makes every table under `root` from the releases in `folder`; what a person looks at afterwards.
+pub(crate) fn run_generate(root: &Path, folder: &Path) -> Result<String, Failure> {
     let releases = source::releases(folder)?;
-    let Some(newest) = releases.last() else { return Ok(()) };
+    let Some(newest) = releases.last() else { return Ok(String::new()) };
     let kinds = kinds::read(&read(root, &format!("{SCHEMA}/kinds.txt"))?)?;
     let types = format!("{SCHEMA}/types.txt");
-    let table = schema_table::table(&read(root, &types)?, &kinds, &releases)?;
-    write(root, &types, &table)?;
+    let before = read(root, &types)?;
+    let after = schema_table::table(&before, &kinds, &releases)?;
+    write(root, &types, &after)?;
     write(root, PROTOBUF, &protobuf_table::table(&kinds, newest)?)?;
     write(root, INTERNAL, &internal_table::table(&read(root, INTERNAL)?, &releases)?)?;
-    write(root, BOOTSTRAP, &bootstrap_table::table(newest)?)
+    write(root, BOOTSTRAP, &bootstrap_table::table(newest)?)?;
+    report::report(root, &before, &after, &releases)
 }
 
 fn read(root: &Path, path: &str) -> Result<String, Failure> {

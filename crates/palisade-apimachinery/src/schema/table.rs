@@ -16,7 +16,7 @@ const EXTENSIONS: &str = include_str!("extensions.txt");
 /// What [`Field::since`] is for the fields of the extensions: above every release.
 const EXTENDED: u8 = u8::MAX;
 
-static BUILTIN: LazyLock<Schema> = LazyLock::new(|| read(TABLE, EXTENSIONS));
+static BUILTIN: LazyLock<Schema> = LazyLock::new(|| Schema::read(TABLE, EXTENSIONS));
 
 /// The types of the built-in kinds.
 #[must_use]
@@ -24,29 +24,36 @@ pub fn builtin() -> &'static Schema {
     &BUILTIN
 }
 
-fn read(table: &'static str, extensions: &'static str) -> Schema {
-    let lines = |text: &'static str| text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-    let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENDED)));
-    let mut ids: HashMap<&str, usize> = HashMap::new();
-    let mut parts: Vec<(&'static str, bool, Vec<Field>)> = Vec::new();
-    for head in all().filter_map(|(line, _)| line.strip_prefix('@')) {
-        let (name, atomic) = head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "A"));
-        ids.entry(name).or_insert_with(|| {
-            parts.push((name, atomic, Vec::new()));
-            parts.len() - 1
-        });
-    }
-    let mut current = 0;
-    for (line, since) in all() {
-        if let Some(head) = line.strip_prefix('@') {
-            current = ids.get(head.split(' ').next().unwrap_or(head)).copied().unwrap_or_default();
-        } else if let (Some((_, _, fields)), Some(field)) = (parts.get_mut(current), read_field(line, &ids)) {
-            fields.push(Field { since: since.max(field.since), ..field });
+impl Schema {
+    /// Reads tables in the form of `types.txt`; the fields of the second one follow those of the first.
+    #[must_use]
+    pub fn read(table: &'static str, extensions: &'static str) -> Self {
+        let lines = |text: &'static str| text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENDED)));
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        let mut parts: Vec<(&'static str, bool, Vec<Field>)> = Vec::new();
+        for head in all().filter_map(|(line, _)| line.strip_prefix('@')) {
+            let (name, atomic) =
+                head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "A"));
+            ids.entry(name).or_insert_with(|| {
+                parts.push((name, atomic, Vec::new()));
+                parts.len() - 1
+            });
         }
+        let mut current = 0;
+        for (line, since) in all() {
+            if let Some(head) = line.strip_prefix('@') {
+                current = ids.get(head.split(' ').next().unwrap_or(head)).copied().unwrap_or_default();
+            } else if let (Some((_, _, fields)), Some(field)) =
+                (parts.get_mut(current), read_field(line, &ids))
+            {
+                fields.push(Field { since: since.max(field.since), ..field });
+            }
+        }
+        let structs =
+            parts.into_iter().map(|(name, atomic, fields)| Struct::new(Cow::Borrowed(name), atomic, fields));
+        Self { structs: structs.collect(), ..Self::default() }
     }
-    let structs =
-        parts.into_iter().map(|(name, atomic, fields)| Struct::new(Cow::Borrowed(name), atomic, fields));
-    Schema { structs: structs.collect(), ..Schema::default() }
 }
 
 fn read_field(line: &'static str, ids: &HashMap<&str, usize>) -> Option<Field> {
