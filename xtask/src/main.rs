@@ -4,14 +4,11 @@
 mod bench;
 mod check;
 mod conformance;
-mod conformance_scc;
 mod demo;
-mod fixtures;
 mod fuzz;
 mod generate;
 mod kubernetes;
 mod process;
-mod recordings;
 mod setup;
 mod swallowed;
 mod tidy;
@@ -27,9 +24,9 @@ const USAGE: &str = "usage: cargo xtask CHORE
   demo                             check and explain the bundled example manifests
   check [--without-system]         the one gate: format, lints, tests, documentation, conformance, fuzzing; as root also
                                    the tests on a real runtime, which anybody else must leave out by name
-  conformance [--recordings DIR]   replay what real servers answered, against the engine
-  conformance --server             the same over HTTPS, against the embedded API server
-  conformance --webhook            the same over TLS, through /mutate and /validate of the webhook
+  conformance [--recordings DIR]   replay what real servers answered, and upstream's fixtures
+  conformance --server             only against the embedded API server, over HTTPS
+  conformance --webhook            those about pods through /mutate and /validate of the webhook, over TLS
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files

@@ -6,6 +6,9 @@
 mod apply;
 mod custom;
 mod properties;
+mod quantities;
 mod recordings;
 mod refusals;
 mod replay;
+mod selectors;
+mod strategic_merge;
