@@ -5,6 +5,7 @@
 
 mod apply;
 mod custom;
+mod defaults;
 mod properties;
 mod quantities;
 mod recordings;

@@ -47,7 +47,7 @@ fn texts_that_are_no_quantity_are_rejected() {
     for (text, expected) in [
         ("", QuantityError::Format),
         ("1 Ki", QuantityError::Format),
-        ("Ki1", QuantityError::Format),
+        ("Ki1", QuantityError::Suffix),
         ("1.2.3", QuantityError::Format),
         ("1,5", QuantityError::Format),
         ("0x10", QuantityError::Format),

@@ -58,7 +58,7 @@ fn selectors_that_cannot_be_read_are_rejected() {
         ("a=b,", "found '', expected: identifier after ','".to_owned()),
         ("=a", "found '=', expected: !, identifier, or 'end of string'".to_owned()),
         ("-a=b", format!("unable to parse requirement: <nil>: Invalid value: \"-a\": {key}")),
-        ("a>b", "unable to parse requirement: values[0][a]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer".to_owned()),
+        ("a>b", "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer".to_owned()),
     ] {
         let status = LabelSelector::parse(text).map(|_| ()).unwrap_err();
         assert_eq!((status.code, status.message.as_str()), (400, expected.as_str()), "{text}");

@@ -81,12 +81,12 @@ fn lists_are_merged_by_key_or_replaced() {
                 {"containerPort": 53, "protocol": "UDP", "name": "dns"}, {"containerPort": 53, "protocol": "TCP"}]}]}),
         ),
         (
-            "an order given is followed, and items of the server keep their place",
+            "an order given is followed, and other items stand before the first that they stood before",
             "spec",
             json!({"containers": [{"name": "a"}, {"name": "s"}, {"name": "b"}]}),
             json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}),
-            json!({"containers": [{"name": "b", "resources": {}}, {"name": "a", "resources": {}},
-                                  {"name": "s", "resources": {}}]}),
+            json!({"containers": [{"name": "s", "resources": {}}, {"name": "b", "resources": {}},
+                                  {"name": "a", "resources": {}}]}),
         ),
         (
             "values of a set are added once",
@@ -248,11 +248,11 @@ fn patches_that_cannot_be_applied_are_rejected() {
             "unknown patch type: merge in map: map[$patch:merge]",
         ),
         (
-            "a directive that does not exist, in a list",
+            "a directive that lists do not have",
             "spec",
             json!({"containers": [{"name": "a"}]}),
             json!({"containers": [{"name": "a", "$patch": "merge"}]}),
-            "unknown patch type: merge in map: map[$patch:merge name:a]",
+            "merging lists cannot yet be specified in the patch",
         ),
         (
             "a list of values to delete without the name of the list",
