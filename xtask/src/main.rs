@@ -1,6 +1,7 @@
 //! Every chore of the project, in Rust: `cargo xtask <chore>`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
+mod architecture;
 mod bench;
 mod check;
 mod conformance;
