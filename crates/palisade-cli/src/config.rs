@@ -33,7 +33,7 @@ use palisade_policy::standards::level::{Level, Version};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
-use crate::{args::ApiVersion, diagnostic::Severity, render::Output, suppression::Terms};
+use crate::{args::ApiVersion, diagnostic::Severity, failure::Failure, render::Output, suppression::Terms};
 
 /// The file's name.
 pub const FILE_NAME: &str = "palisade.toml";
@@ -59,6 +59,12 @@ pub enum ConfigError {
         #[source]
         source: Box<toml::de::Error>,
     },
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::input(error)
+    }
 }
 
 /// What the file says.

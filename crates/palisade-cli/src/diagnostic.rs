@@ -9,6 +9,8 @@ use palisade_model::field_path::FieldPath;
 use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{LineIndex, Span};
 
+use crate::failure::Failure;
+
 /// Stable and searchable: `pss/hostNamespaces`, `yaml/syntax`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub Cow<'static, str>);
@@ -256,6 +258,12 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+impl From<Box<Diagnostic>> for Failure {
+    fn from(problem: Box<Diagnostic>) -> Self {
+        Self::input(problem.summary)
+    }
 }
 
 #[cfg(test)]

@@ -7,15 +7,19 @@
 use std::collections::HashMap;
 
 use clap::Args;
-use kube::Client;
 use palisade_model::{
     compat::{Compat, Kubelet},
-    server_version::{announced, kubelet_of},
+    server_version::kubelet_of,
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use serde_json::{Value, json};
 
-use crate::{cluster::ClusterArgs, input::Input, install::yaml_text::block};
+use crate::{
+    cluster::{Cluster, ClusterArgs, ClusterError},
+    failure::Failure,
+    input::Input,
+    install::yaml_text::block,
+};
 
 /// Which objects of which cluster `check` judges.
 #[derive(Debug, Args)]
@@ -41,25 +45,12 @@ fn listed() -> impl Iterator<Item = &'static WorkloadKind> {
     WORKLOADS.iter().filter(|kind| kind.built_in && kind.group != "extensions")
 }
 
-async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
-    let request = hyper::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    client.request(request).await
-}
-
 fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     let root = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", kind.group) };
     namespace.map_or_else(
         || format!("{root}/{}", kind.resource),
         |namespace| format!("{root}/namespaces/{namespace}/{}", kind.resource),
     )
-}
-
-/// Whose rules the API server applies.
-async fn compat(client: &Client) -> Result<Compat, String> {
-    let version = get(client, "/version")
-        .await
-        .map_err(|error| format!("cannot read /version of the cluster: {error}"))?;
-    announced(&version).map_err(|error| error.to_string())
 }
 
 /// An object of the cluster.
@@ -75,26 +66,25 @@ pub struct LiveObject {
 pub async fn workloads(
     args: &LiveArgs,
     namespace: Option<&str>,
-) -> Result<(Vec<LiveObject>, Compat), String> {
-    let client = args.connection.connect().await?;
-    let compat = compat(&client).await?;
+) -> Result<(Vec<LiveObject>, Compat), Failure> {
+    let cluster = args.connection.connect().await?;
+    let compat = cluster.compat().await?;
     let scope = match (args.all_namespaces, namespace) {
         (true, _) => None,
         (false, Some(namespace)) => Some(namespace.to_owned()),
-        (false, None) => Some(client.default_namespace().to_owned()),
+        (false, None) => Some(cluster.client.default_namespace().to_owned()),
     };
     let mut objects = Vec::new();
     for kind in listed() {
         let mut token = String::new();
         loop {
             let path = format!("{}?limit={PAGE}&continue={token}", collection(kind, scope.as_deref()));
-            let mut page = get(&client, &path)
-                .await
-                .map_err(|error| format!("cannot list {} of the cluster: {error}", kind.resource))?;
+            let mut page = cluster.get(&path).await?;
             // Tokens are opaque, and made of what a query takes.
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             let Value::Array(items) = page["items"].take() else {
-                return Err(format!("cannot list {} of the cluster: the list has no items", kind.resource));
+                let reason = format!("the list of {} has no items", kind.resource);
+                return Err(ClusterError::Protocol { server: cluster.server, reason }.into());
             };
             objects.extend(items.into_iter().map(|object| (kind, object)));
             if token.is_empty() {
@@ -212,33 +202,30 @@ pub async fn object(
     cluster: &ClusterArgs,
     words: &str,
     namespace: Option<&str>,
-) -> Result<(Input, Compat), String> {
-    let client = cluster.connect().await?;
-    let fallback = namespace.unwrap_or_else(|| client.default_namespace()).to_owned();
+) -> Result<(Input, Compat), Failure> {
+    let cluster = cluster.connect().await?;
+    let fallback = namespace.unwrap_or_else(|| cluster.client.default_namespace()).to_owned();
     let (namespace, kind, name) = named(words, &fallback).ok_or_else(|| {
-        format!(
+        Failure::input(format!(
             "--live {words:?}: write NAMESPACE/POD, or KIND/NAME with --namespace, or NAMESPACE/KIND/NAME"
-        )
+        ))
     })?;
     let path = format!("{}/{name}", collection(kind, Some(namespace)));
-    let found = get(&client, &path).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message,
-        other => other.to_string(),
-    })?;
-    let mut compat = compat(&client).await?;
-    if let Some(kubelet) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
+    let found = cluster.get(&path).await?;
+    let mut compat = cluster.compat().await?;
+    if let Some(kubelet) = kubelet(&cluster, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
         compat.kubelet = kubelet;
     }
     Ok((input(found, kind), compat))
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(client: &Client, node: Option<&str>) -> Option<Kubelet> {
+async fn kubelet(cluster: &Cluster, node: Option<&str>) -> Option<Kubelet> {
     let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
-        return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
+        return read(&cluster.get(&format!("/api/v1/nodes/{node}")).await.ok()?);
     }
-    let nodes = get(client, "/api/v1/nodes").await.ok()?;
+    let nodes = cluster.get("/api/v1/nodes").await.ok()?;
     nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
         Kubelet::Kubernetes(version) => (version.minor, version.patch),
         Kubelet::Designs => (u16::MAX, u16::MAX),

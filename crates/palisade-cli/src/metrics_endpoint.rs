@@ -5,7 +5,10 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use http_body_util::Full;
 use hyper::{Request, Response, StatusCode, body::Bytes, body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use thiserror::Error;
 use tokio::net::TcpListener;
+
+use crate::{failure::Failure, terminal::Terminal};
 
 /// What is told.
 pub trait Told: Send + Sync + 'static {
@@ -15,14 +18,20 @@ pub trait Told: Send + Sync + 'static {
     fn is_ready(&self) -> bool;
 }
 
-/// Answers until dropped; the address it listens on is returned at once.
-pub async fn serve(
+/// An address cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}")]
+struct ListenError {
     address: SocketAddr,
-    told: Arc<impl Told>,
-) -> std::io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
-    let task = tokio::spawn(async move {
+    source: std::io::Error,
+}
+
+/// Serves for as long as the process lives, and prints the address.
+pub async fn serve(address: SocketAddr, told: Arc<impl Told>, terminal: &Terminal) -> Result<(), Failure> {
+    let fail = |source| Failure::incomplete(ListenError { address, source });
+    let listener = TcpListener::bind(address).await.map_err(fail)?;
+    terminal.say(format!("metrics on http://{}/metrics", listener.local_addr().map_err(fail)?));
+    tokio::spawn(async move {
         loop {
             // A connection that could not be taken is the other side's loss.
             let Ok((stream, _)) = listener.accept().await else { continue };
@@ -41,7 +50,7 @@ pub async fn serve(
             });
         }
     });
-    Ok((address, task))
+    Ok(())
 }
 
 fn answer(path: &str, told: &impl Told) -> Response<Full<Bytes>> {

@@ -18,6 +18,9 @@ pub enum ReplaceError {
     /// Somebody else wrote to it.
     #[error("it was changed by somebody else in the meantime")]
     Changed,
+    /// Only UTF-8 is written.
+    #[error("it is written in UTF-16")]
+    Utf16,
     /// It cannot be written.
     #[error("{0}")]
     Io(#[from] io::Error),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::civil::Date;
 use palisade_yaml::{Comment, Span};
+use thiserror::Error;
 
 use crate::{
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
@@ -30,6 +31,17 @@ pub struct Terms {
     pub until: Option<Date>,
 }
 
+/// What is wrong with the text of a suppression.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum TermsError {
+    #[error("`{0}` is no date such as 2027-01-31")]
+    Date(String),
+    #[error("`{0}` is no code such as pss/privileged")]
+    Code(String),
+    #[error("it names no code such as pss/privileged")]
+    NoCode,
+}
+
 impl Terms {
     fn names(&self, code: &Code) -> bool {
         self.codes.iter().any(|pattern| code.matches(pattern))
@@ -40,7 +52,7 @@ impl Terms {
     }
 
     /// Reads `pss/a,pss/b reason="…" until=…`; parts may also be separated by `;`, as in annotations.
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, TermsError> {
         let mut terms = Self { codes: Vec::new(), reason: String::new(), until: None };
         let mut rest = text.trim();
         while !rest.is_empty() {
@@ -51,8 +63,7 @@ impl Terms {
                 if name == "reason" {
                     value.trim().clone_into(&mut terms.reason);
                 } else {
-                    let date =
-                        value.parse().map_err(|_| format!("`{value}` is no date such as 2027-01-31"))?;
+                    let date = value.parse().map_err(|_| TermsError::Date(value.to_owned()))?;
                     terms.until = Some(date);
                 }
                 rest = after;
@@ -60,7 +71,7 @@ impl Terms {
                 let end = rest.find([',', ' ', '\t', ';']).unwrap_or(rest.len());
                 let (code, after) = rest.split_at(end);
                 if !code.contains(['/', '*']) {
-                    return Err(format!("`{code}` is no code such as pss/privileged"));
+                    return Err(TermsError::Code(code.to_owned()));
                 }
                 terms.codes.push(code.to_owned());
                 rest = after;
@@ -68,7 +79,7 @@ impl Terms {
             rest = rest.trim_start_matches([',', ' ', '\t', ';']);
         }
         if terms.codes.is_empty() {
-            return Err("it names no code such as pss/privileged".to_owned());
+            return Err(TermsError::NoCode);
         }
         Ok(terms)
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-use crate::{Exit, args::ColorChoice};
+use crate::{command_line::ColorChoice, failure::Failure};
 
 /// The process's streams, and what they can show.
 #[derive(Debug)]
@@ -42,11 +42,9 @@ impl Terminal {
         terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
     }
 
-    /// The end of a command whose output has nowhere to go.
-    #[must_use]
-    pub fn cannot_write(&self, error: &io::Error) -> Exit {
-        self.say(format!("error: cannot write the output: {error}"));
-        Exit::Incomplete
+    /// Writes a whole text to stdout.
+    pub fn print(&mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+        self.out.write_all(text.as_ref()).and_then(|()| self.out.flush()).map_err(Failure::output)
     }
 
     /// Lines for the person, on stderr.

@@ -11,14 +11,15 @@ use palisade_controllers::{
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::enforcement::mode::Release;
+use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    Exit,
-    args::FeatureGate,
-    cluster::ClusterArgs,
+    args::{FeatureGate, positive_duration},
+    cluster::{ClusterArgs, ClusterError},
+    failure::{Exit, Failure},
     metrics_endpoint::{self, Told},
-    service::{self, fail},
+    service,
     terminal::Terminal,
 };
 
@@ -35,9 +36,18 @@ pub struct RolloutRunArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub controllers: Option<Vec<String>>,
     /// How often all namespaces are evaluated anew, besides on every change [default: 4h]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub evaluation_interval: Option<Duration>,
 }
+
+fn known() -> impl Iterator<Item = &'static str> {
+    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER])
+}
+
+/// `--controllers` names one that does not exist.
+#[derive(Debug, Error)]
+#[error("there is no controller {0:?}: they are {known}, or none", known = known().collect::<Vec<_>>().join(", "))]
+pub struct UnknownController(String);
 
 impl RolloutRunArgs {
     /// Whether one of the options was given.
@@ -47,18 +57,18 @@ impl RolloutRunArgs {
     }
 
     /// The options of the runner, or what is wrong with them. `default` is what runs if nobody says.
-    pub fn options(&self, gates: &[FeatureGate], default: &[&'static str]) -> Result<Options, String> {
-        let known = || ROLLOUT.into_iter().chain([PROFILE_PUBLISHER]);
+    pub fn options(
+        &self,
+        gates: &[FeatureGate],
+        default: &[&'static str],
+    ) -> Result<Options, UnknownController> {
         let controllers: BTreeSet<&'static str> = match &self.controllers {
             None => default.iter().copied().collect(),
             Some(names) if names.iter().all(|name| name == "none" || name.is_empty()) => BTreeSet::new(),
             Some(names) => names
                 .iter()
                 .map(|name| {
-                    known().find(|known| known == name).ok_or_else(|| {
-                        let known: Vec<&str> = known().collect();
-                        format!("there is no controller {name:?}: they are {}, or none", known.join(", "))
-                    })
+                    known().find(|known| known == name).ok_or_else(|| UnknownController(name.clone()))
                 })
                 .collect::<Result<_, _>>()?,
         };
@@ -83,15 +93,6 @@ fn hosted(publisher: profile_publisher::Options) -> Vec<Hosted> {
     })]
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    let duration = parsed.map_err(|_| "write it as 4h, 30m or 10s".to_owned())?;
-    Duration::try_from(duration)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "must be longer than nothing".to_owned())
-}
-
 /// `palisade controller`
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -106,7 +107,7 @@ pub struct ControllerArgs {
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// How long a published seccomp profile stays that no pod refers to
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h")]
     pub profile_grace_period: Duration,
     /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
     #[arg(long)]
@@ -136,30 +137,21 @@ impl Told for Runner {
 }
 
 /// Runs until interrupted.
-#[must_use]
-pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Exit {
-    let defaults: Vec<&'static str> = ROLLOUT.into_iter().chain([PROFILE_PUBLISHER]).collect();
-    match args.rollout.options(&args.feature_gates, &defaults) {
-        Ok(mut options) => {
-            options.hosted = hosted(profile_publisher::Options {
-                grace_period: args.profile_grace_period,
-                ..profile_publisher::Options::default()
-            });
-            service::run(terminal, control(args, options, terminal))
-        }
-        Err(why) => fail(terminal, &why, Exit::Input),
-    }
+pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let defaults: Vec<&'static str> = known().collect();
+    let mut options = args.rollout.options(&args.feature_gates, &defaults).map_err(Failure::input)?;
+    options.hosted = hosted(profile_publisher::Options {
+        grace_period: args.profile_grace_period,
+        ..profile_publisher::Options::default()
+    });
+    service::run(terminal, control(args, options, terminal))
 }
 
-async fn control(args: &ControllerArgs, mut options: Options, terminal: &Terminal) -> Exit {
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Incomplete),
-    };
-    if args.install_crds
-        && let Err(error) = crds::install(&Api::new(client.clone())).await
-    {
-        return fail(terminal, &format!("the kinds cannot be installed: {error}"), Exit::Incomplete);
+async fn control(args: &ControllerArgs, mut options: Options, terminal: &Terminal) -> Result<Exit, Failure> {
+    let cluster = args.cluster.connect().await?;
+    if args.install_crds {
+        let installed = crds::install(&Api::new(cluster.client.clone())).await;
+        installed.map_err(|error| Failure::incomplete(InstallError(cluster.error(error))))?;
     }
     if args.leader_elect {
         options.identity = Some(identity());
@@ -171,14 +163,9 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
         if names.is_empty() { "no controllers".to_owned() } else { names.join(", ") },
         options.release
     );
-    let runner = Runner::new(client, options);
+    let runner = Runner::new(cluster.client, options);
     if let Some(address) = args.metrics_listen {
-        match metrics_endpoint::serve(address, Arc::clone(&runner)).await {
-            Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
-            Err(error) => {
-                return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);
-            }
-        }
+        metrics_endpoint::serve(address, Arc::clone(&runner), terminal).await?;
     }
     terminal.say(started);
     let (stop, shutdown) = watch::channel(false);
@@ -187,8 +174,12 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     // Nobody listening any more means that everything has ended already.
     let _ = stop.send(true);
     let _ = running.await;
-    Exit::Clean
+    Ok(Exit::Clean)
 }
+
+#[derive(Debug, Error)]
+#[error("the kinds cannot be installed")]
+struct InstallError(#[source] ClusterError);
 
 /// What tells this process from others that stand for election.
 fn identity() -> String {
@@ -198,7 +189,7 @@ fn identity() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FeatureGate, Release, RolloutRunArgs, duration};
+    use super::{FeatureGate, Release, RolloutRunArgs};
 
     #[test]
     fn controllers_are_chosen_by_name() {
@@ -214,7 +205,7 @@ mod tests {
             chosen(Some(&["label-syncer", "profile-publisher"])).unwrap(),
             ["label-syncer", "profile-publisher"]
         );
-        assert!(chosen(Some(&["syncer"])).unwrap_err().contains("label-syncer, readiness"));
+        assert!(chosen(Some(&["syncer"])).unwrap_err().to_string().contains("label-syncer, readiness"));
     }
 
     #[test]
@@ -223,11 +214,5 @@ mod tests {
         assert_eq!((options(&[]).gate, options(&[]).release), (None, Release::Evaluate));
         let off = [FeatureGate::OpenShiftPodSecurityAdmission(false)];
         assert_eq!(options(&off).gate, Some(false));
-    }
-
-    #[test]
-    fn durations_are_positive() {
-        assert_eq!(duration("4h").unwrap().as_secs(), 14400);
-        assert!(duration("0s").is_err() && duration("-1h").is_err() && duration("soon").is_err());
     }
 }

@@ -6,10 +6,14 @@
 mod notes;
 mod table;
 
-use std::{io::Write, path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use clap::Args;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR},
     effective::{EffectiveContext, effective_contexts},
     field_path::{FieldPath, Step},
     node::{Source as From, masked_paths, readonly_paths},
@@ -23,10 +27,11 @@ use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
 use crate::{
-    Exit,
-    args::{ApiVersion, ExplainArgs, ExplainFormat, FeatureGate},
+    args::{ApiVersion, FeatureGate, TableFormat, ValueError},
+    cluster::ClusterArgs,
     config::glob_matches,
     diagnostic::{Diagnostic, Severity},
+    failure::{Exit, Failure},
     input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_text},
     manifest::{Object, objects},
@@ -35,6 +40,64 @@ use crate::{
     source_map::{Source, annotation_behind},
     terminal::Terminal,
 };
+
+/// What `explain` explains.
+#[derive(Debug, Args)]
+pub struct ExplainInputArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// An object of a cluster instead of files, with its API server and its node's kubelet: NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME
+    #[arg(long, value_name = "OBJECT")]
+    pub live: Option<String>,
+    /// With --live: which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// With --live: namespace of an object that names none [default: the context's]
+    #[arg(long, short, value_name = "NAMESPACE", requires = "live")]
+    pub namespace: Option<String>,
+}
+
+/// `palisade explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Where to look.
+    #[command(flatten)]
+    pub input: ExplainInputArgs,
+    /// Kubelet on the node: v1.18 to v1.37 [default: as the API server]
+    #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
+    pub kubelet: Option<KubernetesVersion>,
+    /// API server that takes the manifest: v1.19 to v1.37, or `designs` [default: v1.37]
+    #[arg(long, value_name = "VERSION")]
+    pub apiserver: Option<ApiVersion>,
+    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Only containers of this name
+    #[arg(long, short, value_name = "NAME")]
+    pub container: Option<String>,
+    /// The kubelet runs with --seccomp-default
+    #[arg(long)]
+    pub seccomp_default: bool,
+    /// Output: table or json
+    #[arg(long, short, value_enum, default_value_t = TableFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: TableFormat,
+}
+
+/// The oldest kubelet that can be told of: the last one that knows seccomp annotations alone.
+const OLDEST_KUBELET: u16 = 18;
+
+fn kubelet_version(text: &str) -> Result<KubernetesVersion, ValueError> {
+    let version: KubernetesVersion = text.parse()?;
+    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor) {
+        Ok(version)
+    } else {
+        Err(ValueError::UnknownRelease { oldest: OLDEST_KUBELET, also: "" })
+    }
+}
 
 /// What is said about one container.
 struct Container {
@@ -70,15 +133,11 @@ struct Explained {
 }
 
 /// Runs the command.
-pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
+pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (found, compat) = if let Some(words) = &args.input.live {
         let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
-        match service::with_answer(question).and_then(std::convert::identity) {
-            Ok((input, told)) => {
-                (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
-            }
-            Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
-        }
+        let (input, told) = service::block_on(question)?;
+        (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
     } else {
         let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
         (discover(&args.input.paths, excluded), compat(args, None))
@@ -94,12 +153,10 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
         skipped += report.skipped;
     }
     let text = match args.output {
-        ExplainFormat::Json => json_text(&explained, &problems, &compat),
-        ExplainFormat::Table => table_text(&explained, &problems, &compat, terminal),
+        TableFormat::Json => json_text(&explained, &problems, &compat),
+        TableFormat::Table => table_text(&explained, &problems, &compat, terminal),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     if let Some(skew) = notes::skew(&compat) {
         terminal.say(format!("warning: {skew}"));
     }
@@ -108,16 +165,13 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
             .container
             .as_ref()
             .map_or_else(|| "no pod found".to_owned(), |name| format!("no container is called {name:?}"));
-        terminal.say(format!(
-            "error: {what}{}",
-            if skipped > 0 { format!(" ({skipped} objects without one)") } else { String::new() }
-        ));
-        return Exit::Input;
+        let others = if skipped > 0 { format!(" ({skipped} objects without one)") } else { String::new() };
+        return Err(Failure::input(what + &others));
     }
     if unreadable > 0 || problems.iter().any(|problem| problem.severity == Severity::Error) {
-        return Exit::Findings;
+        return Ok(Exit::Findings);
     }
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
 /// What was asked for wins over what the cluster tells, and that over the newest release.

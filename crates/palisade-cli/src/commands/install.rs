@@ -1,19 +1,19 @@
 //! `palisade install`: everything a cluster needs, as manifests on stdout.
 
-use std::{collections::BTreeSet, io::Write as _};
+use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::{
-    Exit,
     args::ApiVersion,
+    failure::{Exit, Failure},
     install::{
         Parts, default_values, manifests,
         template::{COORDINATION, Choices},
     },
-    service::fail,
     terminal::Terminal,
 };
 
@@ -63,30 +63,45 @@ pub enum Component {
     Constraints,
 }
 
+/// Why these options cannot be installed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InstallError {
+    /// The components need a newer API server.
+    #[error(
+        "--kubernetes-version: Palisade is installed on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR} (it judges for v1.{OLDEST_MINOR} and later)"
+    )]
+    Release,
+    /// No namespace can have this name.
+    #[error("--namespace {0:?} is not the name of a namespace")]
+    Namespace(String),
+    /// The rollout coordinates itself in one namespace.
+    #[error("--rollout needs the namespace {COORDINATION}: leases and configuration are there")]
+    RolloutNamespace,
+    /// No image can have this name.
+    #[error("--image {0:?} is not the name of an image")]
+    Image(String),
+}
+
 impl InstallArgs {
     /// What was chosen, or what is wrong with it.
-    pub fn choices(&self) -> Result<(Choices, Parts), String> {
+    pub fn choices(&self) -> Result<(Choices, Parts), InstallError> {
         let ApiVersion(compat) = self
             .kubernetes_version
             .unwrap_or(ApiVersion(palisade_model::compat::Compat::kubernetes(OLDEST_CLUSTER)));
         let minor = compat.api_minor();
         if compat.is_designs() || minor < OLDEST_CLUSTER {
-            return Err(format!(
-                "--kubernetes-version: Palisade is installed on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR} (it judges for v1.{OLDEST_MINOR} and later)"
-            ));
+            return Err(InstallError::Release);
         }
         if !is_label(&self.namespace) {
-            return Err(format!("--namespace {:?} is not the name of a namespace", self.namespace));
+            return Err(InstallError::Namespace(self.namespace.clone()));
         }
         if self.rollout && self.namespace != COORDINATION {
-            return Err(format!(
-                "--rollout needs the namespace {COORDINATION}: leases and configuration are there"
-            ));
+            return Err(InstallError::RolloutNamespace);
         }
         let image = self.image.clone().unwrap_or_else(|| format!("palisade:{}", env!("CARGO_PKG_VERSION")));
         let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         if image.is_empty() || !image.bytes().all(usable) {
-            return Err(format!("--image {image:?} is not the name of an image"));
+            return Err(InstallError::Image(image));
         }
         let chosen: BTreeSet<Component> = if self.components.is_empty() {
             [Component::Crds, Component::Webhook, Component::Controller, Component::Node].into()
@@ -122,12 +137,8 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Prints the manifests.
-pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Exit {
-    match args.choices() {
-        Ok((choices, parts)) => match terminal.out.write_all(manifests(&choices, parts).as_bytes()) {
-            Ok(()) => Exit::Clean,
-            Err(error) => terminal.cannot_write(&error),
-        },
-        Err(why) => fail(terminal, &why, Exit::Input),
-    }
+pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let (choices, parts) = args.choices().map_err(Failure::input)?;
+    terminal.print(manifests(&choices, parts))?;
+    Ok(Exit::Clean)
 }

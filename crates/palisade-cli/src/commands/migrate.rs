@@ -3,8 +3,14 @@
 //! What a container runs with must be the same before and after, read as the designs read it (annotations honoured);
 //! otherwise nothing is written. Where field and annotation disagree, a person must decide.
 
-use std::{borrow::Cow, io::Write, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use clap::Args;
 use palisade_model::{
     compat::Compat,
     effective::effective_contexts,
@@ -19,27 +25,47 @@ use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{Limits, parse};
 
 use crate::{
-    Exit,
-    args::MigrateArgs,
     config::glob_matches,
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
+    failure::{Exit, Failure},
     fix::{Change, apply, unified_diff},
     input::{Input, discover},
     judge::{decode, template_problem, yaml_problem},
     manifest::{Object, objects},
     render::human,
-    replace::replace,
+    replace::{ReplaceError, replace},
     source_map::Source,
     terminal::Terminal,
 };
 
+/// `palisade migrate`
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Print the changes as a unified diff, and write nothing
+    #[arg(long)]
+    pub diff: bool,
+    /// Write nothing; exit with 1 if something would change
+    #[arg(long)]
+    pub check: bool,
+    /// Print no summary
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
 /// Runs the command.
-pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
-    let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
-    let found = discover(&args.input.paths, excluded);
+pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
+    let found = discover(&args.paths, excluded);
     if found.inputs.is_empty() && found.problems.is_empty() {
-        terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
-        return Exit::Input;
+        return Err(Failure::input(
+            "no manifests found: folders are searched for .yaml, .yml and .json files",
+        ));
     }
     let mut problems = found.problems;
     let mut totals = Totals { unreadable: problems.len(), ..Totals::default() };
@@ -54,17 +80,13 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
         };
         problems.append(&mut migrated.problems);
         totals.readable += 1;
-        if let Err(exit) = write(input, &migrated, args, &mut totals, terminal) {
-            return exit;
-        }
+        write(input, &migrated, args, &mut totals, terminal)?;
     }
     let style = human::Style { color: terminal.err_color, width: None };
     let mut text = String::new();
     human::diagnostics(&problems, style, &mut text);
     terminal.say_text(&text);
-    if let Err(error) = terminal.out.flush() {
-        return terminal.cannot_write(&error);
-    }
+    terminal.out.flush().map_err(Failure::output)?;
     if !args.quiet {
         let would = if args.check || args.diff { "would be " } else { "" };
         terminal.say(format!(
@@ -73,7 +95,7 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
             plural(totals.changed, "file")
         ));
     }
-    if totals.failed {
+    Ok(if totals.failed {
         Exit::Incomplete
     } else if totals.unreadable > 0 && totals.readable == 0 {
         Exit::Input
@@ -83,7 +105,7 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
         Exit::Findings
     } else {
         Exit::Clean
-    }
+    })
 }
 
 #[derive(Default)]
@@ -105,10 +127,10 @@ fn write(
     args: &MigrateArgs,
     totals: &mut Totals,
     terminal: &mut Terminal,
-) -> Result<(), Exit> {
+) -> Result<(), Failure> {
     let file = input.name();
     let print = |terminal: &mut Terminal, text: &str| {
-        terminal.out.write_all(text.as_bytes()).map_err(|error| terminal.cannot_write(&error))
+        terminal.out.write_all(text.as_bytes()).map_err(Failure::output)
     };
     let Some(new) = &migrated.text else {
         if *input == Input::Stdin && !args.diff && !args.check {
@@ -127,9 +149,9 @@ fn write(
     }
     let Input::File(path) = input else { return print(terminal, new) };
     let written = if migrated.utf16 {
-        Err("it is written in UTF-16".to_owned())
+        Err(ReplaceError::Utf16)
     } else {
-        replace(path, migrated.old.as_bytes(), new.as_bytes()).map_err(|error| error.to_string())
+        replace(path, migrated.old.as_bytes(), new.as_bytes())
     };
     match written {
         Ok(()) if args.quiet => {}

@@ -3,7 +3,10 @@
 //!
 //! The agent itself is `palisade-node`; here its settings are read and it is tied to a cluster.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -18,14 +21,15 @@ use palisade_node::{
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
+use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
     commands::node_agent::{self, AgentArgs},
-    service::{self, fail, stopped},
+    failure::{Exit, Failure},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -68,23 +72,22 @@ impl RuntimeArgs {
             || !self.load_apparmor_profile.is_empty()
     }
 
-    /// Loads the AppArmor profiles that were named, or says why not.
-    pub async fn load_profiles(&self) -> Result<(), String> {
+    /// Loads the AppArmor profiles that were named.
+    pub async fn load_profiles(&self) -> Result<(), Failure> {
         for file in &self.load_apparmor_profile {
-            let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-            let text = std::fs::read_to_string(file).map_err(|error| fail(&error))?;
-            load_profile(&text).await.map_err(|error| fail(&error))?;
+            let text = std::fs::read_to_string(file).map_err(|error| unusable(file, error));
+            let text = text.map_err(Failure::incomplete)?;
+            let loaded = load_profile(&text).await.map_err(|error| unusable(file, error));
+            loaded.map_err(Failure::incomplete)?;
         }
         Ok(())
     }
 
-    /// The settings of the node, or what is wrong with them.
-    pub fn config(&self, compat: Compat) -> Result<NodeConfig, String> {
+    /// The settings of the node.
+    pub fn config(&self, compat: Compat) -> Result<NodeConfig, SettingsError> {
         let minor = compat.kubelet.minor();
         if self.seccomp_profile_root.is_some() && compat.kubelet != Kubelet::Designs && minor >= 23 {
-            return Err(format!(
-                "the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp"
-            ));
+            return Err(SettingsError::NoProfileRoot { minor });
         }
         let mut config = NodeConfig {
             compat: Compat { seccomp_default: self.seccomp_default, ..compat },
@@ -93,9 +96,8 @@ impl RuntimeArgs {
         if let Some(endpoint) = &self.runtime_endpoint {
             config.runtime_endpoint.clone_from(endpoint);
         }
-        let absolute = |folder: &PathBuf| {
-            std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))
-        };
+        let absolute =
+            |folder: &PathBuf| std::path::absolute(folder).map_err(|error| unusable(folder, error));
         if let Some(folder) = &self.root_dir {
             config.root_dir = absolute(folder)?;
         }
@@ -106,27 +108,63 @@ impl RuntimeArgs {
         if let Some(address) = self.node_ip {
             config.host_ip = address.to_string();
         }
-        Runtime::check(&config.runtime_endpoint).map_err(|EndpointError { given }| {
-            format!("--runtime-endpoint {given:?} is no Unix socket: write it as a path or as unix:///path")
-        })?;
+        Runtime::check(&config.runtime_endpoint)
+            .map_err(|EndpointError { given }| SettingsError::Endpoint { given })?;
         Ok(config)
     }
 }
 
-/// What to look at when a runtime does not answer.
+/// Why a node cannot have these settings.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// The kubelet of this release has lost the option.
+    #[error("the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp")]
+    NoProfileRoot {
+        /// The release.
+        minor: u16,
+    },
+    /// The runtime is spoken to over a Unix socket.
+    #[error("--runtime-endpoint {given:?} is no Unix socket: write it as a path or as unix:///path")]
+    Endpoint {
+        /// What was given.
+        given: String,
+    },
+    /// A file or folder cannot be used.
+    #[error("{}: {problem}", .path.display())]
+    Path {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        problem: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::input(error)
+    }
+}
+
+fn unusable(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SettingsError {
+    SettingsError::Path { path: path.to_owned(), problem: error.into() }
+}
+
+/// The container runtime does not answer.
 #[must_use]
-pub fn runtime_away(why: &str) -> String {
-    format!("{why}\n  = help: see that it runs, and that --runtime-endpoint is its CRI v1 socket")
+pub fn runtime_away(error: impl std::fmt::Display) -> Failure {
+    Failure::incomplete(format!(
+        "{error}\n  = help: see that it runs, and that --runtime-endpoint is its CRI v1 socket"
+    ))
 }
 
 /// What runs pods needs to be root: it mounts, and looks into other users' processes.
-pub fn need_root() -> Result<(), String> {
+pub fn need_root() -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
-        Ok(())
-    } else {
-        Err("running pods takes root: it mounts volumes and reads what the kernel says about processes"
-            .to_owned())
+        return Ok(());
     }
+    Err(Failure::incomplete(
+        "running pods takes root: it mounts volumes and reads what the kernel says about processes",
+    ))
 }
 
 /// `palisade node`
@@ -162,51 +200,34 @@ pub enum Mode {
 }
 
 /// Runs until interrupted.
-#[must_use]
-pub fn run(args: &NodeArgs, terminal: &Terminal) -> Exit {
+pub fn run(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
 
-async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
+async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let beside_a_kubelet = args.mode == Mode::Agent;
-    let mut config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    if let Err(why) = need_root() {
-        return fail(terminal, &why, Exit::Incomplete);
-    }
+    let mut config = args.runtime.config(compat)?;
+    need_root()?;
     if beside_a_kubelet {
         // The kubelet's folder, not one of our own.
         if args.runtime.root_dir.is_none() {
             config.root_dir = PathBuf::from("/var/lib/kubelet");
         }
         if args.agent.prepare_only {
-            return node_agent::prepare(&args.agent, &config, terminal);
+            return node_agent::prepare(&args.agent, &config);
         }
     }
-    if let Err(why) = args.runtime.load_profiles().await {
-        return fail(terminal, &why, Exit::Incomplete);
+    args.runtime.load_profiles().await?;
+    let client = args.cluster.connect().await?.client;
+    if beside_a_kubelet {
+        return node_agent::serve(&args.agent, config, client, terminal).await;
     }
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Incomplete),
-    };
-    match args.mode {
-        Mode::Agent => node_agent::serve(&args.agent, config, client, terminal).await,
-        Mode::Kubelet => match node(config, client) {
-            Ok(node) => {
-                let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-                terminal.say(format!(
-                    "node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"
-                ));
-                agent::run(node, stopped()).await;
-                Exit::Clean
-            }
-            Err(error) => fail(terminal, &error.to_string(), Exit::Input),
-        },
-    }
+    let node = node(config, client).map_err(Failure::input)?;
+    let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
+    terminal.say(format!("node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"));
+    agent::run(node, stopped()).await;
+    Ok(Exit::Clean)
 }
 
 /// A node that runs the pods an API server gives it.

@@ -12,9 +12,10 @@ use palisade_node::{
 };
 
 use crate::{
-    Exit,
+    args::{ValueError, duration},
+    failure::{Exit, Failure},
     metrics_endpoint::{self, Told},
-    service::{fail, stopped},
+    service::stopped,
     terminal::Terminal,
 };
 
@@ -39,25 +40,25 @@ pub struct AgentArgs {
     pub sys_dir: PathBuf,
 }
 
-fn size(text: &str) -> Result<u64, String> {
+fn size(text: &str) -> Result<u64, ValueError> {
+    let form = ValueError::Form("write it as 64Mi");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..).unwrap_or_default() {
         "" => 1,
         "Ki" => 1 << 10,
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
-        _ => return Err("write it as 64Mi".to_owned()),
+        _ => return Err(form),
     };
-    let number: u64 = digits.parse().map_err(|_| "write it as 64Mi".to_owned())?;
-    number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(|| "must be a size".to_owned())
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    size.filter(|size| *size > 0).ok_or(form)
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
-    duration
-        .filter(|duration| *duration >= Duration::from_secs(1))
-        .ok_or_else(|| "write it as 1m or 30s".to_owned())
+fn interval(text: &str) -> Result<Duration, ValueError> {
+    match duration(text)? {
+        duration if duration >= Duration::from_secs(1) => Ok(duration),
+        _ => Err(ValueError::Form("write it as 1m or 30s")),
+    }
 }
 
 struct Numbers(Metrics);
@@ -73,25 +74,22 @@ impl Told for Numbers {
 }
 
 /// Mounts the tmpfs and ends.
-#[must_use]
-pub fn prepare(args: &AgentArgs, config: &NodeConfig, terminal: &Terminal) -> Exit {
-    match files::prepare(config.profile_folder().root(), args.profile_tmpfs_size) {
-        Ok(()) => Exit::Clean,
-        Err(error) => fail(terminal, &error.to_string(), Exit::Incomplete),
-    }
+pub fn prepare(args: &AgentArgs, config: &NodeConfig) -> Result<Exit, Failure> {
+    files::prepare(config.profile_folder().root(), args.profile_tmpfs_size).map_err(Failure::incomplete)?;
+    Ok(Exit::Clean)
 }
 
 /// Runs until told to stop.
-pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, terminal: &Terminal) -> Exit {
+pub async fn serve(
+    args: &AgentArgs,
+    config: NodeConfig,
+    client: Client,
+    terminal: &Terminal,
+) -> Result<Exit, Failure> {
     let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
-        match metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone()))).await {
-            Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
-            Err(error) => {
-                return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);
-            }
-        }
+        metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone())), terminal).await?;
     }
     let folder = node.profile_folder().root().join("palisade");
     terminal.say(format!("node {} gets its seccomp profiles in {}", node.node_name, folder.display()));
@@ -100,10 +98,8 @@ pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, termina
         tmpfs_size: args.profile_tmpfs_size,
         ..Settings::new(node)
     };
-    match companion::run(settings, client, metrics, stopped()).await {
-        Ok(()) => Exit::Clean,
-        Err(error) => fail(terminal, &error.to_string(), Exit::Input),
-    }
+    companion::run(settings, client, metrics, stopped()).await.map_err(Failure::input)?;
+    Ok(Exit::Clean)
 }
 
 #[cfg(test)]

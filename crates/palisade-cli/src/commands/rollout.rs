@@ -9,7 +9,6 @@ mod custom_resources;
 pub(crate) mod text;
 
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -31,14 +30,14 @@ use serde_json::Value;
 
 use self::text::{json_text, plan_text, status_text};
 use crate::{
-    Exit,
-    args::{ApiVersion, ExplainFormat},
-    cluster::ClusterArgs,
+    args::{ApiVersion, TableFormat},
+    cluster::{ClusterArgs, ClusterError},
     config::glob_matches,
+    failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
     manifest::objects,
-    service::fail,
+    service,
     terminal::Terminal,
 };
 
@@ -75,8 +74,8 @@ pub struct RolloutArgs {
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
     /// Output: table or json
-    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
-    pub output: ExplainFormat,
+    #[arg(long, short, value_enum, default_value_t = TableFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: TableFormat,
 }
 
 const AFTER_HELP: &str = "\
@@ -96,15 +95,12 @@ Without managed fields a label that the label syncer has set looks like the owne
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs the command.
-pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
+pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (RolloutCommand::Status(args) | RolloutCommand::Plan(args)) = command;
     let is_cluster_named = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
     let (answer, problems) = match (args.paths.is_empty(), is_cluster_named) {
-        (false, true) => return fail(terminal, "either paths or a cluster, not both", Exit::Input),
-        (true, _) => match ask(args) {
-            Ok(answer) => (answer, Vec::new()),
-            Err((why, exit)) => return fail(terminal, &why, exit),
-        },
+        (false, true) => return Err(Failure::input("either paths or a cluster, not both")),
+        (true, _) => (service::block_on(ask(args))?, Vec::new()),
         (false, false) => {
             let mut reading = read(args);
             let cluster = reading.cluster();
@@ -119,7 +115,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
                 );
             }
             if used == 0 {
-                return fail(terminal, "no namespace, workload or pod found", Exit::Input);
+                return Err(Failure::input("no namespace, workload or pod found"));
             }
             if cluster.constraints().is_empty() {
                 terminal.say(
@@ -137,19 +133,17 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
     };
     let namespaces = &answer.namespaces;
     let text = match (command, args.output) {
-        (RolloutCommand::Status(_), ExplainFormat::Table) => status_text(&answer),
-        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(&answer),
-        (_, ExplainFormat::Json) => json_text(&answer),
+        (RolloutCommand::Status(_), TableFormat::Table) => status_text(&answer),
+        (RolloutCommand::Plan(_), TableFormat::Table) => plan_text(&answer),
+        (_, TableFormat::Json) => json_text(&answer),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     if !problems.is_empty() {
         // What could not be read may be what stands in the way.
-        return Exit::Input;
+        return Ok(Exit::Input);
     }
     let is_compliant = answer.unplaced.is_empty() && namespaces.iter().all(NamespaceReport::is_compliant);
-    if is_compliant { Exit::Clean } else { Exit::Findings }
+    Ok(if is_compliant { Exit::Clean } else { Exit::Findings })
 }
 
 /// What is known, from wherever it comes.
@@ -181,64 +175,57 @@ struct Live {
     unlabelled: Vec<String>,
 }
 
-/// Asks a cluster.
-fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| (format!("cannot start: {error}"), Exit::Incomplete))?;
-    runtime.block_on(async {
-        let client = args.cluster.connect().await.map_err(|why| (why, Exit::Incomplete))?;
-        let api = Api::new(client);
-        let compat = match args.kubernetes_version {
-            Some(ApiVersion(compat)) => compat,
-            None => api.compat().await.map_err(|why| (why, Exit::Incomplete))?,
-        };
-        let observed = Observed::new(compat);
-        let _watches = observed.watch(&api);
-        let failing = async {
-            let mut changes = observed.subscribe();
-            loop {
-                if let Some(why) = observed.lock().failing() {
-                    return why;
-                }
-                if changes.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
+/// Reads a cluster.
+async fn ask(args: &RolloutArgs) -> Result<Answer, Failure> {
+    let cluster = args.cluster.connect().await?;
+    let announced = cluster.compat().await?;
+    let api = Api::new(cluster.client.clone());
+    let observed = Observed::new(args.kubernetes_version.map_or(announced, |ApiVersion(compat)| compat));
+    let _watches = observed.watch(&api);
+    let failing = async {
+        let mut changes = observed.subscribe();
+        loop {
+            if let Some(reason) = observed.lock().failing() {
+                return ClusterError::Watch { server: cluster.server.clone(), reason };
             }
-        };
-        tokio::select! {
-            () = observed.synced() => {}
-            why = failing => return Err((why, Exit::Incomplete)),
-            () = tokio::time::sleep(ANSWER_WITHIN) => {
-                let why = format!("the cluster has not answered within {} s", ANSWER_WITHIN.as_secs());
-                return Err((why, Exit::Incomplete));
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
-        // Whoever may not read it learns the same, without the times of those that the status does not list.
-        let ledger = Ledger::read(&api).await.unwrap_or_default();
-        let others = custom_resources::list(&api).await;
-        let mut state = observed.lock();
-        for (object, problem) in &others {
-            match problem {
-                None => {
-                    state.cluster.observe(object);
-                }
-                Some(problem) => {
-                    let text = |key: &str| object[key].as_str().unwrap_or_default();
-                    state.cluster.set_undecided(text("apiVersion"), text("kind"), "", "*", problem);
-                }
+    };
+    tokio::select! {
+        () = observed.synced() => {}
+        error = failing => return Err(error.into()),
+        () = tokio::time::sleep(ANSWER_WITHIN) => {
+            let (server, seconds) = (cluster.server.clone(), ANSWER_WITHIN.as_secs());
+            return Err(ClusterError::Timeout { server, seconds }.into());
+        }
+    }
+    // Whoever may not read it learns the same, without the times of those that the status does not list.
+    let ledger = Ledger::read(&api).await.unwrap_or_default();
+    let others = custom_resources::list(&api).await;
+    let mut state = observed.lock();
+    for (object, problem) in &others {
+        match problem {
+            None => {
+                state.cluster.observe(object);
+            }
+            Some(problem) => {
+                let text = |key: &str| object[key].as_str().unwrap_or_default();
+                state.cluster.set_undecided(text("apiVersion"), text("kind"), "", "*", problem);
             }
         }
-        if !state.is_config_served {
-            state.cluster.without_label_syncer();
-        }
-        let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
-        let live = Live {
-            config: state.config.clone(),
-            instances: state.instances(),
-            unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
-        };
-        Ok(Answer::of(&state.cluster, namespaces, Some(live)))
-    })
+    }
+    if !state.is_config_served {
+        state.cluster.without_label_syncer();
+    }
+    let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
+    let live = Live {
+        config: state.config.clone(),
+        instances: state.instances(),
+        unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
+    };
+    Ok(Answer::of(&state.cluster, namespaces, Some(live)))
 }
 
 /// Whether this is a namespace whose enforce label may be the label syncer's, and nobody can say.

@@ -15,16 +15,16 @@ use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
     commands::{
         node::{RuntimeArgs, need_root, runtime_away},
         verify::{Format, human_text},
     },
+    failure::{Exit, Failure},
     input::Input,
     judge::decode,
     manifest,
-    service::{self, fail, stopped},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -65,41 +65,25 @@ Exit status: 0 it ran and everything declared is enforced, 1 it failed, did not 
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
-    let (pod, objects) = match read(&args.filename) {
-        Ok(read) => read,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
+pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let (pod, objects) = read(&args.filename)?;
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
     // There is nobody here whom the gate could protect: who runs the pod brought the ConfigMap.
     compat.gates.seccomp_config_maps |= compat.is_designs();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
-    let config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    if let Err(why) = need_root() {
-        return fail(terminal, &why, Exit::Incomplete);
-    }
+    let config = args.runtime.config(compat)?;
+    need_root()?;
     for warning in config.warnings() {
         terminal.say(format!("warning: {warning}"));
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
-    };
+    let runtime = service::started(tokio::runtime::Builder::new_multi_thread().worker_threads(2))?;
     service::log_to_stderr(terminal);
     runtime.block_on(async {
-        if let Err(why) = args.runtime.load_profiles().await {
-            return fail(terminal, &why, Exit::Incomplete);
-        }
-        let running = match RunningPod::start(config, pod, &objects).await {
-            Ok(running) => running,
-            Err(error @ RunError::Runtime(_)) => {
-                return fail(terminal, &runtime_away(&error.to_string()), Exit::Incomplete);
-            }
-            Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
-        };
+        args.runtime.load_profiles().await?;
+        let running = RunningPod::start(config, pod, &objects).await.map_err(|error| match error {
+            RunError::Runtime(_) => runtime_away(error),
+            error => Failure::input(error),
+        })?;
         for warning in &running.warnings {
             terminal.say(format!("warning: {warning}"));
         }
@@ -109,29 +93,24 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     })
 }
 
-async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Exit {
+async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Result<Exit, Failure> {
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
-        () = stopped() => return fail(terminal, "stopped before the pod ran", Exit::Incomplete),
+        () = stopped() => return Err(Failure::incomplete("stopped before the pod ran")),
     }
     if !args.follow {
         // A moment, so that its log has something to say.
         tokio::time::sleep(MOMENT).await;
     }
-    let report = match running.report().await {
-        Ok(report) => report,
-        Err(error) => return fail(terminal, &error.to_string(), Exit::Incomplete),
-    };
+    let report = running.report().await.map_err(Failure::incomplete)?;
     let written = match args.output {
         Format::Json => print_json(running, &report, terminal).await,
         Format::Human => print_human(args, running, &report, terminal).await,
     };
-    if let Err(error) = written {
-        return terminal.cannot_write(&error);
-    }
+    written.map_err(Failure::output)?;
     let outcome = if args.follow { running.outcome() } else { report.outcome };
     let ran = matches!(outcome, Outcome::Running | Outcome::Succeeded);
-    if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings }
+    Ok(if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings })
 }
 
 async fn print_human(
@@ -256,21 +235,22 @@ async fn print_json(
 }
 
 /// The pod of the manifests, and everything else in them.
-fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), String> {
+fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), Failure> {
     let mut pods = Vec::new();
     let mut others = Vec::new();
     for file in files {
         let input = if file.as_os_str() == "-" { Input::Stdin } else { Input::File(file.clone()) };
         let name: Arc<str> = input.name();
-        let bytes = input.read().map_err(|problem| problem.summary.clone())?;
-        let text = decode(&name, &bytes).map_err(|problem| problem.summary.clone())?;
+        let bytes = input.read()?;
+        let text = decode(&name, &bytes)?;
         let parsed = parse(&text, &Limits::default());
+        let unreadable = |error: &dyn std::fmt::Display| Failure::input(format!("{name}: {error}"));
         if let Some(error) = parsed.errors.first() {
-            return Err(format!("{name}: {error}"));
+            return Err(unreadable(error));
         }
         for document in &parsed.documents {
             for object in manifest::objects(document) {
-                let mut value = object.node.to_json().map_err(|error| format!("{name}: {error}"))?;
+                let mut value = object.node.to_json().map_err(|error| unreadable(&error))?;
                 if let Value::Object(fields) = &mut value {
                     fields.insert("kind".to_owned(), object.kind.into());
                 }
@@ -279,10 +259,11 @@ fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), String> {
         }
     }
     if pods.len() > 1 {
-        return Err(format!("there are {} pods in the manifests: run one at a time", pods.len()));
+        let message = format!("there are {} pods in the manifests: run one at a time", pods.len());
+        return Err(Failure::input(message));
     }
-    let pod = pods
-        .pop()
-        .ok_or("there is no pod in the manifests: of a Deployment, run its pod template as a Pod")?;
+    let pod = pods.pop().ok_or_else(|| {
+        Failure::input("there is no pod in the manifests: of a Deployment, run its pod template as a Pod")
+    })?;
     Ok((pod, others))
 }

@@ -3,11 +3,9 @@
 //! What a pod declares comes from the API server where a cluster is named, and otherwise from what the node wrote down
 //! at the runtime when it made the pod. The comparison is `palisade_node::verify`'s.
 
-use std::io::Write as _;
-
 use clap::{Args, ValueEnum};
 use palisade_node::{
-    api::{PodKey, PodSource, kube::KubeSource},
+    api::{ApiError, PodKey, PodSource, kube::KubeSource},
     cri::{
         client::{Runtime, RuntimeError},
         proto::ContainerState,
@@ -18,16 +16,17 @@ use palisade_node::{
     verify::{PodReport, declared_pods, summary, verify_pod},
 };
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
-    cluster::ClusterArgs,
+    cluster::{ClusterArgs, ClusterError},
     commands::{
         node::{RuntimeArgs, runtime_away},
         rollout::text::table,
     },
-    service::{self, fail},
+    failure::{Exit, Failure},
+    service,
     terminal::Terminal,
 };
 
@@ -72,36 +71,18 @@ pub enum Format {
 }
 
 /// Runs the command.
-pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
+pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
     // Whoever looks wants to see profiles from ConfigMaps for what they are, unless the gate is named.
     compat.gates.seccomp_config_maps = true;
     let compat = FeatureGate::apply(&args.feature_gates, compat);
-    let config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let mut found = Verified::default();
-    let exit = service::ask(terminal, async {
-        match collect(args, &config).await {
-            Ok(verified) => {
-                found = verified;
-                Exit::Clean
-            }
-            Err((why, exit)) => fail(terminal, &why, exit),
-        }
-    });
-    if exit != Exit::Clean {
-        return exit;
-    }
-    let Verified { reports, unverified } = found;
+    let config = args.runtime.config(compat)?;
+    let Verified { reports, unverified } = service::block_on(collect(args, &config))?;
     let text = match args.output {
         Format::Json => json_text(&reports, &unverified),
         Format::Human => human_text(&reports),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     for container in &unverified {
         terminal.say(format!("error: {container}"));
     }
@@ -110,7 +91,7 @@ pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
     // Who asks for one pod wants to know about that pod; on a whole node there may be nothing.
     let nothing = !compared && args.pod.is_some();
     let enforced = !reports.iter().any(PodReport::has_mismatch) && unverified.is_empty() && !nothing;
-    if enforced { Exit::Clean } else { Exit::Findings }
+    Ok(if enforced { Exit::Clean } else { Exit::Findings })
 }
 
 /// What was compared, and what runs without having been.
@@ -176,16 +157,14 @@ async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContainer>, 
     Ok(read.collect())
 }
 
-async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (String, Exit)> {
-    let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)
-        .map_err(|error| (error.to_string(), Exit::Input))?;
-    let no_answer = |error: RuntimeError| {
-        (runtime_away(&format!("the container runtime does not answer: {error}")), Exit::Incomplete)
-    };
+async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Failure> {
+    let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout).map_err(Failure::input)?;
+    let no_answer =
+        |error: RuntimeError| runtime_away(format!("the container runtime does not answer: {error}"));
     // A runtime that hangs is found out sooner by this than by a list.
     runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
-    let source = source(args, config).await.map_err(|why| (why, Exit::Incomplete))?;
+    let source = source(args, config).await?;
     let mut pods: Vec<RunPod> = match &source {
         None => {
             for (key, _) in noted.iter().filter(|(_, pod)| pod.is_none()) {
@@ -194,10 +173,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (St
             noted.into_iter().filter_map(|(_, pod)| pod).collect()
         }
         Some(source) => {
-            let all = source
-                .list()
-                .await
-                .map_err(|error| (format!("the API server does not answer: {error}"), Exit::Incomplete))?;
+            let all = source.list().await.map_err(|error| Failure::incomplete(ListError(error)))?;
             let here = |pod: &RunPod| noted.iter().any(|(key, _)| key.uid == pod.key.uid);
             all.into_iter().filter_map(|object| RunPod::from_object(object).ok()).filter(here).collect()
         }
@@ -206,7 +182,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (St
         let (namespace, name) = wanted.split_once('/').unwrap_or(("default", wanted));
         pods.retain(|pod| pod.key.namespace == namespace && pod.key.name == name);
         if pods.is_empty() {
-            return Err((format!("no pod {namespace}/{name} runs here"), Exit::Input));
+            return Err(Failure::input(format!("no pod {namespace}/{name} runs here")));
         }
     }
     pods.sort_by(|a, b| a.key.cmp(&b.key));
@@ -227,15 +203,22 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (St
     Ok(Verified { reports, unverified: unverified(running, &compared, &known) })
 }
 
+#[derive(Debug, Error)]
+#[error("cannot list the pods of this node")]
+struct ListError(#[source] ApiError);
+
 /// The API server, if one was named.
-async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, String> {
+async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, ClusterError> {
     let named = args.cluster.kubeconfig.is_some()
         || args.cluster.context.is_some()
         || std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     if !named {
         return Ok(None);
     }
-    Ok(Some(KubeSource::new(args.cluster.connect().await?, &config.node_name)))
+    let cluster = args.cluster.connect().await?;
+    // Its own errors do not name the address.
+    cluster.compat().await?;
+    Ok(Some(KubeSource::new(cluster.client, &config.node_name)))
 }
 
 fn json_text(reports: &[PodReport], unverified: &[String]) -> String {

@@ -12,13 +12,14 @@ use palisade_webhook::{
         CertificateSource, ConfigurationSource, Endpoint, FailurePolicy, Limits, Managed, Registration,
     },
 };
+use thiserror::Error;
 
 use crate::{
-    Exit,
-    args::Emulated,
+    args::{Emulated, ValueError, duration},
     cluster::ClusterArgs,
     commands::up::pod_security_configuration,
-    service::{self, fail, stopped, with_causes},
+    failure::{Exit, Failure},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -124,30 +125,17 @@ pub enum Part {
 }
 
 /// Serves until told to stop.
-#[must_use]
-pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Exit {
+pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
 
-async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Exit {
-    let options = match args.options() {
-        Ok(options) => options,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let webhook = match Webhook::start(options, client).await {
-        Ok(webhook) => webhook,
-        Err(error) => {
-            let exit = match error {
-                StartError::Configuration { .. } | StartError::Certificate(_) => Exit::Input,
-                StartError::Listen { .. } | StartError::Tls(_) => Exit::Incomplete,
-            };
-            return fail(terminal, &with_causes(&error), exit);
-        }
-    };
+async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let options = args.options().map_err(Failure::input)?;
+    let cluster = args.cluster.connect().await.map_err(Failure::input)?;
+    let webhook = Webhook::start(options, cluster.client).await.map_err(|error| match error {
+        StartError::Configuration { .. } | StartError::Certificate(_) => Failure::input(error),
+        StartError::Listen { .. } | StartError::Tls(_) => Failure::incomplete(error),
+    })?;
     let mut announced = format!("palisade answers admission reviews on https://{}\n", webhook.address);
     if let Some(address) = webhook.metrics_address {
         let _ = writeln!(announced, "metrics on http://{address}/metrics");
@@ -155,12 +143,12 @@ async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Exit {
     terminal.say_text(&announced);
     stopped().await;
     webhook.shutdown().await;
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
 impl WebhookArgs {
     /// The options of the webhook, or what makes no sense in them.
-    pub fn options(&self) -> Result<Options, String> {
+    pub fn options(&self) -> Result<Options, UrlError> {
         let endpoint = match (&self.url, &self.service) {
             (Some(url), _) => Some(Endpoint::Url(url.clone())),
             (None, service) => service.clone(),
@@ -208,7 +196,7 @@ impl WebhookArgs {
             emulate: self.emulate_kubernetes.map(|Emulated(compat)| compat),
             constraints: self.security_context_constraints,
             configuration,
-            read_configuration: pod_security_configuration,
+            read_configuration: |text| pod_security_configuration(text).map_err(|error| error.to_string()),
             certificate: self.certificate(endpoint.as_ref(), host),
             registration,
             limits: Limits {
@@ -260,9 +248,14 @@ impl WebhookArgs {
     }
 }
 
+/// `--url` is not what an API server may call.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("--url {0:?}: write it as https://HOST[:PORT][/PATH]")]
+pub struct UrlError(String);
+
 /// The host in a URL that an API server may call: https, and nothing after the path.
-fn host_of(url: &str) -> Result<String, String> {
-    let wrong = || format!("--url {url:?}: write it as https://HOST[:PORT][/PATH]");
+fn host_of(url: &str) -> Result<String, UrlError> {
+    let wrong = || UrlError(url.to_owned());
     let rest = url.strip_prefix("https://").ok_or_else(wrong)?;
     let authority = rest.split('/').next().unwrap_or_default();
     if rest.contains(['?', '#', '@']) || authority.is_empty() {
@@ -274,19 +267,20 @@ fn host_of(url: &str) -> Result<String, String> {
     Ok(authority.split(':').next().unwrap_or_default().to_owned())
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), ValueError> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err("write it as NAMESPACE/NAME".to_owned()),
+        _ => Err(ValueError::Form("write it as NAMESPACE/NAME")),
     }
 }
 
-fn service_name(text: &str) -> Result<Endpoint, String> {
+fn service_name(text: &str) -> Result<Endpoint, ValueError> {
     let (rest, port) = match text.rsplit_once(':') {
         Some((rest, port)) => {
-            (rest, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or("the port is a number")?)
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+            (rest, port.ok_or(ValueError::Form("the port is a number"))?)
         }
         None => (text, 443),
     };
@@ -294,45 +288,28 @@ fn service_name(text: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Service { namespace, name, port })
 }
 
-fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), String> {
+fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), ValueError> {
     let (part, policy) = match text.split_once('=') {
         Some(("mutate", policy)) => (Part::Mutate, policy),
         Some(("validate", policy)) => (Part::Validate, policy),
-        Some((part, _)) => return Err(format!("{part:?} is neither mutate nor validate")),
+        Some((part, _)) => {
+            return Err(ValueError::Neither { given: part.to_owned(), expected: ("mutate", "validate") });
+        }
         None => (Part::All, text),
     };
     match policy {
         "Fail" => Ok((part, FailurePolicy::Fail)),
         "Ignore" => Ok((part, FailurePolicy::Ignore)),
-        _ => Err("the policy is Fail or Ignore".to_owned()),
+        _ => Err(ValueError::Form("the policy is Fail or Ignore")),
     }
-}
-
-/// `90d`, `24h`, `10m`, `5s`, `250ms`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write it as 250ms, 5s, 10m, 24h or 90d".to_owned();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        "d" => number.checked_mul(86_400_000),
-        _ => None,
-    };
-    millis.map(Duration::from_millis).ok_or_else(wrong)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
     use palisade_webhook::options::{Endpoint, FailurePolicy};
 
-    use super::{WebhookArgs, duration, host_of, service_name};
+    use super::{WebhookArgs, host_of, service_name};
 
     #[derive(Parser)]
     struct Line {
@@ -340,9 +317,9 @@ mod tests {
         args: WebhookArgs,
     }
 
-    fn options(line: &str) -> Result<palisade_webhook::Options, String> {
-        let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()));
-        parsed.map_err(|error| error.to_string())?.args.options()
+    fn options(line: &str) -> Result<palisade_webhook::Options, Box<dyn std::error::Error>> {
+        let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()))?;
+        Ok(parsed.args.options()?)
     }
 
     #[test]
@@ -364,15 +341,11 @@ mod tests {
 
     #[test]
     fn reads_what_people_write() {
-        assert_eq!(host_of("https://[::1]:8443/x").as_deref(), Ok("::1"));
-        assert_eq!(host_of("https://web.example:8443").as_deref(), Ok("web.example"));
+        assert_eq!(host_of("https://[::1]:8443/x").unwrap(), "::1");
+        assert_eq!(host_of("https://web.example:8443").unwrap(), "web.example");
         assert!(host_of("https://user@x").is_err() && host_of("http://x").is_err());
         let service = Endpoint::Service { namespace: "a".into(), name: "b".into(), port: 443 };
         assert_eq!(service_name("a/b"), Ok(service));
         assert!(service_name("a/b:x").is_err() && service_name("b").is_err());
-        assert_eq!(duration("90d"), Ok(Duration::from_hours(90 * 24)));
-        assert!(
-            duration("90").is_err() && duration("d").is_err() && duration("99999999999999999999d").is_err()
-        );
     }
 }

@@ -18,7 +18,10 @@ use std::{
 
 use palisade_policy::standards::level::LevelVersion;
 
-use crate::judge::{FileReport, kubectl_kind};
+use crate::{
+    args::ValueError,
+    judge::{FileReport, kubectl_kind},
+};
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +55,9 @@ impl Output {
 }
 
 impl FromStr for Output {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let (format, file) = match text.split_once('=') {
             Some((format, file)) => (format, Some(PathBuf::from(file))),
             None => (text, None),
@@ -66,10 +69,10 @@ impl FromStr for Output {
             "junit" => Format::Junit,
             "github" => Format::Github,
             "name" => Format::Name,
-            _ => return Err("formats are human, json, sarif, junit, github and name".to_owned()),
+            _ => return Err(ValueError::Form("formats are human, json, sarif, junit, github and name")),
         };
         if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
-            return Err("a file name must follow the =".to_owned());
+            return Err(ValueError::Form("a file name must follow the ="));
         }
         Ok(Self { format, file })
     }

@@ -592,7 +592,12 @@ impl Webhook {
         let client = Client::new(arena.router("admin"), "default");
         let metrics = Arc::new(Metrics::default());
         let (source, compat) = (ConfigurationSource::default(), case.compat(mode));
-        let follower = Follower::new(&source, pod_security_configuration, compat, metrics.clone());
+        let follower = Follower::new(
+            &source,
+            |text| pod_security_configuration(text).map_err(|error| error.to_string()),
+            compat,
+            metrics.clone(),
+        );
         let follower = Arc::new(follower);
         let facts = Facts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
         let mut watches = JoinSet::new();

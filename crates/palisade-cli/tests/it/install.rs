@@ -9,7 +9,7 @@ use std::{
 
 use clap::Parser as _;
 use palisade_apiserver::Server;
-use palisade_cli::{args::Cli, install::chart_templates};
+use palisade_cli::{command_line::Cli, install::chart_templates};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 

@@ -104,7 +104,9 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let shown = run(&["explain", "--live", "deploy/web", "-n", "shop"]).await.unwrap();
     assert!(shown.contains("hostNetwork"), "{shown}");
     let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
-    assert_eq!(shown, "error: pods \"absent\" not found\nexit status: 3");
+    let absent =
+        format!("error: pods \"absent\" not found on {}; check the name and the namespace", server.url());
+    assert_eq!(shown, absent + "\nexit status: 3");
     server.shutdown().await;
 }
 
