@@ -6,6 +6,7 @@ mod check;
 mod conformance;
 mod conformance_scc;
 mod demo;
+mod docs;
 mod fixtures;
 mod fuzz;
 mod generate;
@@ -32,7 +33,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
-  tidy                             edges between crates, module docs, names
+  docs                             build the documentation site into target/book
+  tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
@@ -62,6 +64,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
         Some("gen") => generate::run_generate(generate::Mode::Write),
+        Some("docs") => docs::run_docs(),
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

@@ -1,11 +1,11 @@
 //! Habits that a compiler does not check: the edges between crates, where unsafe code may stand, what every file
-//! opens with, what must never be in the repository, and failed reads that judging code does not report.
+//! opens with, what must never be in the repository, dead links, and failed reads that judging code does not report.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, process::output, root, swallowed};
+use crate::{Failure, docs, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
@@ -42,8 +42,9 @@ pub(crate) fn run_tidy() -> Result<(), Failure> {
     let mut problems = Vec::new();
     edges(&mut problems)?;
     sources(&mut problems)?;
+    problems.extend(docs::links::problems()?);
     if problems.is_empty() {
-        println!("\ntidy: edges, module docs, unsafe code, names and failed reads are in order");
+        println!("\ntidy: edges, module docs, unsafe code, names, links and failed reads are in order");
         return Ok(());
     }
     problems.sort();
