@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Why the value of an option cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ValueError {
-    /// It is not written as the option takes it.
+    /// It does not have the form that the option takes.
     #[error("{0}")]
     Form(&'static str),
     /// It is neither of two words.
@@ -22,7 +22,7 @@ pub enum ValueError {
         expected: (&'static str, &'static str),
     },
     /// It is not a version of Kubernetes.
-    #[error("{0}, or `designs`")]
+    #[error("{0}, or `extended`")]
     Kubernetes(VersionError),
     /// It is not a version of a kubelet.
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub enum ValueError {
     #[error(transparent)]
     Standards(#[from] level::VersionError),
     /// The release is too old, or newer than this program.
-    #[error("only v1.{oldest} to v1.{NEWEST_MINOR} are known{also}")]
+    #[error("supported versions are v1.{oldest} to v1.{NEWEST_MINOR}{also}")]
     UnknownRelease {
         /// The oldest one.
         oldest: u16,
@@ -49,7 +49,7 @@ pub enum TableFormat {
     Json,
 }
 
-/// The release an embedded server emulates; none means the designs.
+/// The release that an embedded server emulates; without one it has Palisade's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emulated(pub Compat);
 
@@ -79,13 +79,13 @@ impl FromStr for Emulated {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let ApiVersion(compat) = text.parse()?;
         if compat.is_designs() {
-            return Err(ValueError::Form("leave the option out for the designs"));
+            return Err(ValueError::Form("omit the option for Palisade's extensions"));
         }
         Ok(Self(compat))
     }
 }
 
-/// An API server: a release, or the designs.
+/// An API server: a release, or the newest one with Palisade's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiVersion(pub Compat);
 
@@ -108,13 +108,12 @@ impl FromStr for ApiVersion {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&version.minor) {
             Ok(Self(Compat::kubernetes(version.minor)))
         } else {
-            Err(ValueError::UnknownRelease { oldest: OLDEST_MINOR, also: ", and `designs`" })
+            Err(ValueError::UnknownRelease { oldest: OLDEST_MINOR, also: ", and `extended`" })
         }
     }
 }
 
-/// An edition of the standards that exists. Labels may name later ones, which mean the latest; whoever asks for one by name
-/// should not get another.
+/// A version of the standards. In labels a later version means the latest; on the command line it is an error.
 pub(crate) fn policy_version(text: &str) -> Result<Version, ValueError> {
     match text.parse::<Version>()? {
         Version::Minor(minor) if minor > u64::from(NEWEST_MINOR) => {
@@ -136,24 +135,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
 /// A duration that is not zero.
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, ValueError> {
     match duration(text)? {
-        Duration::ZERO => Err(ValueError::Form("must be longer than nothing")),
+        Duration::ZERO => Err(ValueError::Form("must be longer than 0s")),
         duration => Ok(duration),
     }
 }
 
-/// A switch of the designs.
+/// A feature gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureGate {
     /// Seccomp profiles from ConfigMaps.
     SeccompConfigMaps(bool),
-    /// AppArmor at all.
+    /// AppArmor.
     AppArmor(bool),
     /// Enforced Pod Security in an OpenShift cluster: the break-glass of its rollout.
     OpenShiftPodSecurityAdmission(bool),
 }
 
 impl FeatureGate {
-    /// Flips the switches.
+    /// Sets the gates.
     #[must_use]
     pub fn apply(gates: &[Self], mut compat: Compat) -> Compat {
         for gate in gates {
@@ -166,7 +165,7 @@ impl FeatureGate {
         compat
     }
 
-    /// What was said about enforced Pod Security, if anything.
+    /// The gate of enforced Pod Security, if it is set.
     #[must_use]
     pub fn enforcement(gates: &[Self]) -> Option<bool> {
         gates.iter().rev().find_map(|gate| match *gate {
@@ -190,7 +189,7 @@ impl FromStr for FeatureGate {
             "AppArmor" => Ok(Self::AppArmor(on)),
             "OpenShiftPodSecurityAdmission" => Ok(Self::OpenShiftPodSecurityAdmission(on)),
             _ => Err(ValueError::Form(
-                "gates are SeccompConfigMaps, AppArmor and OpenShiftPodSecurityAdmission",
+                "feature gates are SeccompConfigMaps, AppArmor and OpenShiftPodSecurityAdmission",
             )),
         }
     }

@@ -29,7 +29,7 @@ pub struct ClusterArgs {
     /// Kubeconfig of the cluster [default: KUBECONFIG, ~/.kube/config, or the service account inside a pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig to use [default: its current one]
+    /// Context of the kubeconfig [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }

@@ -28,15 +28,15 @@ use crate::{
     max_term_width = 110
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// When to use colours; NO_COLOR in the environment switches them off
+    /// When to use colors; the environment variable NO_COLOR turns them off
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", hide_possible_values = true)]
     pub color: ColorChoice,
 }
 
-/// When to use colours.
+/// When to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
     /// On a terminal.
@@ -50,35 +50,35 @@ pub enum ColorChoice {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Find pods that Pod Security Standards refuse, invalid profiles and dead annotations
+    /// Find pods that the Pod Security Standards reject, invalid profiles and annotations without effect
     Check(check::CheckArgs),
-    /// Say what every container will really run with, and why
+    /// Show what every container runs with, and which line decides it
     Explain(explain::ExplainArgs),
     /// Rewrite legacy annotations into fields, keeping comments and formatting
     Migrate(migrate::MigrateArgs),
-    /// Look into seccomp profile documents
+    /// Check, compare and hash seccomp profiles
     Profile {
-        /// What to do with them.
+        /// The subcommand.
         #[command(subcommand)]
         command: profile::ProfileCommand,
     },
-    /// Say what blocks enforced Pod Security in an OpenShift cluster, and what to do about it
+    /// Show what blocks enforced Pod Security in an OpenShift cluster, and how to fix it
     Rollout {
-        /// What to say.
+        /// The subcommand.
         #[command(subcommand)]
         command: rollout::RolloutCommand,
     },
-    /// Run the embedded control plane: an API server for kubectl and kube clients, with pod security inside
+    /// Run an API server on this machine for kubectl and kube clients, with pod security built in
     Up(up::UpArgs),
-    /// Run one pod on the local container runtime, and say what the kernel really enforces
+    /// Run one pod on the local container runtime, and compare it with what the kernel enforces
     Run(run::RunArgs),
     /// Compare what pods declare with what the kernel enforces
     Verify(verify::VerifyArgs),
-    /// Run the controllers of a cluster: labels, readiness for enforced Pod Security, published profiles
+    /// Run the controllers: labels, readiness for enforced Pod Security, published profiles
     Controller(controller::ControllerArgs),
-    /// Run the pods of a cluster on this machine
+    /// Run the pods of a cluster on this machine, or the agent beside a kubelet
     Node(node::NodeArgs),
-    /// Answer the API server of a real cluster: mutating and validating admission webhooks
+    /// Serve mutating and validating admission webhooks for a cluster
     Webhook(Box<webhook::WebhookArgs>),
     /// Print manifests that install Palisade on a cluster, for kubectl apply
     Install(install::InstallArgs),
@@ -89,10 +89,10 @@ pub enum Command {
     },
     /// Print the manual page of the program or of one command
     Man {
-        /// A command, such as `check`; the program itself if left out
+        /// A command, such as `check` [default: the program itself]
         page: Option<String>,
     },
-    /// Print the version, and which Kubernetes releases it knows
+    /// Print the version and the supported Kubernetes releases
     Version,
 }
 

@@ -1,4 +1,4 @@
-//! `palisade.toml`: what a project always asks for.
+//! `palisade.toml`: the settings of a project.
 //!
 //! Found in the working folder or the closest parent that has one. Options on the command line win. Paths and
 //! patterns are relative to the file's folder.
@@ -6,10 +6,10 @@
 //! ```toml
 //! level = "restricted"             # privileged, baseline or restricted
 //! policy-version = "v1.35"         # or "latest"
-//! kubernetes-version = "v1.35"     # or "designs"
-//! namespace = "shop"               # of objects that name none
-//! strict = false                   # objects without a pod are errors
-//! exclude = ["vendor/**"]          # paths to leave out
+//! kubernetes-version = "v1.35"     # or "extended"
+//! namespace = "shop"               # of objects that do not set one
+//! strict = false                   # objects of kinds that are not checked are errors
+//! exclude = ["vendor/**"]          # paths to exclude
 //! output = ["human", "sarif=palisade.sarif"]
 //!
 //! [severity]                       # error, warning or off, for a code or a prefix such as "annotation/*"
@@ -74,7 +74,7 @@ pub struct Config {
     /// Level to judge by.
     #[serde(deserialize_with = "parsed")]
     pub level: Option<Level>,
-    /// Edition of the standards.
+    /// Version of the standards.
     #[serde(deserialize_with = "policy_version")]
     pub policy_version: Option<Version>,
     /// The API server.

@@ -57,7 +57,7 @@ pub fn fix_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[Te
         else {
             current.refused.extend(applied.refused);
             if current.refused.is_empty() {
-                current.refused.push("the edits would not make it better".to_owned());
+                current.refused.push("the edits would not reduce the findings".to_owned());
             }
             break;
         };

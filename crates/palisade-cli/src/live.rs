@@ -24,16 +24,16 @@ use crate::{
 /// Which objects of which cluster `check` judges.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
-    /// Judge the pods and workloads of a cluster instead of files
+    /// Check the pods and workloads of a cluster instead of files
     #[arg(long, conflicts_with_all = ["fix", "diff"])]
     pub cluster: bool,
     /// Which cluster.
     #[command(flatten)]
     pub connection: ClusterArgs,
-    /// With --cluster: every namespace, not only the one of --namespace or of the context
+    /// With --cluster: all namespaces instead of that of --namespace or of the context
     #[arg(long, short = 'A', requires = "cluster", conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// With --cluster: also pods and others that a workload controls, which are judged through it otherwise
+    /// With --cluster: also objects that a workload controls and that have the same findings as the workload
     #[arg(long, requires = "cluster")]
     pub owned: bool,
 }

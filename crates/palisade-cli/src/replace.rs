@@ -15,11 +15,11 @@ use thiserror::Error;
 /// Why a file was left as it is.
 #[derive(Debug, Error)]
 pub enum ReplaceError {
-    /// Somebody else wrote to it.
-    #[error("it was changed by somebody else in the meantime")]
+    /// It has changed since it was read.
+    #[error("the file has changed since it was read")]
     Changed,
     /// Only UTF-8 is written.
-    #[error("it is written in UTF-16")]
+    #[error("the file is in UTF-16, and only UTF-8 is written")]
     Utf16,
     /// It cannot be written.
     #[error("{0}")]

@@ -34,11 +34,11 @@ pub struct Terms {
 /// What is wrong with the text of a suppression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 enum TermsError {
-    #[error("`{0}` is no date such as 2027-01-31")]
+    #[error("`{0}` is not a date such as 2027-01-31")]
     Date(String),
-    #[error("`{0}` is no code such as pss/privileged")]
+    #[error("`{0}` is not a code such as pss/privileged")]
     Code(String),
-    #[error("it names no code such as pss/privileged")]
+    #[error("it has no code such as pss/privileged")]
     NoCode,
 }
 
@@ -164,10 +164,7 @@ impl Suppressions {
                 let problem = Diagnostic::error(
                     Code::of("suppression/no-reason"),
                     file,
-                    format!(
-                        "the exception for {} gives no reason, and does not hold",
-                        terms.codes.join(", ")
-                    ),
+                    format!("the suppression of {} has no reason, and is ignored", terms.codes.join(", ")),
                 );
                 self.problems.push(
                     problem
@@ -180,7 +177,7 @@ impl Suppressions {
                 let problem = Diagnostic::error(
                     Code::of("suppression/invalid"),
                     file,
-                    format!("this exception cannot be understood: {error}"),
+                    format!("cannot read this suppression: {error}"),
                 );
                 self.problems.push(
                     problem
@@ -224,7 +221,7 @@ impl Suppressions {
                 match suppression.terms.expired(today) {
                     None => kept = false,
                     Some(until) => finding.because.push(format!(
-                        "the exception for it (\"{}\") ended on {until}",
+                        "its suppression (\"{}\") expired on {until}",
                         suppression.terms.reason
                     )),
                 }
@@ -240,7 +237,7 @@ impl Suppressions {
                     Diagnostic::warning(
                         Code::of("suppression/unused"),
                         file,
-                        format!("nothing here needs the exception for {codes}"),
+                        format!("unused suppression of {codes}"),
                     )
                     .at(source.label(span, ""))
                     .help("remove it"),

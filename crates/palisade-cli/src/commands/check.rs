@@ -33,7 +33,7 @@ pub struct CheckInputArgs {
     /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
     #[arg(required_unless_present = "cluster", conflicts_with = "cluster", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Or a cluster.
@@ -48,40 +48,40 @@ pub struct CheckArgs {
     /// Where to look.
     #[command(flatten)]
     pub input: CheckInputArgs,
-    /// Level to judge by: privileged, baseline or restricted [default: restricted]
+    /// Level of the Pod Security Standards: privileged, baseline or restricted [default: restricted]
     #[arg(long, short, value_name = "LEVEL")]
     pub level: Option<Level>,
-    /// Edition of the standards: v1.0 to v1.37, or latest [default: latest]
+    /// Version of the standards: v1.0 to v1.37, or latest [default: latest]
     #[arg(long, value_name = "VERSION", value_parser = policy_version)]
     pub policy_version: Option<Version>,
-    /// Release whose API server would take the manifests: v1.19 to v1.37, or `designs` [default: v1.37]
+    /// Release of the API server that the manifests are for: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Namespace of objects that name none
+    /// Namespace of objects that do not set one
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Output: human, json, sarif, junit, github or name, each optionally =FILE; may be repeated [default: human]
     #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
     pub output: Vec<Output>,
-    /// Write what can be fixed mechanically into the files
+    /// Write the fixes into the files
     #[arg(long)]
     pub fix: bool,
-    /// Print what --fix would change as a unified diff, and write nothing
+    /// Print the changes of --fix as a unified diff, and write nothing
     #[arg(long)]
     pub diff: bool,
-    /// Treat objects that hold no pod as errors instead of skipping them
+    /// Treat objects of kinds that are not checked as errors
     #[arg(long)]
     pub strict: bool,
-    /// Configuration file [default: palisade.toml here or in the closest parent folder]
+    /// Configuration file [default: palisade.toml in this folder or the closest parent that has one]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Use no configuration file
+    /// Do not read a configuration file
     #[arg(long, conflicts_with = "config")]
     pub no_config: bool,
-    /// Files to work on at the same time [default: one for each processor]
+    /// Files to check at the same time [default: one for each processor]
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<std::num::NonZeroUsize>,
     /// Print no summary and no progress
@@ -90,9 +90,9 @@ pub struct CheckArgs {
 }
 
 const CHECK_AFTER_HELP: &str = "\
-Exit status: 0 clean, 1 findings, 2 nothing could be judged or wrong usage, 3 could not complete.
+Exit status: 0 clean, 1 findings, 2 nothing could be checked or wrong usage, 3 could not complete.
 
-To accept a finding, say why, on its line or the line above:
+To accept a finding, give the reason on its line or the line above:
     # palisade:ignore pss/hostPorts reason=\"node exporter\" until=2027-01-31
 or for a whole object, in its annotations:
     palisade.dev/ignore: \"pss/hostPorts; reason=node exporter; until=2027-01-31\"";
@@ -104,14 +104,14 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
         return Err(Failure::input(
-            "only one format can go to stdout; give the others a file, as in `-o sarif=FILE`",
+            "only one format can be written to stdout: write the others to files, for example `-o sarif=FILE`",
         ));
     }
     let mode = Mode::of(args);
     if mode.needs_stdout() {
         if args.output.iter().any(|output| output.file.is_none()) {
             return Err(Failure::input(
-                "stdout is taken by the changed text; give the output a file, as in `-o json=FILE`",
+                "--fix of stdin and --diff write to stdout: write the report to a file, for example `-o json=FILE`",
             ));
         }
         outputs.retain(|output| output.file.is_some());
@@ -157,7 +157,7 @@ fn check(
         let namespace = args.namespace.as_deref();
         let (listed, compat) = service::block_on(crate::live::workloads(live, namespace))?;
         if listed.is_empty() {
-            return Err(Failure::input("nothing was judged: there are no pods or workloads"));
+            return Err(Failure::input("nothing was checked: no pods or workloads found"));
         }
         announced = Some(compat);
         objects = listed;
@@ -217,7 +217,7 @@ fn check(
         terminal.say(summary(&totals, settings.policy, mode));
     }
     if totals.objects == 0 && totals.errors == 0 {
-        terminal.say("error: nothing was judged: there is no pod and no workload in the input");
+        terminal.say("error: nothing was checked: the input has no pods or workloads");
     }
     Ok(if incomplete { Exit::Incomplete } else { exit(&totals) })
 }
@@ -374,7 +374,7 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
             match written {
                 Ok(()) => answer
                     .said
-                    .push(format!("fixed {file}: {} gone, {left} left", self::count(count, "finding"))),
+                    .push(format!("fixed {file}: {} fixed, {left} left", self::count(count, "finding"))),
                 Err(reason) => {
                     answer.said.push(format!("error: cannot fix {file}: {reason}"));
                     answer.report = judge_text(&file, &text, settings, &accepted);
@@ -406,7 +406,7 @@ fn exit(totals: &Totals) -> Exit {
 
 fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
     let mut line = format!(
-        "{} in {} judged at {policy}: {} allowed, {} denied",
+        "{} in {} checked at {policy}: {} allowed, {} denied",
         count(totals.objects, "object"),
         count(totals.files, "file"),
         totals.allowed,
@@ -423,7 +423,7 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         details.push(format!("{} accepted", totals.suppressed));
     }
     if totals.skipped > 0 {
-        details.push(format!("{} without a pod skipped", count(totals.skipped, "object")));
+        details.push(format!("{} of kinds that are not checked", count(totals.skipped, "object")));
     }
     if !details.is_empty() {
         line.push_str("; ");

@@ -26,7 +26,7 @@ use crate::{
 /// The publisher of seccomp profiles from ConfigMaps.
 pub const PROFILE_PUBLISHER: &str = "profile-publisher";
 
-/// How the rollout to enforced Pod Security is run, by `controller` and by `up --openshift`.
+/// Options of the rollout to enforced Pod Security, for `controller` and `up --openshift`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
@@ -35,7 +35,7 @@ pub struct RolloutRunArgs {
     /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, profile-publisher, or none
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub controllers: Option<Vec<String>>,
-    /// How often all namespaces are evaluated anew, besides on every change [default: 4h]
+    /// How often all namespaces are evaluated again, in addition to every change [default: 4h]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub evaluation_interval: Option<Duration>,
 }
@@ -46,7 +46,7 @@ fn known() -> impl Iterator<Item = &'static str> {
 
 /// `--controllers` names one that does not exist.
 #[derive(Debug, Error)]
-#[error("there is no controller {0:?}: they are {known}, or none", known = known().collect::<Vec<_>>().join(", "))]
+#[error("unknown controller {0:?}: controllers are {known}, or none", known = known().collect::<Vec<_>>().join(", "))]
 pub struct UnknownController(String);
 
 impl RolloutRunArgs {
@@ -56,7 +56,7 @@ impl RolloutRunArgs {
         self.release.is_some() || self.controllers.is_some() || self.evaluation_interval.is_some()
     }
 
-    /// The options of the runner, or what is wrong with them. `default` is what runs if nobody says.
+    /// The options of the runner. `default` is what runs without `--controllers`.
     pub fn options(
         &self,
         gates: &[FeatureGate],
@@ -100,31 +100,31 @@ pub struct ControllerArgs {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// How the rollout is run.
+    /// Options of the rollout.
     #[command(flatten)]
     pub rollout: RolloutRunArgs,
-    /// Switches: OpenShiftPodSecurityAdmission=false is the break-glass [default: on in release n+1]
+    /// Feature gates: OpenShiftPodSecurityAdmission=false is the break-glass [default: true in release n+1]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// How long a published seccomp profile stays that no pod refers to
+    /// How long a published seccomp profile is kept after the last pod that refers to it
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h")]
     pub profile_grace_period: Duration,
-    /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
+    /// Install the CRDs of Palisade and, if it is missing, the CRD of SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
-    /// Where to serve /metrics, /healthz and /readyz, over plain HTTP
+    /// Address for /metrics, /healthz and /readyz, over plain HTTP
     #[arg(long, value_name = "ADDRESS")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Stand for election, so that of several controllers one works
+    /// Elect a leader, so that one of several replicas is active
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, hide_possible_values = true)]
     pub leader_elect: bool,
 }
 
 const AFTER_HELP: &str = "\
-An OpenShift cluster has a label syncer and gives namespaces their ranges by itself:
+An OpenShift cluster has its own label syncer and its own controller for namespace ranges:
     palisade controller --controllers=readiness,config-observer,profile-publisher
 
-Exit status: 0 told to stop, 2 wrong usage, 3 could not start.";
+Exit status: 0 stopped by a signal, 2 wrong usage, 3 could not start.";
 
 impl Told for Runner {
     fn metrics(&self) -> String {
@@ -171,17 +171,17 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     let (stop, shutdown) = watch::channel(false);
     let running = tokio::spawn(runner.run(shutdown));
     service::stopped().await;
-    // Nobody listening any more means that everything has ended already.
+    // A closed channel means that the runner has ended already.
     let _ = stop.send(true);
     let _ = running.await;
     Ok(Exit::Clean)
 }
 
 #[derive(Debug, Error)]
-#[error("the kinds cannot be installed")]
+#[error("cannot install the CRDs")]
 struct InstallError(#[source] ClusterError);
 
-/// What tells this process from others that stand for election.
+/// The identity of this process in the election.
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{}", std::process::id())
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_is_the_releases_unless_someone_says() {
+    fn the_gate_has_the_default_of_the_release_unless_it_is_set() {
         let options = |gates: &[FeatureGate]| RolloutRunArgs::default().options(gates, &[]).unwrap();
         assert_eq!((options(&[]).gate, options(&[]).release), (None, Release::Evaluate));
         let off = [FeatureGate::OpenShiftPodSecurityAdmission(false)];

@@ -47,16 +47,16 @@ pub struct ExplainInputArgs {
     /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
     #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
-    /// An object of a cluster instead of files, with its API server and its node's kubelet: NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME
+    /// An object of a cluster instead of files: NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME. The versions are those of its API server and kubelet
     #[arg(long, value_name = "OBJECT")]
     pub live: Option<String>,
     /// With --live: which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// With --live: namespace of an object that names none [default: the context's]
+    /// With --live: namespace of an object without one [default: the namespace of the context]
     #[arg(long, short, value_name = "NAMESPACE", requires = "live")]
     pub namespace: Option<String>,
 }
@@ -67,13 +67,13 @@ pub struct ExplainArgs {
     /// Where to look.
     #[command(flatten)]
     pub input: ExplainInputArgs,
-    /// Kubelet on the node: v1.18 to v1.37 [default: as the API server]
+    /// Release of the kubelet: v1.18 to v1.37 [default: that of the API server]
     #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
     pub kubelet: Option<KubernetesVersion>,
-    /// API server that takes the manifest: v1.19 to v1.37, or `designs` [default: v1.37]
+    /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub apiserver: Option<ApiVersion>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Only containers of this name
@@ -87,7 +87,7 @@ pub struct ExplainArgs {
     pub output: TableFormat,
 }
 
-/// The oldest kubelet that can be told of: the last one that knows seccomp annotations alone.
+/// The last kubelet without the seccomp fields.
 const OLDEST_KUBELET: u16 = 18;
 
 fn kubelet_version(text: &str) -> Result<KubernetesVersion, ValueError> {
@@ -99,7 +99,7 @@ fn kubelet_version(text: &str) -> Result<KubernetesVersion, ValueError> {
     }
 }
 
-/// What is said about one container.
+/// The settings of one container.
 struct Container {
     name: String,
     kind: ContainerKind,
@@ -120,7 +120,7 @@ struct Setting {
     set: bool,
 }
 
-/// What is said about one object.
+/// The settings of one object.
 struct Explained {
     file: Arc<str>,
     line: usize,
@@ -164,8 +164,12 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
         let what = args
             .container
             .as_ref()
-            .map_or_else(|| "no pod found".to_owned(), |name| format!("no container is called {name:?}"));
-        let others = if skipped > 0 { format!(" ({skipped} objects without one)") } else { String::new() };
+            .map_or_else(|| "no pod found".to_owned(), |name| format!("no container is named {name:?}"));
+        let others = if skipped > 0 {
+            format!(" ({skipped} objects of kinds that are not checked)")
+        } else {
+            String::new()
+        };
         return Err(Failure::input(what + &others));
     }
     if unreadable > 0 || problems.iter().any(|problem| problem.severity == Severity::Error) {
@@ -174,7 +178,7 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
     Ok(Exit::Clean)
 }
 
-/// What was asked for wins over what the cluster tells, and that over the newest release.
+/// Options win over what the cluster announces, and that over the newest release.
 fn compat(args: &ExplainArgs, told: Option<Compat>) -> Compat {
     let ApiVersion(compat) = args.apiserver.or(told.map(ApiVersion)).unwrap_or_default();
     let mut compat = FeatureGate::apply(&args.feature_gates, compat);

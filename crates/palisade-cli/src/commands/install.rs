@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
-use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::NEWEST_MINOR;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -30,13 +30,13 @@ pub struct InstallArgs {
     /// Image of all components [default: palisade with this version]
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// What to install: crds, webhook, controller, node, constraints [default: the first four]
+    /// Components: crds, webhook, controller, node, constraints [default: the first four]
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',', hide_possible_values = true)]
     pub components: Vec<Component>,
-    /// Security context constraints and the rollout to enforced Pod Security as well
+    /// Add security context constraints and the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
-    /// Oldest API server that must understand the manifests: v1.24 to v1.37 [default: v1.24]
+    /// Oldest release of the API server to support: v1.24 to v1.37 [default: v1.24]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
 }
@@ -44,7 +44,7 @@ pub struct InstallArgs {
 const AFTER_HELP: &str = "\
     palisade install | kubectl apply -f -
 
-With --rollout, kinds must be there before objects of them:
+With --rollout, apply the CRDs before the objects of their kinds:
     palisade install --rollout --components crds | kubectl apply -f -
     palisade install --rollout --components constraints,webhook,controller,node | kubectl apply -f -";
 
@@ -67,18 +67,16 @@ pub enum Component {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InstallError {
     /// The components need a newer API server.
-    #[error(
-        "--kubernetes-version: Palisade is installed on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR} (it judges for v1.{OLDEST_MINOR} and later)"
-    )]
+    #[error("--kubernetes-version: Palisade runs on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR}")]
     Release,
     /// No namespace can have this name.
-    #[error("--namespace {0:?} is not the name of a namespace")]
+    #[error("--namespace {0:?} is not a valid name of a namespace")]
     Namespace(String),
     /// The rollout coordinates itself in one namespace.
-    #[error("--rollout needs the namespace {COORDINATION}: leases and configuration are there")]
+    #[error("--rollout requires the namespace {COORDINATION}, where its leases and its configuration are")]
     RolloutNamespace,
     /// No image can have this name.
-    #[error("--image {0:?} is not the name of an image")]
+    #[error("--image {0:?} is not a valid name of an image")]
     Image(String),
 }
 

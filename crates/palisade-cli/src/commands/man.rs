@@ -14,7 +14,7 @@ pub fn run(page: Option<&str>, terminal: &mut Terminal) -> Result<Exit, Failure>
     command.build();
     if let Some(page) = page {
         let found = command.find_subcommand(page);
-        let found = found.ok_or_else(|| Failure::input(format!("there is no command {page:?}")))?;
+        let found = found.ok_or_else(|| Failure::input(format!("unknown command {page:?}")))?;
         // The name lives as long as the process, which ends with this page.
         command = found.clone().name(format!("palisade-{page}").leak() as &'static str);
     }

@@ -1,7 +1,7 @@
-//! `palisade migrate`: legacy annotations become fields, the proposal's defaults become v1 fields.
+//! `palisade migrate`: legacy annotations become fields, and Palisade's extensions become v1 fields.
 //!
-//! What a container runs with must be the same before and after, read as the designs read it (annotations honoured);
-//! otherwise nothing is written. Where field and annotation disagree, a person must decide.
+//! What a container runs with must be the same before and after, read with Palisade's extensions (annotations are honored);
+//! otherwise nothing is written. A conflict between field and annotation is reported and has no automatic fix.
 
 use std::{
     borrow::Cow,
@@ -44,7 +44,7 @@ pub struct MigrateArgs {
     /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Print the changes as a unified diff, and write nothing
@@ -218,7 +218,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
         problems.push(Diagnostic::error(
             Code::of("migrate/refused"),
             &file,
-            format!("cannot be edited: {reason}"),
+            format!("cannot edit the manifest: {reason}"),
         ));
     }
     let moved = changes.len() - applied.refused.len();
@@ -228,7 +228,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
             problems.push(Diagnostic::error(
                 Code::of("migrate/refused"),
                 &file,
-                "the migrated manifest would not mean the same; the file is left alone",
+                "the migrated manifest would change what containers run with; the file is not changed",
             ));
         }
         same
@@ -237,7 +237,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
     Ok(Migrated { text: new, moved, problems, utf16, old: text.into_owned() })
 }
 
-/// What every container of a text runs with, as the designs read it: field before annotation, container before pod.
+/// What every container of a text runs with, read with Palisade's extensions: field before annotation, container before pod.
 fn meaning(text: &str) -> Vec<(ObjectId, Vec<(String, String)>)> {
     let mut compat = Compat::designs();
     compat.gates.seccomp_config_maps = true;
@@ -279,7 +279,7 @@ impl Plan<'_, '_> {
                 self.profile(view, key, seccomp::from_annotation(value), field, None, path);
             } else if let Some(name) = key.strip_prefix(seccomp::CONTAINER_ANNOTATION_PREFIX) {
                 let Some(container) = view.container(name) else {
-                    self.nobody(view, key, name);
+                    self.without_container(view, key, name);
                     continue;
                 };
                 let field = container.security_context().and_then(|context| context.seccomp_profile.as_ref());
@@ -287,14 +287,14 @@ impl Plan<'_, '_> {
                 self.profile(view, key, seccomp::from_annotation(value), field, None, path);
             } else if let Some(name) = key.strip_prefix(apparmor::ANNOTATION_PREFIX) {
                 let Some(container) = view.container(name) else {
-                    self.nobody(view, key, name);
+                    self.without_container(view, key, name);
                     continue;
                 };
                 let field =
                     container.security_context().and_then(|context| context.app_armor_profile.as_ref());
                 let inherited = of_pod.and_then(|context| context.app_armor_profile.as_ref());
                 let path = container.path(view).fields(&["securityContext", "appArmorProfile"]);
-                // The design gives the empty value a meaning.
+                // With the extensions the empty value means the runtime's default.
                 let reference = if value.is_empty() {
                     Some(ProfileRef::RuntimeDefault)
                 } else {
@@ -319,7 +319,7 @@ impl Plan<'_, '_> {
             self.problem(
                 "profile/annotation",
                 &annotation,
-                format!("{key} names no profile, and is left alone"),
+                format!("{key} does not name a profile, and is not changed"),
                 "correct or remove it",
             );
             return;
@@ -333,19 +333,19 @@ impl Plan<'_, '_> {
             Some(field) if *field == wanted => self.edits.push(vec![Edit::Remove(annotation)]),
             Some(field) => {
                 let has = field.reference().map_or_else(|| field.kind.as_str().to_owned(), |r| r.to_string());
-                let message = format!("{key} says {reference}, but {path} says {has}; both are left alone");
+                let message = format!("{key} is {reference}, but {path} is {has}; neither is changed");
                 self.problem(
                     "profile/conflict",
                     &annotation,
                     message,
-                    "decide which of the two is right, and remove the other",
+                    "keep the one that is right, and remove the other",
                 );
             }
         }
     }
 
-    fn nobody(&mut self, view: &PodView<'_, '_>, key: &str, name: &str) {
-        let message = format!("{key} is for container \"{name}\", which does not exist; it is left alone");
+    fn without_container(&mut self, view: &PodView<'_, '_>, key: &str, name: &str) {
+        let message = format!("{key} is for container \"{name}\", which does not exist; it is not changed");
         self.problem(
             "annotation/dead",
             &view.annotation_path(key),
@@ -362,7 +362,7 @@ impl Plan<'_, '_> {
                 Lowering::Remove(path) => edits.push(Edit::Remove(path)),
                 Lowering::Impossible(path, reason) => {
                     let message = format!("{path} has no v1 form: {reason}");
-                    self.problem("migrate/impossible", &path, message, "say it in v1 fields by hand");
+                    self.problem("migrate/impossible", &path, message, "rewrite it by hand with v1 fields");
                     return;
                 }
             }

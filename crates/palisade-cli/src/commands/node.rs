@@ -39,22 +39,22 @@ pub struct RuntimeArgs {
     /// Socket of the container runtime [default: /run/containerd/containerd.sock]
     #[arg(long, value_name = "SOCKET")]
     pub runtime_endpoint: Option<String>,
-    /// The node's folder: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
+    /// Folder of the node: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Deprecated: another folder for seccomp profiles than `seccomp` below the root-dir
+    /// Deprecated: folder of seccomp profiles [default: <root-dir>/seccomp]
     #[arg(long, value_name = "DIR")]
     pub seccomp_profile_root: Option<PathBuf>,
-    /// Name of the node [default: the host's]
+    /// Name of the node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of the node that pods are told
+    /// Address of the node
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<std::net::IpAddr>,
-    /// Containers that name no seccomp profile get the runtime's default
+    /// Use the runtime's default seccomp profile for containers without one
     #[arg(long)]
     pub seccomp_default: bool,
-    /// Load the AppArmor profiles of this file first; may be repeated
+    /// Load the AppArmor profiles of this file at start; may be repeated
     #[arg(long, value_name = "FILE")]
     pub load_apparmor_profile: Vec<PathBuf>,
 }
@@ -123,8 +123,8 @@ pub enum SettingsError {
         /// The release.
         minor: u16,
     },
-    /// The runtime is spoken to over a Unix socket.
-    #[error("--runtime-endpoint {given:?} is no Unix socket: write it as a path or as unix:///path")]
+    /// The runtime is reached over a Unix socket.
+    #[error("--runtime-endpoint {given:?} is not a Unix socket: write it as a path or as unix:///path")]
     Endpoint {
         /// What was given.
         given: String,
@@ -149,11 +149,11 @@ fn unusable(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Syn
     SettingsError::Path { path: path.to_owned(), problem: error.into() }
 }
 
-/// The container runtime does not answer.
+/// The container runtime does not respond.
 #[must_use]
 pub fn runtime_away(error: impl std::fmt::Display) -> Failure {
     Failure::incomplete(format!(
-        "{error}\n  = help: see that it runs, and that --runtime-endpoint is its CRI v1 socket"
+        "{error}\n  = help: check that the runtime runs and that --runtime-endpoint is its CRI v1 socket"
     ))
 }
 
@@ -163,14 +163,14 @@ pub fn need_root() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::incomplete(
-        "running pods takes root: it mounts volumes and reads what the kernel says about processes",
+        "root is required to run pods: volumes are mounted, and processes of other users are inspected",
     ))
 }
 
 /// `palisade node`
 #[derive(Debug, Args)]
 pub struct NodeArgs {
-    /// What the agent is
+    /// Role of the process
     #[arg(long, value_enum, default_value_t = Mode::Kubelet, value_name = "MODE")]
     pub mode: Mode,
     /// Which cluster.
@@ -179,10 +179,10 @@ pub struct NodeArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: the designs]
+    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Beside a kubelet.
@@ -193,9 +193,9 @@ pub struct NodeArgs {
 /// What an agent on a node can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// In the place of a kubelet: it runs the pods of the node
+    /// In place of a kubelet: runs the pods of the node
     Kubelet,
-    /// Beside a kubelet: it puts seccomp profiles in place, verifies containers and reports
+    /// Beside a kubelet: installs seccomp profiles, verifies containers and reports
     Agent,
 }
 
@@ -225,7 +225,9 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     }
     let node = node(config, client).map_err(Failure::input)?;
     let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-    terminal.say(format!("node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"));
+    terminal.say(format!(
+        "node {name} runs its pods on {endpoint}; they keep running when you stop it with Ctrl-C"
+    ));
     agent::run(node, stopped()).await;
     Ok(Exit::Clean)
 }
@@ -271,12 +273,12 @@ impl LogSource for NodeLogs {
             tokio::spawn(async move {
                 loop {
                     tokio::select! {
-                        // Whoever followed has gone.
+                        // The client has disconnected.
                         () = sender.closed() => return,
                         piece = pieces.next() => match piece {
                             Some(Ok(piece)) => if sender.send(piece).await.is_err() { return },
                             Some(Err(error)) => {
-                                tracing::warn!(%error, "log not read to its end");
+                                tracing::warn!(%error, "cannot read the log to its end");
                                 return;
                             }
                             None => return,

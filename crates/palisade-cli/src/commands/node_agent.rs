@@ -23,19 +23,19 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of --mode=agent")]
 pub struct AgentArgs {
-    /// Mount the tmpfs for profiles and end: all that takes a privileged container
+    /// Mount the tmpfs for profiles and exit; only this requires a privileged container
     #[arg(long)]
     pub prepare_only: bool,
-    /// How large the tmpfs for profiles may become
+    /// Maximum size of the tmpfs for profiles
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64Mi")]
     pub profile_tmpfs_size: u64,
-    /// How often files and containers are verified even if nothing happens
+    /// How often files and containers are verified, in addition to every change
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1m")]
     pub verify_interval: Duration,
-    /// Where to serve /metrics, /healthz and /readyz, over plain HTTP
+    /// Address for /metrics, /healthz and /readyz, over plain HTTP
     #[arg(long, value_name = "ADDRESS")]
     pub metrics_listen: Option<SocketAddr>,
-    /// The host's /sys
+    /// Folder where /sys of the host is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sys_dir: PathBuf,
 }
@@ -73,13 +73,13 @@ impl Told for Numbers {
     }
 }
 
-/// Mounts the tmpfs and ends.
+/// Mounts the tmpfs.
 pub fn prepare(args: &AgentArgs, config: &NodeConfig) -> Result<Exit, Failure> {
     files::prepare(config.profile_folder().root(), args.profile_tmpfs_size).map_err(Failure::incomplete)?;
     Ok(Exit::Clean)
 }
 
-/// Runs until told to stop.
+/// Runs until SIGTERM or Ctrl-C.
 pub async fn serve(
     args: &AgentArgs,
     config: NodeConfig,
@@ -92,7 +92,7 @@ pub async fn serve(
         metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone())), terminal).await?;
     }
     let folder = node.profile_folder().root().join("palisade");
-    terminal.say(format!("node {} gets its seccomp profiles in {}", node.node_name, folder.display()));
+    terminal.say(format!("seccomp profiles of node {} are in {}", node.node_name, folder.display()));
     let settings = Settings {
         verify_every: args.verify_interval,
         tmpfs_size: args.profile_tmpfs_size,

@@ -1,4 +1,4 @@
-//! `palisade profile`: look into seccomp profile documents.
+//! `palisade profile`: check, compare and hash seccomp profiles.
 //!
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
@@ -39,9 +39,9 @@ use crate::{
 /// `palisade profile …`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
-    /// Find mistakes: syntax, unknown system calls, actions and architectures, what a kernel lacks
+    /// Find mistakes: syntax, unknown system calls, actions and architectures, features that a kernel lacks
     Lint {
-        /// Profiles (JSON), or manifests of ConfigMaps that hold some or of SeccompProfiles
+        /// Profiles (JSON), or manifests of ConfigMaps or SeccompProfiles
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Kernel the profile must work on, such as 5.10
@@ -51,7 +51,7 @@ pub enum ProfileCommand {
         #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
         output: Vec<Output>,
     },
-    /// Compare what two profiles do to every system call, with an example call for each difference
+    /// Compare the action of two profiles for every system call, with an example call for each difference
     Diff {
         /// The first profile
         #[arg(value_name = "OLD")]
@@ -63,9 +63,9 @@ pub enum ProfileCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the SHA-256 of profiles, as the container status reports it and `sha256sum` prints it
+    /// Print the SHA-256 of profiles, as in the container status and as `sha256sum` prints it
     Hash {
-        /// Profiles, or ConfigMap manifests that hold some
+        /// Profiles (JSON), or manifests of ConfigMaps
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
@@ -211,7 +211,7 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
         let problem = Diagnostic::error(
             Code::of("profile/none"),
             &file,
-            "this manifest holds no seccomp profile: neither a SeccompProfile nor a ConfigMap with a JSON value",
+            "no seccomp profile found: neither a SeccompProfile nor a ConfigMap with a JSON value",
         );
         report.diagnostics.push(problem);
         report.errors = 1;
@@ -274,7 +274,7 @@ fn lint_object(
     let here = FieldPath::root().field("spec");
     if let Some(base) = &spec.base {
         let message =
-            format!("the operator adds the rules of the base profile {base:?}, which are not judged here");
+            format!("the operator adds the rules of the base profile {base:?}, which are not checked here");
         let problem = Diagnostic::warning(Code::of("profile/base-profile"), file, message);
         let label = source.label(object.source.place(&here.clone().field("baseProfileName"), None).span, "");
         report.diagnostics.push(problem.at(label));
@@ -296,12 +296,12 @@ fn duplicate_keys(document: &Document<'_>, file: &Arc<str>, source: &Source<'_>)
                 Code::of("profile/duplicate-key"),
                 file,
                 format!(
-                    "the key \"{}\" is set twice, and readers disagree about which one counts",
+                    "the key \"{}\" is set twice, and runtimes disagree about which one applies",
                     duplicate.key
                 ),
             )
             .at(source.label(duplicate.second, "").related(source.label(duplicate.first, "first set here")))
-            .because("the profile has no certain meaning, and Palisade does not use it")
+            .because("the meaning of the profile is ambiguous, and Palisade does not use it")
             .help("remove one of them")
         })
         .collect()
@@ -327,7 +327,7 @@ fn lint_text(text: &str, kernel: Option<KernelVersion>, file: &Arc<str>, report:
             let found = document.map(|document| duplicate_keys(document, file, &source)).unwrap_or_default();
             if found.is_empty() {
                 let message =
-                    format!("the key {key:?} is set twice, and readers disagree about which one counts");
+                    format!("the key {key:?} is set twice, and runtimes disagree about which one applies");
                 report.diagnostics.push(Diagnostic::error(Code::of("profile/duplicate-key"), file, message));
             }
             report.diagnostics.extend(found);
@@ -337,7 +337,7 @@ fn lint_text(text: &str, kernel: Option<KernelVersion>, file: &Arc<str>, report:
         Err(JsonError::Syntax(_) | JsonError::TooDeep) => {
             let problem = match serde_json::from_str::<Value>(text) {
                 Err(error) => not_json(&error, file, &source),
-                Ok(_) => Diagnostic::error(Code::of("profile/not-json"), file, "this is not JSON"),
+                Ok(_) => Diagnostic::error(Code::of("profile/not-json"), file, "not JSON"),
             };
             report.diagnostics.push(problem);
             report.errors += 1;
@@ -401,7 +401,7 @@ fn not_json(error: &serde_json::Error, file: &Arc<str>, source: &Source<'_>) -> 
     let message = text.split(" at line ").next().unwrap_or(&text).to_owned();
     let line = source.lines().line_span(error.line()).unwrap_or(Span::at(0));
     let at = (line.start + error.column().saturating_sub(1)).min(line.end);
-    Diagnostic::error(Code::of("profile/not-json"), file, format!("this is not JSON: {message}"))
+    Diagnostic::error(Code::of("profile/not-json"), file, format!("not JSON: {message}"))
         .at(source.label(Span::new(at, (at + 1).min(source.text().len())), ""))
         .because("a container with this profile does not start")
 }
@@ -437,9 +437,9 @@ fn single(path: &Path) -> Result<Filter, Failure> {
     let mut profiles = profiles(&text, &parsed);
     let unusable = |problem: &dyn std::fmt::Display| Failure::input(format!("{file}{problem}"));
     let value = match (profiles.pop().map(|profile| profile.content), profiles.is_empty()) {
-        (None, _) => return Err(unusable(&" holds no seccomp profile")),
+        (None, _) => return Err(unusable(&" has no seccomp profile")),
         (Some(_), false) => {
-            return Err(unusable(&" holds several profiles; put the one to compare into a file"));
+            return Err(unusable(&" has several profiles: write the one to compare to a file"));
         }
         (Some(Content::Text { text, .. }), true) => {
             strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))?
@@ -450,13 +450,13 @@ fn single(path: &Path) -> Result<Filter, Failure> {
             }
             let spec = spec(&object).map_err(|error| unusable(&format_args!(": {error}")))?;
             if let Some(base) = spec.base {
-                let problem = format_args!(" has the base profile {base:?}, whose rules are not known here");
+                let problem = format_args!(" has the base profile {base:?}, whose rules are not in the file");
                 return Err(unusable(&problem));
             }
             spec.value
         }
     };
-    Filter::read(&value).map_err(|error| unusable(&format_args!(" has no meaning to compare: {error}")))
+    Filter::read(&value).map_err(|error| unusable(&format_args!(" cannot be compared: {error}")))
 }
 
 fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -467,7 +467,7 @@ fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Resul
     let (Ok(before), Ok(after)) = (before, after) else { return Ok(Exit::Input) };
     let differences = before
         .differences(&after)
-        .map_err(|_| Failure::incomplete("the rules are too involved to be compared"))?;
+        .map_err(|_| Failure::incomplete("the rules are too complex to compare"))?;
     let of_calls = |kind: DifferenceKind| {
         differences.iter().filter(move |found| found.reach == Reach::Call && found.kind == kind)
     };
@@ -481,7 +481,7 @@ fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Resul
             let _ = writeln!(text, "{}", diff_line(found));
         }
         terminal.say(if differences.is_empty() {
-            "both profiles do the same: no system call with any arguments gets another answer".to_owned()
+            "the profiles are equal: every system call has the same action, whatever its arguments".to_owned()
         } else {
             format!("{gained} gained, {lost} lost, {changed} changed")
         });
@@ -549,7 +549,7 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
         for profile in profiles(&content, &parsed) {
             let Content::Text { text: document, .. } = &profile.content else {
                 terminal.say(format!(
-                    "error: {file}: the operator writes the file of a SeccompProfile, and its hash is not known here"
+                    "error: {file}: the operator generates the file of a SeccompProfile, so that its hash is not known"
                 ));
                 exit = Exit::Input;
                 continue;

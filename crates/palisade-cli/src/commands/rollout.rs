@@ -1,4 +1,4 @@
-//! `palisade rollout status` and `plan`: which namespaces would suffer if Pod Security were enforced, why, and what
+//! `palisade rollout status` and `plan`: which namespaces violate Pod Security once it is enforced, why, and what
 //! to do about it, on a cluster, or from manifests or a dump of one.
 //!
 //! The answers are `palisade-controllers`'; here objects are read and the answers drawn. Where manifests are for OpenShift, what they
@@ -44,9 +44,9 @@ use crate::{
 /// `palisade rollout …`
 #[derive(Debug, Subcommand)]
 pub enum RolloutCommand {
-    /// The level every namespace needs, and what in it would be refused
+    /// Show the level of every namespace, and the workloads that it rejects
     Status(RolloutArgs),
-    /// The commands that would let everything go on running, with the reasons as comments
+    /// Print the commands that keep everything running, with the reasons as comments
     Plan(RolloutArgs),
 }
 
@@ -54,23 +54,23 @@ pub enum RolloutCommand {
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct RolloutArgs {
-    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin; without any, a cluster is asked
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin [default: the cluster]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Namespace of objects that name none [default: default]
+    /// Namespace of objects that do not set one [default: default]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// With paths: they are for OpenShift, and what they leave out is as in a new cluster [default: if they show that they are]
+    /// With paths: they are for OpenShift, and omitted objects are those of a new cluster [default: detected]
     #[arg(long)]
     pub openshift: bool,
-    /// API server whose rules apply: v1.19 to v1.37, or designs [default: the cluster's; with paths, v1.37, or designs if they
-    /// use the fields of those]
+    /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: that of the cluster; with
+    /// paths, v1.37, or `extended` if they use the extensions]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
     /// Output: table or json
@@ -79,17 +79,17 @@ pub struct RolloutArgs {
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 everything was judged and complies, 1 something blocks enforcement or is undecided, 2 something could not be
-read or wrong usage, 3 the cluster could not be asked.
+Exit status: 0 everything complies, 1 something blocks enforcement or is undecided, 2 something could not be read or wrong
+usage, 3 cluster unreachable.
 
 A workload blocks enforcement if the level rejects its pods, or if they are rejected already: no constraint admits its template, or
-it reports that its pods cannot be created. What cannot be judged is undecided: templates that cannot be decoded, pods in kinds
-that are not known, workloads with fewer pods than they ask for and no reason.
+it reports that its pods cannot be created. What cannot be evaluated is undecided: templates that cannot be decoded, pods in unknown
+kinds, workloads with missing pods and no reported reason.
 
-A cluster is asked for everything the rollout depends on, once. From a dump of one:
+A cluster is read once. To read a dump instead:
     kubectl get -A -o yaml --show-managed-fields ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,\\
         roles,rolebindings,clusterroles,clusterrolebindings,scc | palisade rollout status -
-Without managed fields a label that the label syncer has set looks like the owner's.";
+Without managed fields, labels of the label syncer are taken for labels of the owner.";
 
 /// How long a cluster may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -99,7 +99,11 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
     let (RolloutCommand::Status(args) | RolloutCommand::Plan(args)) = command;
     let is_cluster_named = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
     let (answer, problems) = match (args.paths.is_empty(), is_cluster_named) {
-        (false, true) => return Err(Failure::input("either paths or a cluster, not both")),
+        (false, true) => {
+            return Err(Failure::input(
+                "paths conflict with --kubeconfig and --context: use one or the other",
+            ));
+        }
         (true, _) => (service::block_on(ask(args))?, Vec::new()),
         (false, false) => {
             let mut reading = read(args);
@@ -110,22 +114,22 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
             }
             if hides_owners {
                 terminal.say(
-                    "note: namespaces came without managed fields, so that labels of the label syncer look like \
-                     their owner's; dump them with --show-managed-fields",
+                    "note: the namespaces have no managed fields, so that labels of the label syncer are taken for labels of the \
+                     owner; dump them with --show-managed-fields",
                 );
             }
             if used == 0 {
-                return Err(Failure::input("no namespace, workload or pod found"));
+                return Err(Failure::input("no namespaces, workloads or pods found"));
             }
             if cluster.constraints().is_empty() {
                 terminal.say(
-                    "note: nothing in the input belongs to OpenShift, so that no constraint and no label is assumed; use \
-                     --openshift to judge it as in a new OpenShift cluster",
+                    "note: nothing in the input belongs to OpenShift, so that no constraints and labels are assumed; use --openshift \
+                     to evaluate it as in a new OpenShift cluster",
                 );
             } else if assumes {
                 terminal.say(
-                    "note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new \
-                     cluster are assumed",
+                    "note: the input belongs to OpenShift and has no SecurityContextConstraints, so that those of a new cluster \
+                     are assumed",
                 );
             }
             (Answer::of(&cluster, report(&cluster).collect(), None), problems)
@@ -146,14 +150,14 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
     Ok(if is_compliant { Exit::Clean } else { Exit::Findings })
 }
 
-/// What is known, from wherever it comes.
+/// What was found, in a cluster or in manifests.
 struct Answer {
     namespaces: Vec<NamespaceReport>,
     /// Constraints that admit nothing because they make no sense, and why.
     skipped: Vec<(String, String)>,
     /// What cannot be judged and is in no namespace.
     unplaced: Vec<Undecided>,
-    /// What a cluster says of itself.
+    /// The state that the cluster reports.
     live: Option<Live>,
 }
 
@@ -165,7 +169,7 @@ impl Answer {
     }
 }
 
-/// What a cluster says of itself.
+/// The state that a cluster reports.
 struct Live {
     /// The `PSAEnforcementConfig`; null where there is none.
     config: Value,
@@ -201,7 +205,7 @@ async fn ask(args: &RolloutArgs) -> Result<Answer, Failure> {
             return Err(ClusterError::Timeout { server, seconds }.into());
         }
     }
-    // Whoever may not read it learns the same, without the times of those that the status does not list.
+    // Without the permission to read it, the report lacks only the times of those that the status does not list.
     let ledger = Ledger::read(&api).await.unwrap_or_default();
     let others = custom_resources::list(&api).await;
     let mut state = observed.lock();
@@ -228,7 +232,7 @@ async fn ask(args: &RolloutArgs) -> Result<Answer, Failure> {
     Ok(Answer::of(&state.cluster, namespaces, Some(live)))
 }
 
-/// Whether this is a namespace whose enforce label may be the label syncer's, and nobody can say.
+/// Whether the owner of the enforce label of a namespace is unknown.
 fn hides_owners(object: &Value) -> bool {
     let metadata = &object["metadata"];
     object["kind"] == "Namespace"
@@ -258,7 +262,7 @@ struct Reading<'a> {
     used: usize,
     /// Some namespace has labels as the label syncer sets them, and does not say who set them.
     hides_owners: bool,
-    /// The constraints of a new OpenShift cluster are assumed without anybody having asked for that.
+    /// The constraints of a new OpenShift cluster are assumed without `--openshift`.
     assumes: bool,
 }
 
@@ -305,7 +309,7 @@ impl<'a> Reading<'a> {
             match cluster.observe(object) {
                 Seen::Used | Seen::Undecided => self.used += 1,
                 Seen::Irrelevant => {}
-                Seen::Unreadable => self.problems.push(format!("{name} cannot be read")),
+                Seen::Unreadable => self.problems.push(format!("cannot read {name}")),
             }
         }
         cluster.assume_what_manifests_leave_out();

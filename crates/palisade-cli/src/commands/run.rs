@@ -38,16 +38,16 @@ pub struct RunArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: the designs]
+    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Seconds the pod may take until it runs
+    /// Seconds to wait until the pod runs
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,
-    /// Go on after the report: print the log as it grows until the pod ends or Ctrl-C
+    /// Continue after the report: print the log until the pod ends or Ctrl-C
     #[arg(long)]
     pub follow: bool,
     /// Output: human or json
@@ -56,10 +56,10 @@ pub struct RunArgs {
 }
 
 const AFTER_HELP: &str = "\
-The pod is started, compared with what the kernel says about its processes, shown with its log, and removed again.
+Starts the pod, compares it with what the kernel enforces, prints its log, and removes it.
 
-Exit status: 0 it ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
-2 the manifest cannot be used, 3 the runtime does not answer.";
+Exit status: 0 the pod ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
+2 the manifest cannot be used, 3 runtime unreachable.";
 
 /// How long a pod runs at least before it is looked at.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -68,7 +68,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (pod, objects) = read(&args.filename)?;
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // There is nobody here whom the gate could protect: who runs the pod brought the ConfigMap.
+    // The gate protects nothing here: the ConfigMap comes from the same user as the pod.
     compat.gates.seccomp_config_maps |= compat.is_designs();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
     let config = args.runtime.config(compat)?;
@@ -96,7 +96,7 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
 async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Result<Exit, Failure> {
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
-        () = stopped() => return Err(Failure::incomplete("stopped before the pod ran")),
+        () = stopped() => return Err(Failure::incomplete("interrupted before the pod ran")),
     }
     if !args.follow {
         // A moment, so that its log has something to say.
@@ -259,11 +259,11 @@ fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), Failure> {
         }
     }
     if pods.len() > 1 {
-        let message = format!("there are {} pods in the manifests: run one at a time", pods.len());
+        let message = format!("the manifests have {} pods: run one at a time", pods.len());
         return Err(Failure::input(message));
     }
     let pod = pods.pop().ok_or_else(|| {
-        Failure::input("there is no pod in the manifests: of a Deployment, run its pod template as a Pod")
+        Failure::input("the manifests have no pod: to run the pod template of a workload, write it as a Pod")
     })?;
     Ok((pod, others))
 }

@@ -1,4 +1,4 @@
-//! `palisade up`: the embedded API server, until it is told to stop.
+//! `palisade up`: the embedded API server, until SIGTERM or Ctrl-C.
 //!
 //! The server itself is `palisade-apiserver`; here its options are read, its place is announced, and its Pod Security
 //! configuration is kept up to date with its file.
@@ -38,43 +38,43 @@ use crate::{
 /// `palisade up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: std::net::SocketAddr,
-    /// Where to write the administrator's kubeconfig [default: palisade.kubeconfig]
+    /// File for the administrator's kubeconfig [default: palisade.kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Keep objects and keys here; every acknowledged write is durable. In memory if left out
+    /// Folder for objects and keys; every acknowledged write is durable [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Behave exactly as this release, v1.19 to v1.37 [default: the designs]
+    /// Behave exactly as this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Be an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig and its rollout
+    /// Behave as an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig and its rollout
     #[arg(long)]
     pub openshift: bool,
-    /// How the rollout is run.
+    /// Options of the rollout.
     #[command(flatten)]
     pub rollout: RolloutRunArgs,
-    /// Admission plugins to have besides those that are on anyway, such as one of OpenShift's alone
+    /// Admission plugins to enable in addition to the default ones, such as a single one of OpenShift
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins to leave out
+    /// Admission plugins to disable
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; applied again when it changes
+    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub admission_config: Option<PathBuf>,
-    /// Start with the objects of a dump such as `kubectl get -o yaml` writes; may be repeated
+    /// Load the objects of a dump, such as the output of `kubectl get -o yaml`; may be repeated
     #[arg(long, value_name = "FILE")]
     pub snapshot: Vec<PathBuf>,
-    /// Write an audit log, one JSON object a line
+    /// Write an audit log with one JSON object per line
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
-    /// Run pods for real, on the container runtime of this machine (as root)
+    /// Run the pods on the container runtime of this machine (requires root)
     #[arg(long)]
     pub node: bool,
     /// Which runtime.
@@ -89,16 +89,16 @@ pub fn run(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 
 async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.runtime.is_given() && !args.node {
-        return Err(Failure::input("the options of a node need --node"));
+        return Err(Failure::input("the options of the node require --node"));
     }
     if args.rollout.is_given() && !args.openshift {
-        return Err(Failure::input("the options of the rollout need --openshift"));
+        return Err(Failure::input("the options of the rollout require --openshift"));
     }
     let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT).map_err(Failure::input)?;
     let follows = rollout.controllers.contains(config_observer::apply::NAME);
     if args.openshift && follows && args.admission_config.is_some() {
         return Err(Failure::input(
-            "the config observer writes the configuration of Pod Security: leave --admission-config out, or name \
+            "--admission-config conflicts with the config observer, which writes the same configuration: omit it, or set \
              --controllers without config-observer",
         ));
     }
@@ -140,13 +140,12 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     } else {
         None
     };
-    let shown =
-        args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
     let announced = format!(
-        "palisade is up on {}, speaking {shown}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
+        "palisade is up on {}, {}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
          pod-security.kubernetes.io/enforce=restricted\n  kubectl run web --image=nginx --privileged --dry-run=server  # rejected\n\n\
          Stop it with Ctrl-C.\n",
         server.url(),
+        args.emulate_kubernetes.unwrap_or_default(),
         absolute(&kubeconfig).display()
     );
     terminal.say_text(&announced);
@@ -161,8 +160,8 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
             terminal.say(format!("Node {name} runs pods on {endpoint}."));
             agent::run(node.clone(), stopped()).await;
             if args.data_dir.is_none() {
-                // Nobody will know of these pods any more.
-                terminal.say("stopping the pods of the node");
+                // Their objects end with this process.
+                terminal.say("stopping the pods of this node");
                 agent::remove_pods(&node).await;
             }
         }
@@ -185,7 +184,8 @@ fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
     }
     let path = report.path.display();
     for ((api_version, kind), count) in &report.unserved {
-        terminal.say(format!("{path}: not loaded: {count} of {kind} ({api_version}), which is not served"));
+        terminal
+            .say(format!("{path}: not loaded: {count} of {kind} ({api_version}): the kind is not served"));
     }
     for why in &report.rejected {
         terminal.say(format!("{path}: not loaded: {why}"));
@@ -236,13 +236,13 @@ pub enum ConfigurationError {
     #[error("{0}")]
     Syntax(String),
     /// It is empty.
-    #[error("there is no document in it")]
+    #[error("the file is empty")]
     Empty,
     /// It has values that JSON does not.
     #[error(transparent)]
     Value(#[from] palisade_yaml::DeserializeError),
     /// It is an `AdmissionConfiguration` for other plugins.
-    #[error("it configures no PodSecurity plugin")]
+    #[error("the AdmissionConfiguration has no configuration for the plugin PodSecurity")]
     NoPlugin,
     /// It has unknown fields, or values of a wrong type.
     #[error(transparent)]
@@ -288,7 +288,7 @@ async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
             tracing::info!(file = %file.display(), "Pod Security configuration applied");
         }
         Err(error) => {
-            tracing::error!(%error, "Pod Security configuration not applied; the last one stays in force");
+            tracing::error!(%error, "Pod Security configuration not applied; the previous one stays in effect");
         }
     })
     .await;

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
-    /// Only this pod, as NAMESPACE/NAME; default/ may be left out
+    /// Verify only this pod: NAMESPACE/NAME, or NAME in the namespace default
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub pod: Option<String>,
     /// Which cluster.
@@ -43,10 +43,10 @@ pub struct VerifyArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// The kubelet behaves as this release, v1.19 to v1.37 [default: the designs]
+    /// Release of the kubelet, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Output: human or json
@@ -56,10 +56,10 @@ pub struct VerifyArgs {
 
 const AFTER_HELP: &str = "\
 Exit status: 0 everything declared is enforced, 1 something is not, or a running container could not be compared, 2 no such pod or
-wrong usage, 3 the runtime or the cluster does not answer.
+wrong usage, 3 runtime or cluster unreachable.
 
-Pods come from the API server if --kubeconfig, --context or KUBECONFIG names one, otherwise from what the node noted at the
-runtime. Only the API server knows whether a ConfigMap holds another profile by now.";
+Pods are read from the API server if --kubeconfig, --context or KUBECONFIG is set, otherwise from the annotations of the
+pod sandboxes. A ConfigMap whose profile has changed since is only found with an API server.";
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,7 +73,7 @@ pub enum Format {
 /// Runs the command.
 pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // Whoever looks wants to see profiles from ConfigMaps for what they are, unless the gate is named.
+    // Profiles from ConfigMaps are verified unless the gate is set.
     compat.gates.seccomp_config_maps = true;
     let compat = FeatureGate::apply(&args.feature_gates, compat);
     let config = args.runtime.config(compat)?;
@@ -109,7 +109,7 @@ struct RunningContainer {
     id: String,
 }
 
-/// The running containers that no comparison covers: those of pods that nobody declares here, those that a pod does not name, and
+/// The running containers that no comparison covers: those of unknown pods, those that a pod does not name, and
 /// those whose process could not be read. `compared` holds the identity of the pod and the name of the container.
 fn unverified(
     mut running: Vec<RunningContainer>,
@@ -129,11 +129,11 @@ fn unverified(
         let short = id.get(..12).unwrap_or(&id);
         let of = format!("{}/{}", pod.namespace, pod.name);
         found.push(if pod.uid.is_empty() {
-            format!("container {short} runs, but belongs to no pod")
+            format!("container {short} runs without a pod")
         } else if known.iter().any(|key| key.uid == pod.uid) {
-            format!("container {name:?} ({short}) of pod {of} runs, but could not be compared")
+            format!("container {name:?} ({short}) of pod {of} runs and could not be compared")
         } else {
-            format!("container {name:?} ({short}) runs for pod {of}, which is not known to run on this node")
+            format!("container {name:?} ({short}) runs for pod {of}, which is not a known pod of this node")
         });
     }
     found
@@ -160,7 +160,7 @@ async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContainer>, 
 async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Failure> {
     let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout).map_err(Failure::input)?;
     let no_answer =
-        |error: RuntimeError| runtime_away(format!("the container runtime does not answer: {error}"));
+        |error: RuntimeError| runtime_away(format!("the container runtime does not respond: {error}"));
     // A runtime that hangs is found out sooner by this than by a list.
     runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
@@ -168,7 +168,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
     let mut pods: Vec<RunPod> = match &source {
         None => {
             for (key, _) in noted.iter().filter(|(_, pod)| pod.is_none()) {
-                tracing::warn!(pod = %key, "only its API server knows what it declares");
+                tracing::warn!(pod = %key, "what this pod declares is only known to its API server");
             }
             noted.into_iter().filter_map(|(_, pod)| pod).collect()
         }
@@ -182,7 +182,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
         let (namespace, name) = wanted.split_once('/').unwrap_or(("default", wanted));
         pods.retain(|pod| pod.key.namespace == namespace && pod.key.name == name);
         if pods.is_empty() {
-            return Err(Failure::input(format!("no pod {namespace}/{name} runs here")));
+            return Err(Failure::input(format!("no pod {namespace}/{name} runs on this node")));
         }
     }
     pods.sort_by(|a, b| a.key.cmp(&b.key));
@@ -236,8 +236,7 @@ pub fn human_text(reports: &[PodReport]) -> String {
     let header = ["POD", "CONTAINER", "CHECK", "DECLARED", "KERNEL", "VERDICT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().flat_map(PodReport::lines).collect();
     if rows.is_empty() {
-        return "nothing was compared: no pod that is known to run on this node has containers here\n"
-            .to_owned();
+        return "nothing was compared: no known pod of this node has running containers\n".to_owned();
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
@@ -264,16 +263,16 @@ mod tests {
             (
                 "twice, and one of them compared",
                 vec![running("1", "c", "aa"), running("1", "c", "bb")],
-                &["container \"c\" (bb) of pod shop/web runs, but could not be compared"],
+                &["container \"c\" (bb) of pod shop/web runs and could not be compared"],
             ),
             (
                 "another node's pod",
                 vec![running("2", "c", "0123456789abcdef")],
                 &[
-                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not known to run on this node",
+                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not a known pod of this node",
                 ],
             ),
-            ("nobody's", vec![running("", "", "aa")], &["container aa runs, but belongs to no pod"]),
+            ("without a pod", vec![running("", "", "aa")], &["container aa runs without a pod"]),
         ] {
             assert_eq!(unverified(containers, &compared, &[key("1", "web")]), expected, "{case}");
         }

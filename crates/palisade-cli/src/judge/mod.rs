@@ -154,7 +154,7 @@ impl FileReport {
         }
         let empty = alone && self.foreign.is_empty();
         if empty {
-            let summary = format!("{} holds no Kubernetes object", self.file);
+            let summary = format!("{} has no Kubernetes object", self.file);
             self.diagnostics.push(Diagnostic::error(Code::of("input/not-an-object"), &self.file, summary));
         }
         for label in std::mem::take(&mut self.foreign) {
@@ -228,7 +228,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     }
     for document in &parsed.documents {
         for duplicate in document.duplicate_keys() {
-            let label = source.label(duplicate.second, "the last one counts");
+            let label = source.label(duplicate.second, "the last value applies");
             let first = source.label(duplicate.first, "first set here");
             report.diagnostics.push(
                 Diagnostic::error(
@@ -284,7 +284,7 @@ pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<D
     Some(
         Diagnostic::error(Code::of("input/template"), file, format!("{file} is a template, not a manifest"))
             .at(source.label(span, "filled in by a template engine such as Helm"))
-            .help("check what it renders to: helm template CHART | palisade check -"),
+            .help("check the rendered manifests: helm template CHART | palisade check -"),
     )
 }
 
@@ -307,7 +307,7 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
 }
 
-const NOT_AN_OBJECT: &str = "this is no Kubernetes object: it has no apiVersion and no kind";
+const NOT_AN_OBJECT: &str = "not a Kubernetes object: apiVersion and kind are missing";
 
 struct Walk<'w, 's> {
     file: &'w Arc<str>,
@@ -334,7 +334,7 @@ impl<'w, 's> Walk<'w, 's> {
         if let Some((what, help)) = manifest::misnamed(api_version, kind) {
             let mut finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
                 .at(self.source.label(object.head(), ""))
-                .because("an API server does not serve it, and what is in it was not judged");
+                .because("an API server does not serve this kind, and the object was not checked");
             finding.help = help;
             self.report.diagnostics.push(finding);
             self.report.errors += 1;
@@ -351,11 +351,13 @@ impl<'w, 's> Walk<'w, 's> {
             ("", "") => NOT_AN_OBJECT.to_owned(),
             (_, "") => "this object has no kind".to_owned(),
             ("", kind) => format!("this {kind} has no apiVersion"),
-            (api_version, kind) => format!("{kind} of {api_version} holds no pod that could be judged"),
+            (api_version, kind) => {
+                format!("{kind} of {api_version} is not checked: it has no pod template that Palisade knows")
+            }
         };
         let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
             .at(self.source.label(object.head(), ""))
-            .because("--strict takes nothing that cannot be judged");
+            .because("--strict rejects what cannot be checked");
         self.report.diagnostics.push(finding);
         self.report.errors += 1;
     }

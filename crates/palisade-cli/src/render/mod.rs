@@ -1,4 +1,4 @@
-//! How findings are told: one file for each format.
+//! How findings are printed: one file for each format.
 //!
 //! A file's part of the output is made by the worker that judged it ([`Renderer::fragment`], no state, any order);
 //! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
@@ -72,7 +72,7 @@ impl FromStr for Output {
             _ => return Err(ValueError::Form("formats are human, json, sarif, junit, github and name")),
         };
         if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
-            return Err(ValueError::Form("a file name must follow the ="));
+            return Err(ValueError::Form("the file name after = is missing"));
         }
         Ok(Self { format, file })
     }

@@ -37,14 +37,14 @@ fn excludes_and_accepts_by_path() {
 }
 
 #[test]
-fn an_exception_that_has_ended_does_not_hold() {
+fn an_expired_suppression_has_no_effect() {
     let project = Project::with(PRIVILEGED);
     project.file(
         "palisade.toml",
         "level = \"baseline\"\n[[ignore]]\ncodes = [\"pss/*\"]\nreason = \"old\"\nuntil = \"2020-01-01\"\n",
     );
     let run = project.run(&["check", "."]);
-    assert!(run.status == 1 && run.stdout.contains("ended on 2020-01-01"), "{run}");
+    assert!(run.status == 1 && run.stdout.contains("expired on 2020-01-01"), "{run}");
 }
 
 #[test]

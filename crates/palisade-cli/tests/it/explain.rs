@@ -100,13 +100,13 @@ fn every_container_and_every_field_with_its_source() {
       readonlyPaths             5 paths                        procMount is Default
       note: annotation honoured by kubelet v1.18, ignored by v1.37: this container runs Unconfined
 
-    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod does nothing on v1.37
+    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod has no effect on v1.37
      --> pod.yaml:7:47
       |
     7 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
-      |                                               ^^^^^^^^^^^^^^^ does nothing
+      |                                               ^^^^^^^^^^^^^^^ no effect
       = because: Kubernetes ignores seccomp annotations since v1.27; containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     warning[annotation/deprecated]: the AppArmor annotation of container "web" is deprecated since v1.30
      --> pod.yaml:8:57
@@ -114,7 +114,7 @@ fn every_container_and_every_field_with_its_source() {
     8 |     container.apparmor.security.beta.kubernetes.io/web: localhost/web
       |                                                         ^^^^^^^^^^^^^ deprecated
       = because: it is still copied into the field when a pod is created on v1.37
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     exit status: 0
     "#);

@@ -88,10 +88,10 @@ fn says_what_was_fixed_and_what_was_left() {
     7 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
-    fixed pod.yaml: 1 finding gone, 1 left
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
+    fixed pod.yaml: 1 finding fixed, 1 left
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error
     exit status: 1
     "#);
     insta::assert_snapshot!(project.read("pod.yaml"), @r#"
@@ -132,7 +132,7 @@ fn a_diff_writes_nothing() {
         +    runAsNonRoot: true
         +    seccompProfile:
         +      type: RuntimeDefault
-        1 object in 1 file judged at restricted:latest: 0 allowed, 1 denied; 5 errors
+        1 object in 1 file checked at restricted:latest: 0 allowed, 1 denied; 5 errors
         exit status: 1
         "#);
         }

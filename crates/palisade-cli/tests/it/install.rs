@@ -115,10 +115,10 @@ fn options_choose_what_is_printed() {
     let (constraints, _) = installed(&["--components", "constraints"]);
     assert!(!constraints.contains(": null"), "kubectl would leave it out, and the field is required");
     for (arguments, error) in [
-        (&["--kubernetes-version", "v1.23"][..], "Palisade is installed on v1.24 to v1.37"),
-        (&["-n", "Not_A_Name"], "is not the name of a namespace"),
-        (&["--image", "a b"], "is not the name of an image"),
-        (&["-n", "guard", "--rollout"], "needs the namespace palisade-system"),
+        (&["--kubernetes-version", "v1.23"][..], "Palisade runs on v1.24 to v1.37"),
+        (&["-n", "Not_A_Name"], "is not a valid name of a namespace"),
+        (&["--image", "a b"], "is not a valid name of an image"),
+        (&["-n", "guard", "--rollout"], "requires the namespace palisade-system"),
     ] {
         let output =
             Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
@@ -178,7 +178,7 @@ fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
         project.file("install.yaml", &installed(arguments).0);
         let shown = project.run(&["check", "--level=restricted", "install.yaml"]).to_string();
         assert!(
-            shown.contains("2 objects in 1 file judged at restricted:latest: 2 allowed, 0 denied"),
+            shown.contains("2 objects in 1 file checked at restricted:latest: 2 allowed, 0 denied"),
             "{shown}"
         );
     }

@@ -76,12 +76,12 @@ fn conflicts_are_reported_and_left_alone() {
     let run = project.run(&["migrate", "pod.yaml"]);
     insta::assert_snapshot!(run, @r#"
     migrated pod.yaml: 2 settings
-    error[profile/conflict]: container.seccomp.security.alpha.kubernetes.io/web says Localhost web.json, but spec.containers[0].securityContext.seccompProfile says RuntimeDefault; both are left alone
+    error[profile/conflict]: container.seccomp.security.alpha.kubernetes.io/web is Localhost web.json, but spec.containers[0].securityContext.seccompProfile is RuntimeDefault; neither is changed
      --> pod.yaml:8:57
       |
     8 |     container.seccomp.security.alpha.kubernetes.io/web: 'localhost/web.json'
       |                                                         ^^^^^^^^^^^^^^^^^^^^
-      = help: decide which of the two is right, and remove the other
+      = help: keep the one that is right, and remove the other
 
     2 settings in 1 file migrated
     exit status: 1

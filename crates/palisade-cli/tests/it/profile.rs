@@ -191,14 +191,14 @@ fn lint_names_what_confines_nothing_or_means_two_things() {
       |                  ^^^^^^^^^^^^^^
       = because: a container with this profile is as free as one without a profile
 
-    error[profile/duplicate-key]: the key "defaultAction" is set twice, and readers disagree about which one counts
+    error[profile/duplicate-key]: the key "defaultAction" is set twice, and runtimes disagree about which one applies
      --> twice.json:3:3
       |
     2 |   "defaultAction": "SCMP_ACT_ERRNO",
       |   --------------- first set here
     3 |   "defaultAction": "SCMP_ACT_ALLOW"
       |   ^^^^^^^^^^^^^^^
-      = because: the profile has no certain meaning, and Palisade does not use it
+      = because: the meaning of the profile is ambiguous, and Palisade does not use it
       = help: remove one of them
 
     error[profile/docker-only]: includes is Docker's: other runtimes drop it, and the rule applies to every container
@@ -216,7 +216,7 @@ fn lint_names_what_confines_nothing_or_means_two_things() {
       |                  ^^^^^^^^^^^^
       = because: a container with this profile is as free as one without a profile
 
-    warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not judged here
+    warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not checked here
      --> spo.yaml:6:20
       |
     6 |   baseProfileName: runc-v1.3

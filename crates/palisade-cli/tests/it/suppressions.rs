@@ -55,14 +55,14 @@ fn without_a_reason_it_does_not_hold() {
        = because: Pod Security Standards v1.37, Baseline, "Privileged Containers": a privileged container is root on the node
        = help: set `securityContext.privileged: false` in container "web"
 
-    error[suppression/no-reason]: the exception for pss/privileged gives no reason, and does not hold
+    error[suppression/no-reason]: the suppression of pss/privileged has no reason, and is ignored
       --> pod.yaml:10:26
        |
     10 |         privileged: true # palisade:ignore pss/privileged
        |                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a reason is required
        = help: add why it is acceptable: reason="…"
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 2 errors
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 2 errors
     1 finding can be fixed with --fix; --diff shows what would change
     exit status: 1
     "#);
@@ -77,10 +77,10 @@ fn after_its_end_the_finding_comes_back() {
     10 |         privileged: true # palisade:ignore pss/privileged reason="until the rewrite" until=2020-01-31
        |                     ^^^^ baseline allows false, or no value
        = because: Pod Security Standards v1.37, Baseline, "Privileged Containers": a privileged container is root on the node
-       = because: the exception for it ("until the rewrite") ended on 2020-01-31
+       = because: its suppression ("until the rewrite") expired on 2020-01-31
        = help: set `securityContext.privileged: false` in container "web"
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error
     1 finding can be fixed with --fix; --diff shows what would change
     exit status: 1
     "#);
@@ -93,14 +93,14 @@ fn what_is_not_needed_is_said() {
         with_comment("palisade:ignore pss/privileged reason=x")
     );
     insta::assert_snapshot!(check(&text), @r#"
-    warning[suppression/unused]: nothing here needs the exception for pss/hostPorts
+    warning[suppression/unused]: unused suppression of pss/hostPorts
      --> pod.yaml:1:1
       |
     1 | # palisade:ignore pss/hostPorts reason="x"
       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       = help: remove it
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 warning, 1 accepted
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 warning, 1 accepted
     exit status: 0
     "#);
 }

@@ -20,7 +20,7 @@ fn is_built_in(group: &str) -> bool {
 pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
     let mut found = Vec::new();
     let missing = |api_version: &str, kind: &str, why: &str| {
-        (json!({"apiVersion": api_version, "kind": kind}), Some(format!("it cannot be listed: {why}")))
+        (json!({"apiVersion": api_version, "kind": kind}), Some(format!("cannot be listed: {why}")))
     };
     let groups = match api.get("/apis").await {
         Ok(groups) => groups.unwrap_or_default(),
