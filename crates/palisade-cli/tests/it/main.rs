@@ -10,6 +10,7 @@ mod explain;
 mod fix;
 mod fixtures;
 mod formats;
+mod generated;
 mod human;
 mod idle;
 mod install;
