@@ -105,7 +105,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ("Other", &["completions", "man", "version", "help"]),
 ];
 
-/// The command line, with its commands in groups: clap knows headings for options only.
+/// The command line, with its commands in groups: clap has headings for options only.
 #[must_use]
 pub fn command() -> clap::Command {
     let command = Cli::command();
@@ -145,7 +145,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let mut terminal = Terminal::of_process(cli.color);
     let exit = run_command(cli.command, &mut terminal).unwrap_or_else(|failure| {
-        terminal.say(format!("error: {failure}"));
+        terminal.report(format!("error: {failure}"));
         failure.exit
     });
     exit.into()

@@ -50,7 +50,7 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
-    /// It is not TOML, or says something unknown.
+    /// It is not TOML, or has unknown keys or values.
     #[error("{path} is not a valid configuration", path = .path.display())]
     Invalid {
         /// The file.
@@ -67,11 +67,11 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Config {
-    /// Level to judge by.
+    /// Level of the standards.
     #[serde(deserialize_with = "parsed")]
     pub level: Option<Level>,
     /// Version of the standards.
@@ -106,7 +106,7 @@ pub enum SeverityOrOff {
     Error,
     /// Does not.
     Warning,
-    /// Is not even said.
+    /// Is not reported.
     Off,
 }
 
@@ -210,7 +210,7 @@ impl Config {
     }
 }
 
-/// The path from the root, by its words alone: nothing is asked of the disk, because this is done for every file.
+/// The path from the root, by its components alone, without access to the disk: this is done for every file.
 fn absolute(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
@@ -227,7 +227,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn closest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    // Told as the user would: relative to where they are.
+    // Relative, so that messages name it as the user would.
     let mut up = PathBuf::new();
     for _ in here.ancestors() {
         let path = up.join(FILE_NAME);

@@ -171,7 +171,7 @@ pub struct ObjectId {
     pub items: Vec<usize>,
 }
 
-/// A place, what to say there, and the lines to show.
+/// A place, its text, and the lines to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     /// Line, counted from 1.
@@ -182,7 +182,7 @@ pub struct Label {
     pub end_line: usize,
     /// Column after the last character.
     pub end_column: usize,
-    /// What to say there; may be empty.
+    /// The text at the place; may be empty.
     pub text: String,
     /// The source line.
     pub excerpt: Excerpt,

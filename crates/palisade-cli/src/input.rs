@@ -26,15 +26,15 @@ pub enum Input {
     Stdin,
     /// An object of a cluster, as it was read.
     Live {
-        /// What it is called.
+        /// The name.
         name: Arc<str>,
-        /// It.
+        /// The text.
         text: Arc<str>,
     },
 }
 
 impl Input {
-    /// What the user calls it.
+    /// The name as the user writes it.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         match self {
@@ -44,7 +44,7 @@ impl Input {
         }
     }
 
-    /// Its bytes, or what stands in the way.
+    /// Its bytes.
     pub fn read(&self) -> Result<Vec<u8>, Box<Diagnostic>> {
         match self {
             Self::File(path) => read_file(path).map_err(|error| Box::new(self.unreadable(&error))),

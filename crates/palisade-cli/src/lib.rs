@@ -1,10 +1,8 @@
-//! How does a person ask, and what do they read?
+//! The command line of Palisade.
 //!
-//! The command line of Palisade. It has no judgement of its own: it reads manifests with their places
-//! (`palisade-yaml`), asks the engine (`palisade-model`, `palisade-policy`), and draws what they answer as
-//! [`diagnostic::Diagnostic`]s. Every command is one file in [`commands`], every output format one in [`render`].
-//!
-//! Exit status: 0 clean, 1 findings, 2 usage or unreadable input, 3 could not complete.
+//! It has no rules of its own: it reads manifests with their places (`palisade-yaml`), evaluates them with `palisade-model` and
+//! `palisade-policy`, and prints the result as [`diagnostic::Diagnostic`]s. Every command is one file in [`commands`], with its
+//! options; every output format is one in [`render`]. [`failure`] has the exit statuses.
 
 pub mod args;
 pub mod cluster;
@@ -12,7 +10,6 @@ pub mod command_line;
 pub mod commands;
 pub mod config;
 pub mod diagnostic;
-pub mod engine;
 pub mod failure;
 pub mod fix;
 pub mod input;
@@ -21,6 +18,7 @@ pub mod judge;
 pub mod live;
 pub mod manifest;
 pub mod metrics_endpoint;
+pub mod parallel;
 pub mod render;
 pub mod replace;
 pub mod service;

@@ -1,8 +1,8 @@
-//! Objects of a running cluster, judged and explained like files.
+//! Objects of a running cluster, checked and explained like files.
 //!
 //! Each object becomes a text of its own, named `cluster:<namespace>/<kind>/<name>`, in the YAML that `kubectl get` prints,
-//! without what the API server adds for itself. What another workload controls is judged through that workload, if it exists,
-//! is the one that is meant, and the judgement is the same: anybody can write an owner reference.
+//! without what the API server adds for itself. What another workload controls is checked through that workload, if it exists,
+//! is the one that the owner reference names, and has the same findings: every user can write an owner reference.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use crate::{
     install::yaml_text::block,
 };
 
-/// Which objects of which cluster `check` judges.
+/// Which objects of which cluster `check` checks.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
     /// Check the pods and workloads of a cluster instead of files
@@ -56,7 +56,7 @@ fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
 /// An object of the cluster.
 #[derive(Debug)]
 pub struct LiveObject {
-    /// It, as a text.
+    /// The object as a text.
     pub input: Input,
     /// The object that controls it, as a position in the same list: it exists, and nothing controls it in turn.
     pub controller: Option<usize>,

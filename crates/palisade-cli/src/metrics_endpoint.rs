@@ -30,7 +30,7 @@ struct ListenError {
 pub async fn serve(address: SocketAddr, told: Arc<impl Told>, terminal: &Terminal) -> Result<(), Failure> {
     let fail = |source| Failure::incomplete(ListenError { address, source });
     let listener = TcpListener::bind(address).await.map_err(fail)?;
-    terminal.say(format!("metrics on http://{}/metrics", listener.local_addr().map_err(fail)?));
+    terminal.report(format!("metrics on http://{}/metrics", listener.local_addr().map_err(fail)?));
     tokio::spawn(async move {
         loop {
             // A connection that could not be taken is the other side's loss.

@@ -47,7 +47,7 @@ pub fn replace(path: &Path, old: &[u8], new: &[u8]) -> Result<(), ReplaceError> 
         return Err(ReplaceError::Changed);
     }
     temporary.persist(&target).map_err(|error| error.error)?;
-    // The rename is on disk once its folder is; that this cannot be asked for everywhere is no failure.
+    // The rename is on disk once its folder is; not every file system supports this.
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }

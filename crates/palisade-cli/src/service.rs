@@ -1,4 +1,4 @@
-//! What all long-running commands share: a runtime, a log on stderr, and the wish to stop.
+//! What all long-running commands share: a runtime, a log on stderr, and signals.
 
 use std::{future::Future, time::Duration};
 
@@ -45,7 +45,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
     started(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
 }
 
-/// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
+/// Logs to stderr, warnings and worse unless `RUST_LOG` is set.
 pub fn log_to_stderr(terminal: &Terminal) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,palisade_cli=info"));

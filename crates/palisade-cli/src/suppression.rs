@@ -3,7 +3,7 @@
 //! A comment `# palisade:ignore <code>[,<code>] reason="…" [until=YYYY-MM-DD]` on the line of a finding or on the
 //! line above it, an annotation `palisade.dev/ignore: "<code>[,<code>]; reason=…; until=…"` on the object or its
 //! template, or an entry of the configuration file. A reason is required. What has expired or was never needed is
-//! said, so that exceptions do not outlive their cause.
+//! reported, so that suppressions do not outlive their cause.
 
 use std::sync::Arc;
 
@@ -199,8 +199,8 @@ impl Suppressions {
         self.list.is_empty() && self.problems.is_empty()
     }
 
-    /// Takes the accepted findings away and says what is wrong with the exceptions. Returns how many were taken.
-    /// `in_force` tells whether a code can be found at all: an exception for a rule of another level is not unused.
+    /// Removes the accepted findings and reports invalid suppressions. Returns how many were removed.
+    /// `in_force` is whether a code can occur at all: a suppression of a rule of another level is not unused.
     pub fn apply(
         self,
         findings: &mut Vec<Diagnostic>,

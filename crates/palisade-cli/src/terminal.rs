@@ -1,4 +1,4 @@
-//! Where words go: machine output and answers to stdout, everything else to stderr.
+//! The streams of the process: results to stdout, everything else to stderr.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use crate::{command_line::ColorChoice, failure::Failure};
 /// The process's streams, and what they can show.
 #[derive(Debug)]
 pub struct Terminal {
-    /// Answers.
+    /// Results.
     pub out: Out<BufWriter<io::Stdout>>,
     /// Whether stdout shows colours.
     pub out_color: bool,
@@ -47,19 +47,19 @@ impl Terminal {
         self.out.write_all(text.as_ref()).and_then(|()| self.out.flush()).map_err(Failure::output)
     }
 
-    /// Lines for the person, on stderr.
-    pub fn say_text(&self, text: &str) {
+    /// Writes a text to stderr.
+    pub fn report_text(&self, text: &str) {
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 
-    /// One line for the person, on stderr. That nobody listens is no reason to stop.
-    pub fn say(&self, line: impl AsRef<str>) {
+    /// Writes a line to stderr. Failures are ignored: stderr may be closed.
+    pub fn report(&self, line: impl AsRef<str>) {
         let mut err = io::stderr().lock();
         let _ = writeln!(err, "{}", line.as_ref());
     }
 }
 
-/// A stream whose reader may go away: what it no longer wants is dropped, any other trouble is an error.
+/// A stream whose reader may close it: what is written after that is dropped, any other failure is an error.
 #[derive(Debug)]
 pub struct Out<W> {
     inner: W,

@@ -14,12 +14,12 @@ use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
     config::{Config, glob_matches},
     diagnostic::{Code, Severity},
-    engine::{Progress, default_jobs, in_order},
     failure::{Exit, Failure},
     fix::{Fixed, fix_text, unified_diff},
     input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
+    parallel::{Progress, default_jobs, in_order},
     render::{Fragment, Output, Renderer, Sinks, Totals, human},
     replace::{ReplaceError, replace},
     service,
@@ -27,7 +27,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What `check` judges.
+/// What `check` checks.
 #[derive(Debug, Args)]
 pub struct CheckInputArgs {
     /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
@@ -199,13 +199,13 @@ fn check(
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
         let silent =
-            answer.report.diagnostics.is_empty() && answer.said.is_empty() && answer.stdout.is_none();
+            answer.report.diagnostics.is_empty() && answer.messages.is_empty() && answer.stdout.is_none();
         if silent {
             sinks.push(&answer.report, &fragments, &mut terminal.out);
             return;
         }
         progress.around(|| {
-            tell(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
+            emit(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
             if progress.is_watched() {
                 sinks.flush(&mut terminal.out);
             }
@@ -214,10 +214,10 @@ fn check(
     });
     let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;
     if !args.quiet {
-        terminal.say(summary(&totals, settings.policy, mode));
+        terminal.report(summary(&totals, settings.policy, mode));
     }
     if totals.objects == 0 && totals.errors == 0 {
-        terminal.say("error: nothing was checked: the input has no pods or workloads");
+        terminal.report("error: nothing was checked: the input has no pods or workloads");
     }
     Ok(if incomplete { Exit::Incomplete } else { exit(&totals) })
 }
@@ -234,9 +234,9 @@ fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
 /// A finding, without its place.
 type FoundIn = (Code, Severity, Option<String>);
 
-/// Leaves out what another object of the cluster controls, if judging it finds nothing that judging its controller does not.
+/// Leaves out what another object of the cluster controls, if it has no findings that its controller does not have.
 fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input> {
-    let judged = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
+    let findings_of = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
         let bytes = object.input.read().ok()?;
         let report = judge_bytes(&object.input.name(), &bytes, settings, &[]);
         let verdict = report.verdicts.first().filter(|_| report.errors == 0)?;
@@ -248,7 +248,7 @@ fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input
     };
     let alike = |object: &LiveObject| {
         let controller = object.controller.and_then(|controller| objects.get(controller));
-        controller.is_some_and(|controller| match (judged(object), judged(controller)) {
+        controller.is_some_and(|controller| match (findings_of(object), findings_of(controller)) {
             (Some((message, findings)), Some((expected, known))) => {
                 message == expected && findings.is_subset(&known)
             }
@@ -262,8 +262,8 @@ fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input
     inputs
 }
 
-/// Everything there is to say about a file, each part where it belongs.
-fn tell(
+/// Writes the results of a file, each part to its stream.
+fn emit(
     answer: &Answer,
     fragments: &[Fragment],
     mode: Mode,
@@ -279,10 +279,10 @@ fn tell(
         let style = human::Style { color: terminal.err_color, width: None };
         let mut left = String::new();
         human::diagnostics(&answer.report.diagnostics, style, &mut left);
-        terminal.say_text(&left);
+        terminal.report_text(&left);
     }
-    for line in answer.said.iter().filter(|line| !quiet || line.starts_with("error")) {
-        terminal.say(line);
+    for line in answer.messages.iter().filter(|line| !quiet || line.starts_with("error")) {
+        terminal.report(line);
     }
 }
 
@@ -321,17 +321,17 @@ impl Mode {
     }
 }
 
-/// What there is to say about a file.
+/// The results of a file.
 struct Answer {
     report: FileReport,
     stdout: Option<String>,
-    said: Vec<String>,
+    messages: Vec<String>,
     incomplete: bool,
 }
 
 impl Answer {
     const fn of(report: FileReport) -> Self {
-        Self { report, stdout: None, said: Vec::new(), incomplete: false }
+        Self { report, stdout: None, messages: Vec::new(), incomplete: false }
     }
 }
 
@@ -350,7 +350,7 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
     };
     let Fixed { text: fixed, report, fixed: count, refused } = fix_text(&file, &text, settings, &accepted);
     let mut answer = Answer::of(report);
-    answer.said = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
+    answer.messages = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
     let Some(fixed) = fixed else {
         if mode == Mode::FixStdin && *input == Input::Stdin {
             answer.stdout = Some(text.into_owned());
@@ -373,10 +373,10 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
             };
             match written {
                 Ok(()) => answer
-                    .said
+                    .messages
                     .push(format!("fixed {file}: {} fixed, {left} left", self::count(count, "finding"))),
                 Err(reason) => {
-                    answer.said.push(format!("error: cannot fix {file}: {reason}"));
+                    answer.messages.push(format!("error: cannot fix {file}: {reason}"));
                     answer.report = judge_text(&file, &text, settings, &accepted);
                     answer.incomplete = true;
                 }
@@ -393,7 +393,7 @@ fn accepted(input: &Input, config: &Config) -> Vec<Terms> {
     }
 }
 
-/// Errors decide. Where nothing at all could be judged, the input is at fault, not what it says.
+/// Errors decide. Where nothing could be checked, the input is at fault.
 fn exit(totals: &Totals) -> Exit {
     if totals.objects == 0 {
         Exit::Input

@@ -167,7 +167,7 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     if let Some(address) = args.metrics_listen {
         metrics_endpoint::serve(address, Arc::clone(&runner), terminal).await?;
     }
-    terminal.say(started);
+    terminal.report(started);
     let (stop, shutdown) = watch::channel(false);
     let running = tokio::spawn(runner.run(shutdown));
     service::stopped().await;

@@ -1,7 +1,7 @@
 //! `palisade explain`: what every container will really run with, and why.
 //!
 //! A workload is explained by the pods it makes: the API server prepares and syncs them when they are created, then
-//! the kubelet of the node decides what it tells the runtime. Either may be older or newer than the other.
+//! the kubelet of the node decides what it passes to the runtime. Either may be older or newer than the other.
 
 mod notes;
 mod table;
@@ -116,7 +116,7 @@ struct Setting {
     from: String,
     path: Option<String>,
     line: Option<usize>,
-    /// Whether somebody set it.
+    /// Whether a field or annotation sets it.
     set: bool,
 }
 
@@ -136,8 +136,8 @@ struct Explained {
 pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (found, compat) = if let Some(words) = &args.input.live {
         let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
-        let (input, told) = service::block_on(question)?;
-        (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
+        let (input, announced) = service::block_on(question)?;
+        (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(announced)))
     } else {
         let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
         (discover(&args.input.paths, excluded), compat(args, None))
@@ -158,7 +158,7 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
     };
     terminal.print(text)?;
     if let Some(skew) = notes::skew(&compat) {
-        terminal.say(format!("warning: {skew}"));
+        terminal.report(format!("warning: {skew}"));
     }
     if explained.is_empty() {
         let what = args
@@ -179,11 +179,11 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
 }
 
 /// Options win over what the cluster announces, and that over the newest release.
-fn compat(args: &ExplainArgs, told: Option<Compat>) -> Compat {
-    let ApiVersion(compat) = args.apiserver.or(told.map(ApiVersion)).unwrap_or_default();
+fn compat(args: &ExplainArgs, announced: Option<Compat>) -> Compat {
+    let ApiVersion(compat) = args.apiserver.or(announced.map(ApiVersion)).unwrap_or_default();
     let mut compat = FeatureGate::apply(&args.feature_gates, compat);
-    if let Some(told) = told {
-        compat.kubelet = told.kubelet;
+    if let Some(announced) = announced {
+        compat.kubelet = announced.kubelet;
     }
     if let Some(version) = args.kubelet {
         compat.kubelet = Kubelet::Kubernetes(version);

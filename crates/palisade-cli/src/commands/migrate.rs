@@ -85,11 +85,11 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
     let style = human::Style { color: terminal.err_color, width: None };
     let mut text = String::new();
     human::diagnostics(&problems, style, &mut text);
-    terminal.say_text(&text);
+    terminal.report_text(&text);
     terminal.out.flush().map_err(Failure::output)?;
     if !args.quiet {
         let would = if args.check || args.diff { "would be " } else { "" };
-        terminal.say(format!(
+        terminal.report(format!(
             "{} in {} {would}migrated",
             plural(totals.moved, "setting"),
             plural(totals.changed, "file")
@@ -144,7 +144,7 @@ fn write(
         return print(terminal, &unified_diff(&file, &migrated.old, new));
     }
     if args.check {
-        terminal.say(format!("would migrate {file}"));
+        terminal.report(format!("would migrate {file}"));
         return Ok(());
     }
     let Input::File(path) = input else { return print(terminal, new) };
@@ -155,9 +155,9 @@ fn write(
     };
     match written {
         Ok(()) if args.quiet => {}
-        Ok(()) => terminal.say(format!("migrated {file}: {}", plural(migrated.moved, "setting"))),
+        Ok(()) => terminal.report(format!("migrated {file}: {}", plural(migrated.moved, "setting"))),
         Err(reason) => {
-            terminal.say(format!("error: cannot migrate {file}: {reason}"));
+            terminal.report(format!("error: cannot migrate {file}: {reason}"));
             totals.failed = true;
         }
     }

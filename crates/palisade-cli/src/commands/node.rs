@@ -225,7 +225,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     }
     let node = node(config, client).map_err(Failure::input)?;
     let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-    terminal.say(format!(
+    terminal.report(format!(
         "node {name} runs its pods on {endpoint}; they keep running when you stop it with Ctrl-C"
     ));
     agent::run(node, stopped()).await;

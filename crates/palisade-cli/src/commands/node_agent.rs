@@ -92,7 +92,7 @@ pub async fn serve(
         metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone())), terminal).await?;
     }
     let folder = node.profile_folder().root().join("palisade");
-    terminal.say(format!("seccomp profiles of node {} are in {}", node.node_name, folder.display()));
+    terminal.report(format!("seccomp profiles of node {} are in {}", node.node_name, folder.display()));
     let settings = Settings {
         verify_every: args.verify_interval,
         tmpfs_size: args.profile_tmpfs_size,

@@ -98,7 +98,7 @@ fn kernel_version(text: &str) -> Result<KernelVersion, ValueError> {
 struct Profile<'p> {
     /// The key of the ConfigMap or the name of the object; `None` for a file that is the profile.
     name: Option<String>,
-    /// What it says.
+    /// Its content.
     content: Content<'p>,
 }
 
@@ -115,7 +115,7 @@ enum Content<'p> {
     Object(Object<'p>),
 }
 
-/// What a profile says, and what the operator adds to it.
+/// A profile, and the base profile that the operator adds.
 struct Spec {
     value: Value,
     base: Option<String>,
@@ -197,7 +197,7 @@ fn read(path: &Path) -> Result<(Arc<str>, String), Box<Diagnostic>> {
     Ok((file, text))
 }
 
-/// What is wrong with the profiles of a file, and how many of them could be judged.
+/// What is wrong with the profiles of a file, and how many of them could be checked.
 fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
     let (file, text) = match read(path) {
         Ok(read) => read,
@@ -462,7 +462,7 @@ fn single(path: &Path) -> Result<Filter, Failure> {
 fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (before, after) = (single(old), single(new));
     for error in [&before, &after].into_iter().filter_map(|read| read.as_ref().err()) {
-        terminal.say(format!("error: {error}"));
+        terminal.report(format!("error: {error}"));
     }
     let (Ok(before), Ok(after)) = (before, after) else { return Ok(Exit::Input) };
     let differences = before
@@ -480,7 +480,7 @@ fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Resul
         for found in &differences {
             let _ = writeln!(text, "{}", diff_line(found));
         }
-        terminal.say(if differences.is_empty() {
+        terminal.report(if differences.is_empty() {
             "the profiles are equal: every system call has the same action, whatever its arguments".to_owned()
         } else {
             format!("{gained} gained, {lost} lost, {changed} changed")
@@ -540,7 +540,7 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
         let (file, content) = match read(path) {
             Ok(read) => read,
             Err(problem) => {
-                terminal.say(format!("error: {}", problem.summary));
+                terminal.report(format!("error: {}", problem.summary));
                 exit = Exit::Input;
                 continue;
             }
@@ -548,7 +548,7 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
         let parsed = parse(&content, &Limits::default());
         for profile in profiles(&content, &parsed) {
             let Content::Text { text: document, .. } = &profile.content else {
-                terminal.say(format!(
+                terminal.report(format!(
                     "error: {file}: the operator generates the file of a SeccompProfile, so that its hash is not known"
                 ));
                 exit = Exit::Input;

@@ -104,16 +104,16 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
                 "paths conflict with --kubeconfig and --context: use one or the other",
             ));
         }
-        (true, _) => (service::block_on(ask(args))?, Vec::new()),
+        (true, _) => (service::block_on(read_cluster(args))?, Vec::new()),
         (false, false) => {
-            let mut reading = read(args);
+            let mut reading = read_manifests(args);
             let cluster = reading.cluster();
             let Reading { problems, used, hides_owners, assumes, .. } = reading;
             for problem in &problems {
-                terminal.say(format!("error: {problem}"));
+                terminal.report(format!("error: {problem}"));
             }
             if hides_owners {
-                terminal.say(
+                terminal.report(
                     "note: the namespaces have no managed fields, so that labels of the label syncer are taken for labels of the \
                      owner; dump them with --show-managed-fields",
                 );
@@ -122,12 +122,12 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
                 return Err(Failure::input("no namespaces, workloads or pods found"));
             }
             if cluster.constraints().is_empty() {
-                terminal.say(
+                terminal.report(
                     "note: nothing in the input belongs to OpenShift, so that no constraints and labels are assumed; use --openshift \
                      to evaluate it as in a new OpenShift cluster",
                 );
             } else if assumes {
-                terminal.say(
+                terminal.report(
                     "note: the input belongs to OpenShift and has no SecurityContextConstraints, so that those of a new cluster \
                      are assumed",
                 );
@@ -155,7 +155,7 @@ struct Answer {
     namespaces: Vec<NamespaceReport>,
     /// Constraints that admit nothing because they make no sense, and why.
     skipped: Vec<(String, String)>,
-    /// What cannot be judged and is in no namespace.
+    /// What cannot be evaluated and is in no namespace.
     unplaced: Vec<Undecided>,
     /// The state that the cluster reports.
     live: Option<Live>,
@@ -173,14 +173,14 @@ impl Answer {
 struct Live {
     /// The `PSAEnforcementConfig`; null where there is none.
     config: Value,
-    /// What every instance does, and when it last said so if that is long ago.
+    /// The state of every instance, and when it was last reported if that is long ago.
     instances: Vec<String>,
     /// Namespaces that lack the enforce label they would get.
     unlabelled: Vec<String>,
 }
 
 /// Reads a cluster.
-async fn ask(args: &RolloutArgs) -> Result<Answer, Failure> {
+async fn read_cluster(args: &RolloutArgs) -> Result<Answer, Failure> {
     let cluster = args.cluster.connect().await?;
     let announced = cluster.compat().await?;
     let api = Api::new(cluster.client.clone());
@@ -242,7 +242,7 @@ fn hides_owners(object: &Value) -> bool {
 }
 
 /// Reads manifests.
-fn read(args: &RolloutArgs) -> Reading<'_> {
+fn read_manifests(args: &RolloutArgs) -> Reading<'_> {
     let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
     let found = discover(&args.paths, excluded);
     let mut reading = Reading::new(args);
@@ -260,7 +260,7 @@ struct Reading<'a> {
     objects: Vec<(Value, String)>,
     problems: Vec<String>,
     used: usize,
-    /// Some namespace has labels as the label syncer sets them, and does not say who set them.
+    /// Some namespace has labels of the label syncer without managed fields.
     hides_owners: bool,
     /// The constraints of a new OpenShift cluster are assumed without `--openshift`.
     assumes: bool,
@@ -342,7 +342,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Items of a list need not say what they are, nor manifests where they go.
+    /// Adds what items of a list and manifests may omit: `apiVersion`, `kind` and the namespace.
     fn complete(&self, mut value: Value, api_version: &str, kind: &str) -> Value {
         let is_namespaced = workload_kind(api_version, kind).is_some()
             || matches!(kind, "Pod" | "ServiceAccount" | "Role" | "RoleBinding")

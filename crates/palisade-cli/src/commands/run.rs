@@ -74,7 +74,7 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let config = args.runtime.config(compat)?;
     need_root()?;
     for warning in config.warnings() {
-        terminal.say(format!("warning: {warning}"));
+        terminal.report(format!("warning: {warning}"));
     }
     let runtime = service::started(tokio::runtime::Builder::new_multi_thread().worker_threads(2))?;
     service::log_to_stderr(terminal);
@@ -85,7 +85,7 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
             error => Failure::input(error),
         })?;
         for warning in &running.warnings {
-            terminal.say(format!("warning: {warning}"));
+            terminal.report(format!("warning: {warning}"));
         }
         let exit = show(args, &running, terminal).await;
         running.stop(None).await;
@@ -99,7 +99,7 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
         () = stopped() => return Err(Failure::incomplete("interrupted before the pod ran")),
     }
     if !args.follow {
-        // A moment, so that its log has something to say.
+        // The first lines of the log take a moment.
         tokio::time::sleep(MOMENT).await;
     }
     let report = running.report().await.map_err(Failure::incomplete)?;
@@ -121,11 +121,11 @@ async fn print_human(
 ) -> std::io::Result<()> {
     let key = &running.pod.key;
     for event in report.events.iter().filter(|event| event.kind.as_str() == "Warning") {
-        terminal.say(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
+        terminal.report(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
     }
     let out = &mut terminal.out;
     write_state(out, running, &report.status)?;
-    // Where nothing runs, why it does not was just said.
+    // Where nothing runs, the reason is printed already.
     if report.verified.containers.iter().any(|container| container.skipped.is_none()) {
         writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
     }

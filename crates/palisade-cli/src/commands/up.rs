@@ -148,7 +148,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         args.emulate_kubernetes.unwrap_or_default(),
         absolute(&kubeconfig).display()
     );
-    terminal.say_text(&announced);
+    terminal.report_text(&announced);
     let reloading =
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
@@ -157,11 +157,11 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         None => stopped().await,
         Some(node) => {
             let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-            terminal.say(format!("Node {name} runs pods on {endpoint}."));
+            terminal.report(format!("Node {name} runs pods on {endpoint}."));
             agent::run(node.clone(), stopped()).await;
             if args.data_dir.is_none() {
                 // Their objects end with this process.
-                terminal.say("stopping the pods of this node");
+                terminal.report("stopping the pods of this node");
                 agent::remove_pods(&node).await;
             }
         }
@@ -185,10 +185,10 @@ fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
     let path = report.path.display();
     for ((api_version, kind), count) in &report.unserved {
         terminal
-            .say(format!("{path}: not loaded: {count} of {kind} ({api_version}): the kind is not served"));
+            .report(format!("{path}: not loaded: {count} of {kind} ({api_version}): the kind is not served"));
     }
     for why in &report.rejected {
-        terminal.say(format!("{path}: not loaded: {why}"));
+        terminal.report(format!("{path}: not loaded: {why}"));
     }
 }
 
@@ -196,7 +196,7 @@ fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
 fn report_set_aside(server: &Server, terminal: &Terminal) {
     let records = server.api.store.set_aside();
     if !records.is_empty() {
-        terminal.say(format!(
+        terminal.report(format!(
             "{} records of the data directory cannot be read and are set aside; list them with: kubectl get --raw \
              /palisade/set-aside",
             records.len()

@@ -84,11 +84,11 @@ pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> 
     };
     terminal.print(text)?;
     for container in &unverified {
-        terminal.say(format!("error: {container}"));
+        terminal.report(format!("error: {container}"));
     }
     let compared =
         reports.iter().flat_map(|report| &report.containers).any(|report| report.skipped.is_none());
-    // Who asks for one pod wants to know about that pod; on a whole node there may be nothing.
+    // A named pod must have been compared; a node may have no pods.
     let nothing = !compared && args.pod.is_some();
     let enforced = !reports.iter().any(PodReport::has_mismatch) && unverified.is_empty() && !nothing;
     Ok(if enforced { Exit::Clean } else { Exit::Findings })

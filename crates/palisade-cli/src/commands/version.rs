@@ -1,4 +1,4 @@
-//! `palisade version`: which one this is, and what it knows.
+//! `palisade version`: the version and the supported releases.
 
 use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
 

@@ -140,7 +140,7 @@ async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure>
     if let Some(address) = webhook.metrics_address {
         let _ = writeln!(announced, "metrics on http://{address}/metrics");
     }
-    terminal.say_text(&announced);
+    terminal.report_text(&announced);
     stopped().await;
     webhook.shutdown().await;
     Ok(Exit::Clean)

@@ -18,13 +18,13 @@ pub(super) fn report(
     problems: &[Problem],
     findings: &mut Vec<Diagnostic>,
 ) {
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for problem in problems {
         let text = problem.to_string();
-        // Upstream says some things twice.
-        if !told.contains(&text) {
+        // Upstream reports some problems twice.
+        if !reported.contains(&text) {
             findings.push(diagnostic(context, view, problem));
-            told.push(text);
+            reported.push(text);
         }
     }
     if view.spec().containers.is_empty() {

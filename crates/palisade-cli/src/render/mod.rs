@@ -1,6 +1,6 @@
 //! How findings are printed: one file for each format.
 //!
-//! A file's part of the output is made by the worker that judged it ([`Renderer::fragment`], no state, any order);
+//! A file's part of the output is made by the worker that checked it ([`Renderer::fragment`], no state, any order);
 //! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
 
 mod github;
@@ -83,7 +83,7 @@ impl FromStr for Output {
 pub struct Totals {
     /// Files looked at.
     pub files: usize,
-    /// Objects judged.
+    /// Objects checked.
     pub objects: usize,
     /// Of them allowed.
     pub allowed: usize,
@@ -91,7 +91,7 @@ pub struct Totals {
     pub denied: usize,
     /// Objects that hold no pod.
     pub skipped: usize,
-    /// Documents and files that could not be judged.
+    /// Documents and files that could not be checked.
     pub errors: usize,
     /// Findings of severity error.
     pub error_findings: usize,
@@ -99,7 +99,7 @@ pub struct Totals {
     pub warning_findings: usize,
     /// Findings that could be fixed mechanically.
     pub fixable: usize,
-    /// Findings that a person accepted.
+    /// Findings that are suppressed.
     pub suppressed: usize,
 }
 
@@ -288,7 +288,7 @@ impl Sinks {
         }
     }
 
-    /// Brings what was written so far before the eyes.
+    /// Flushes stdout.
     pub fn flush(&mut self, stdout: &mut dyn Write) {
         if let Err(error) = stdout.flush() {
             self.trouble.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! Custom resources of a cluster: those that make pods are judged by the pods they hold.
+//! Custom resources of a cluster: those with a pod template are evaluated by it.
 //!
 //! Read once, through discovery: which kinds a cluster has is its own business. What cannot be listed is undecided.
 

@@ -1,6 +1,6 @@
 //! Many files at the same time, answers in order.
 //!
-//! Workers take the next file, whoever is free; answers are handed on in the order of the files, as soon as all
+//! A free worker takes the next file; results are passed on in the order of the files, as soon as all
 //! before them are there. So output is deterministic, begins early, and only a few answers wait in memory.
 
 use std::{
@@ -106,11 +106,11 @@ impl Progress {
         self.bar.is_some()
     }
 
-    /// Says something else; a bar in sight steps aside meanwhile.
-    pub fn around(&self, say: impl FnOnce()) {
+    /// Prints something else while the progress bar is hidden.
+    pub fn around(&self, print: impl FnOnce()) {
         match self.bar.as_ref().filter(|bar| !bar.is_hidden()) {
-            Some(bar) => bar.suspend(say),
-            None => say(),
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 
