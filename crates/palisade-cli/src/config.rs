@@ -306,7 +306,7 @@ mod tests {
     use super::{Config, glob_matches};
 
     #[test]
-    fn patterns_name_paths_and_what_is_below() {
+    fn patterns_match_paths_and_everything_below() {
         for (pattern, path, expected) in [
             ("vendor/**", "vendor/a/b.yaml", true),
             ("vendor", "vendor/a/b.yaml", true),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_missing_reasons_are_mistakes() {
+    fn rejects_unknown_keys_and_missing_reasons() {
         for text in [
             "levle = \"baseline\"",
             "level = \"strict\"",

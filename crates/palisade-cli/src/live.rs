@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_named_as_people_name_them() {
+    fn reads_names_of_objects_as_kubectl_does() {
         for (words, expected) in [
             ("web", Some("here/pods/web")),
             ("shop/web", Some("shop/pods/web")),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_controller_that_exists_and_is_meant_counts() {
+    fn only_existing_controllers_that_match_the_reference_are_considered() {
         let [pod, set] = ["pods", "replicasets"].map(|word| kind_named(word).unwrap());
         let owner = |uid: &str, kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
         let object = |uid: &str, name: &str, owners: Value| json!({"metadata": {"uid": uid, "name": name, "namespace": "shop", "ownerReferences": owners}});

@@ -134,7 +134,7 @@ mod tests {
     use super::{Progress, in_order};
 
     #[test]
-    fn answers_come_in_order_however_long_each_takes() {
+    fn results_are_in_order_however_long_each_takes() {
         let items: Vec<u64> = (0..500).collect();
         let work = |item: &u64| {
             std::thread::sleep(std::time::Duration::from_micros(item * 7 % 50));

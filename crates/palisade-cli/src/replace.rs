@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_overwrite_what_somebody_else_wrote() {
+    fn does_not_overwrite_concurrent_changes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.yaml");
         fs::write(&file, "theirs").unwrap();

@@ -272,7 +272,7 @@ mod tests {
     use super::Terms;
 
     #[test]
-    fn reads_what_comments_and_annotations_say() {
+    fn reads_comments_and_annotations() {
         for (text, codes, reason, until) in [
             ("pss/a reason=\"node exporter\"", &["pss/a"][..], "node exporter", None),
             ("pss/a,pss/b reason='x' until=2027-01-31", &["pss/a", "pss/b"], "x", Some("2027-01-31")),

@@ -107,7 +107,7 @@ mod tests {
     use super::{interval, size};
 
     #[test]
-    fn sizes_and_intervals_are_read_as_kubernetes_writes_them() {
+    fn reads_sizes_and_intervals_in_the_format_of_kubernetes() {
         assert_eq!((size("64Mi"), size("4096"), size("1Gi")), (Ok(64 << 20), Ok(4096), Ok(1 << 30)));
         assert!(
             size("0").is_err()

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_as_people_write() {
+    fn writes_block_style() {
         let mut text = String::new();
         let value =
             json!({"a": [{"b": "x", "c": []}, "w", ["z"]], "d": {"e": "true", "f": "1", "g": null, "h": {}}});

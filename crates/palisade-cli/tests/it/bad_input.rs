@@ -15,7 +15,7 @@ fn alias_bomb() -> String {
 }
 
 #[test]
-fn each_gets_one_diagnostic_and_status_2() {
+fn unreadable_input_gets_one_diagnostic_and_status_2() {
     for (case, content, code) in [
         ("broken YAML", b"a: b: c\n".to_vec(), "yaml/syntax"),
         ("never closed", b"spec: {containers: [\n".to_vec(), "yaml/syntax"),
@@ -68,7 +68,7 @@ fn each_gets_one_diagnostic_and_status_2() {
 }
 
 #[test]
-fn they_read_like_this() {
+fn diagnostics_of_unreadable_input_have_a_place() {
     let project = Project::new();
     project
         .file("1.yaml", "spec:\n  containers: [\n")
@@ -106,7 +106,7 @@ fn they_read_like_this() {
 }
 
 #[test]
-fn a_file_of_100_megabytes() {
+fn rejects_a_file_of_100_megabytes() {
     let project = Project::new();
     let file = fs::File::create(project.path("huge.yaml")).unwrap();
     file.set_len(100 << 20).unwrap();
@@ -115,7 +115,7 @@ fn a_file_of_100_megabytes() {
 }
 
 #[test]
-fn duplicate_keys_are_judged_by_the_last_as_kubernetes_does() {
+fn uses_the_last_of_duplicate_keys_as_kubernetes_does() {
     let text = PRIVILEGED
         .replace("        privileged: true\n", "        privileged: true\n        privileged: false\n");
     let run = Project::with(&text).run(&["check", "--level=baseline", "."]);
@@ -185,7 +185,7 @@ fn unknown_kinds_are_skipped_unless_strict() {
 }
 
 #[test]
-fn unreadable_files_and_folders() {
+fn reports_unreadable_files_and_checks_the_rest() {
     let project = Project::new();
     project.file("a.yaml", GOOD).file("locked/b.yaml", GOOD);
     std::os::unix::fs::symlink("nowhere", project.path("dangling.yaml")).unwrap();
@@ -205,7 +205,7 @@ fn unreadable_files_and_folders() {
 }
 
 #[test]
-fn nothing_to_look_at() {
+fn input_without_pods_is_status_2() {
     let project = Project::new();
     project.file("README.md", "# hello");
     let run = project.run(&["check", "."]);
@@ -232,7 +232,7 @@ fn nothing_to_look_at() {
 }
 
 #[test]
-fn fields_and_kinds_that_no_api_server_knows() {
+fn reports_unknown_fields_and_kinds() {
     let project = Project::new();
     project
         .file(
@@ -308,7 +308,7 @@ fn fields_and_kinds_that_no_api_server_knows() {
 }
 
 #[test]
-fn a_path_that_vanishes_while_running() {
+fn reports_a_file_that_is_deleted_while_running() {
     let project = Project::new();
     for number in 0..400 {
         project.file(&format!("{number:03}.yaml"), GOOD);
@@ -329,7 +329,7 @@ fn a_path_that_vanishes_while_running() {
 }
 
 #[test]
-fn a_read_only_file_is_not_replaced() {
+fn does_not_replace_a_read_only_file() {
     let project = Project::with(PRIVILEGED);
     fs::set_permissions(project.path("pod.yaml"), fs::Permissions::from_mode(0o444)).unwrap();
     let run = project.run(&["check", "--fix", "--level=baseline", "."]);
@@ -341,7 +341,7 @@ fn a_read_only_file_is_not_replaced() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_leaves_the_file_whole() {
+fn keeps_the_file_if_its_folder_is_read_only() {
     let project = Project::new();
     project.file("ro/pod.yaml", PRIVILEGED);
     fs::set_permissions(project.path("ro"), fs::Permissions::from_mode(0o555)).unwrap();

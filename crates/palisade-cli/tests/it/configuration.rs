@@ -3,7 +3,7 @@
 use crate::support::{PRIVILEGED, Project, Run};
 
 #[test]
-fn is_found_upwards_and_the_command_line_wins() {
+fn is_found_in_parent_folders_and_options_override_it() {
     let project = Project::new();
     project
         .file("palisade.toml", "level = \"privileged\"\nkubernetes-version = \"v1.30\"\n")
@@ -17,7 +17,7 @@ fn is_found_upwards_and_the_command_line_wins() {
 }
 
 #[test]
-fn excludes_and_accepts_by_path() {
+fn applies_excludes_and_suppressions_by_path() {
     let project = Project::new();
     project
         .file("palisade.toml", "level = \"baseline\"\nexclude = [\"vendor\", \"*.skip.yaml\"]\n[[ignore]]\npaths = [\"ops/**\"]\ncodes = [\"pss/privileged\"]\nreason = \"agents\"\n")
@@ -48,7 +48,7 @@ fn an_expired_suppression_has_no_effect() {
 }
 
 #[test]
-fn severities_and_formats() {
+fn sets_severities_and_output_formats() {
     let project = Project::with(PRIVILEGED);
     project.file(
         "palisade.toml",
@@ -63,7 +63,7 @@ fn severities_and_formats() {
 }
 
 #[test]
-fn mistakes_have_a_place() {
+fn reports_the_place_of_a_mistake() {
     let project = Project::with(PRIVILEGED);
     project.file("palisade.toml", "levle = \"baseline\"\n");
     insta::assert_snapshot!(project.run(&["check", "."]), @r#"

@@ -36,7 +36,7 @@ fn explain(text: &str, arguments: &[&str]) -> crate::support::Run {
 }
 
 #[test]
-fn every_container_and_every_field_with_its_source() {
+fn shows_every_field_of_every_container_with_its_source() {
     insta::assert_snapshot!(explain(POD, &[]), @r#"
     Pod shop/p (pod.yaml:2) on API server v1.37, kubelet v1.37
 
@@ -121,7 +121,7 @@ fn every_container_and_every_field_with_its_source() {
 }
 
 #[test]
-fn version_skew_is_told_in_a_sentence() {
+fn warns_about_version_skew() {
     for (case, arguments, sentence) in [
         (
             "a new pair ignores the annotation",
@@ -185,7 +185,7 @@ spec:
 }
 
 #[test]
-fn json_has_the_same_in_full() {
+fn prints_the_same_as_json() {
     let run = explain(POD, &["-o", "json", "--container", "web"]);
     let json = run.json();
     assert_eq!(json["kubelet"], "v1.37");
@@ -203,7 +203,7 @@ fn json_has_the_same_in_full() {
 }
 
 #[test]
-fn what_is_asked_for_must_be_there() {
+fn missing_containers_and_pods_are_status_2() {
     let run = explain(POD, &["--container=nobody"]);
     assert_eq!(run.status, 2, "{run}");
     let run = explain("kind: Service\napiVersion: v1\n", &[]);

@@ -79,7 +79,7 @@ fn adds_in_the_style_of_the_file() {
 }
 
 #[test]
-fn says_what_was_fixed_and_what_was_left() {
+fn reports_what_is_fixed_and_what_is_left() {
     let project = Project::with(&PRIVILEGED.replace("spec:\n", "spec:\n  hostPID: true\n"));
     insta::assert_snapshot!(project.run(&["check", "--fix", "--level=baseline", "."]), @r#"
     error[pss/hostNamespaces]: pod sets hostPID
@@ -162,7 +162,7 @@ fn a_clean_file_is_not_written() {
 }
 
 #[test]
-fn mode_and_links_stay() {
+fn keeps_mode_and_links() {
     let project = Project::new();
     project.file("real/pod.yaml", PRIVILEGED);
     let real = project.path("real/pod.yaml");
@@ -197,7 +197,7 @@ fn accepted_findings_are_not_fixed() {
 }
 
 #[test]
-fn an_annotation_that_would_contradict_the_fix_goes() {
+fn removes_annotations_that_contradict_the_fix() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -229,7 +229,7 @@ spec:
 }
 
 #[test]
-fn items_of_lists_and_json_are_fixed_too() {
+fn fixes_items_of_lists_and_json() {
     let project = Project::new();
     project.file("a.json", "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n  \"spec\": {\"containers\": [{\"name\": \"c\"}]}}]}\n");
     let run = project.run(&["check", "--fix", "a.json"]);

@@ -40,7 +40,7 @@ fn json_has_exactly_the_stable_keys() {
 }
 
 #[test]
-fn json_says_what_upstream_says() {
+fn json_has_the_messages_of_upstream() {
     let run = project().run(&["check", ".", "--level=baseline", "--policy-version=v1.30", "-o", "json"]);
     insta::assert_snapshot!(run, @r#"
     {"objects":[
@@ -69,7 +69,7 @@ fn json_without_any_file_to_read_is_still_json() {
 }
 
 #[test]
-fn a_namespace_can_be_implied() {
+fn uses_the_namespace_of_the_option() {
     let run = Project::with(GOOD).run(&["check", ".", "-o", "json", "--namespace", "team-a"]);
     assert_eq!(run.json()["objects"][0]["namespace"], "team-a");
     let run = Project::with(PRIVILEGED).run(&["check", ".", "-o", "json", "--namespace", "team-a"]);
@@ -174,7 +174,7 @@ fn names_are_those_of_kubectl() {
 }
 
 #[test]
-fn several_outputs_at_once() {
+fn writes_several_outputs_at_once() {
     let project = Project::with(PRIVILEGED);
     let outputs = ["-o", "human", "-o", "json=out.json,sarif=out.sarif", "-o", "junit=out.xml"];
     let run =
@@ -194,7 +194,7 @@ fn several_outputs_at_once() {
 }
 
 #[test]
-fn output_is_the_same_whoever_is_faster() {
+fn output_does_not_depend_on_the_order_of_workers() {
     let project = Project::new();
     for number in 0..200 {
         project.file(&format!("{number:03}.yaml"), if number % 3 == 0 { PRIVILEGED } else { GOOD });

@@ -76,7 +76,7 @@ fn points_at_the_parent_of_a_missing_field() {
 }
 
 #[test]
-fn a_pod_without_any_security_context() {
+fn reports_everything_that_restricted_requires() {
     let text = pod("  containers:\n  - name: web\n    image: nginx\n");
     insta::assert_snapshot!(check(&text, &["--policy-version=v1.18"]), @r#"
     error[pss/runAsNonRoot]: container "web" may run as root
@@ -220,7 +220,7 @@ fn names_every_baseline_mistake() {
 }
 
 #[test]
-fn a_windows_pod_is_not_told_to_use_linux_settings() {
+fn does_not_suggest_linux_settings_for_windows_pods() {
     let text = pod(concat!(
         "  os: {name: windows}\n",
         "  containers:\n",
@@ -263,7 +263,7 @@ fn a_windows_pod_is_not_told_to_use_linux_settings() {
 }
 
 #[test]
-fn what_an_api_server_refuses() {
+fn reports_what_an_api_server_rejects() {
     let text = pod(concat!(
         "  securityContext:\n",
         "    runAsUser: -1\n",
@@ -307,7 +307,7 @@ fn what_an_api_server_refuses() {
 }
 
 #[test]
-fn a_pod_without_containers_and_a_deployment_without_template() {
+fn reports_missing_containers_and_templates() {
     let text = "apiVersion: v1\nkind: Pod\nspec: {}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  replicas: 1\n";
     insta::assert_snapshot!(check(text, &[]), @r#"
     error[api/invalid]: spec.containers: Required value
@@ -328,7 +328,7 @@ fn a_pod_without_containers_and_a_deployment_without_template() {
 }
 
 #[test]
-fn a_type_that_no_api_server_can_read() {
+fn reports_values_of_a_wrong_type() {
     let text = pod("  hostNetwork: \"yes please\"\n  containers: []\n");
     insta::assert_snapshot!(check(&text, &[]), @r#"
     error[api/type]: spec.hostNetwork: expected a boolean, found the string "yes please"
@@ -357,7 +357,7 @@ spec:
 ";
 
 #[test]
-fn dead_annotations_say_what_really_happens() {
+fn reports_annotations_without_effect_and_what_applies_instead() {
     insta::assert_snapshot!(check(ANNOTATED, &["--level=privileged"]), @r#"
     warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod has no effect on v1.37
      --> pod.yaml:6:47
@@ -452,7 +452,7 @@ spec:
 }
 
 #[test]
-fn a_conflict_of_annotation_and_field() {
+fn reports_a_conflict_of_annotation_and_field() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -489,7 +489,7 @@ spec:
 }
 
 #[test]
-fn an_annotation_on_the_workload_itself() {
+fn reports_annotations_of_the_workload_instead_of_its_template() {
     let text = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -567,7 +567,7 @@ items:
 }
 
 #[test]
-fn wide_characters_tabs_and_terminal_codes_do_no_harm() {
+fn handles_wide_characters_tabs_and_terminal_codes() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: \"\\e[31m日本\\tx\", \"日本\": 1, securityContext: {privileged: true}}\n";
     insta::assert_snapshot!(check(text, &["--level=baseline"]), @r#"
     error[api/unknown-field]: unknown field "日本"
@@ -623,7 +623,7 @@ fn a_very_long_line_is_cut_around_the_place() {
 }
 
 #[test]
-fn colours_are_used_only_where_they_are_wanted() {
+fn uses_colors_only_where_they_are_enabled() {
     let project = Project::with(PRIVILEGED);
     let check = ["check", "pod.yaml"];
     assert!(!project.run(&check).stdout.contains('\u{1b}'), "no terminal");

@@ -37,7 +37,7 @@ fn names(objects: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn everything_is_there_and_nothing_twice() {
+fn every_object_is_printed_once() {
     let (_, objects) = installed(&[]);
     let names = names(&objects);
     insta::assert_snapshot!(names.join("\n"), @r"
@@ -147,7 +147,7 @@ fn containers(objects: &[Value]) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_argument_is_one_the_binary_takes() {
+fn every_argument_in_the_manifests_exists() {
     for arguments in
         [&[][..], &["--rollout"], &["-n", "guard", "--image", "registry.example/palisade@sha256:0"]]
     {
@@ -170,7 +170,7 @@ fn every_argument_is_one_the_binary_takes() {
 }
 
 #[test]
-fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
+fn everything_but_the_node_agent_complies_with_restricted() {
     let project = Project::new();
     for arguments in
         [&["--components", "webhook,controller"][..], &["--components", "webhook,controller", "--rollout"]]
@@ -188,7 +188,7 @@ fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
 }
 
 #[test]
-fn every_rule_and_every_host_access_says_why() {
+fn every_rule_and_every_host_access_has_a_reason() {
     let (text, _) = installed(&["--rollout"]);
     let lines: Vec<&str> = text.lines().collect();
     let mut rules = 0;
@@ -209,7 +209,7 @@ fn every_rule_and_every_host_access_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_it_to_the_embedded_server_twice() {
+async fn kubectl_applies_the_manifests_twice_without_changes() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
@@ -263,7 +263,7 @@ fn the_chart_is_made_of_the_same_templates() {
 
 /// Go's own template engine, with the few functions of Helm that the chart uses.
 #[test]
-fn the_chart_renders_to_what_install_prints() {
+fn the_chart_renders_what_install_prints() {
     let chart = chart();
     let output = Command::new("go")
         .arg("run")

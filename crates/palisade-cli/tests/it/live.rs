@@ -24,7 +24,7 @@ fn palisade(arguments: &[&str], kubeconfig: &std::path::Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
+async fn checks_and_explains_objects_of_a_cluster_like_files() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
@@ -117,7 +117,7 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
 
 /// The embedded server announces its extensions and gates; an emulated release looks like the release.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_announces_whose_rules_it_applies() {
+async fn uses_the_rules_that_the_server_announces() {
     for (compat, git_version, api, status) in [
         (
             Compat {

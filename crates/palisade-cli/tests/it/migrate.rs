@@ -69,7 +69,7 @@ fn check_and_diff_write_nothing() {
 }
 
 #[test]
-fn conflicts_are_reported_and_left_alone() {
+fn reports_conflicts_and_does_not_change_them() {
     let text = LEGACY
         .replace("    image: nginx\n", "    securityContext: {seccompProfile: {type: RuntimeDefault}}\n");
     let project = Project::with(&text);
@@ -95,7 +95,7 @@ fn conflicts_are_reported_and_left_alone() {
 }
 
 #[test]
-fn an_annotation_that_says_the_same_as_the_field_goes() {
+fn removes_annotations_that_equal_the_field() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -118,7 +118,7 @@ spec:
 }
 
 #[test]
-fn the_proposals_defaults_become_v1_fields() {
+fn extensions_become_v1_fields() {
     let text = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -168,7 +168,7 @@ fn stdin_goes_to_stdout() {
 }
 
 #[test]
-fn a_file_without_anything_to_migrate_stays() {
+fn does_not_write_files_without_legacy_settings() {
     let text = "# c\nkind: Service\napiVersion: v1\n";
     let project = Project::with(text);
     assert_eq!(project.run(&["migrate", "."]).status, 0);

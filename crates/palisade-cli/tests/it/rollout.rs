@@ -127,7 +127,7 @@ fn json_has_the_same_facts() {
 }
 
 #[test]
-fn a_list_from_stdin_and_objects_without_a_namespace() {
+fn reads_lists_from_stdin_and_objects_without_a_namespace() {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "PodList", "items": [
         {"metadata": {"name": "p"}, "spec": {"hostPID": true, "containers": [{"name": "c", "image": "i"}]}},
     ]});
@@ -140,7 +140,7 @@ fn a_list_from_stdin_and_objects_without_a_namespace() {
 }
 
 #[test]
-fn how_it_ends() {
+fn exit_statuses_are_as_documented() {
     let good = Project::with(GOOD).run(&["rollout", "status", "-n", "team", "pod.yaml"]);
     assert_eq!(good.status, 0, "{good}");
     for (case, text) in [
@@ -158,7 +158,7 @@ fn how_it_ends() {
 /// Replicas that differ only in their names are told of once, a constraint of the user's own is granted with a role of its
 /// own, and one that makes no sense is named.
 #[test]
-fn replicas_together_and_constraints_of_ones_own() {
+fn groups_replicas_and_uses_constraints_of_the_input() {
     let pod = |name: &str, account: &str| {
         serde_json::json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "team",
@@ -204,7 +204,7 @@ fn replicas_together_and_constraints_of_ones_own() {
 
 /// `kubectl get` leaves managed fields out unless it is asked for them; what the label syncer set cannot be told then.
 #[test]
-fn a_dump_without_managed_fields_is_noted() {
+fn notes_a_dump_without_managed_fields() {
     let enforce = "pod-security.kubernetes.io/enforce";
     let mut namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team",
         "labels": {enforce: "privileged"},

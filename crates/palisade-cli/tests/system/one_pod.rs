@@ -94,7 +94,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
 }
 
 #[test]
-fn a_runtime_that_ignores_a_profile_is_found_out() {
+fn reports_a_runtime_that_ignores_a_profile() {
     let world = World::deaf();
     let manifest = world.path("pod.yaml");
     let object = pod(
