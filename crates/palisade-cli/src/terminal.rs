@@ -13,8 +13,6 @@ pub struct Terminal {
     pub out_color: bool,
     /// Whether stderr shows colours.
     pub err_color: bool,
-    /// Whether a person watches stderr.
-    pub err_is_terminal: bool,
 }
 
 impl Terminal {
@@ -27,12 +25,10 @@ impl Terminal {
             ColorChoice::Never => false,
             ColorChoice::Auto => allowed && is_terminal,
         };
-        let err_is_terminal = io::stderr().is_terminal();
         Self {
             out: Out::new(BufWriter::with_capacity(1 << 16, io::stdout())),
             out_color: color(io::stdout().is_terminal()),
-            err_color: color(err_is_terminal),
-            err_is_terminal,
+            err_color: color(io::stderr().is_terminal()),
         }
     }
 

@@ -145,12 +145,6 @@ impl Renderer {
         Self { output, policy, style }
     }
 
-    /// Where it goes.
-    #[must_use]
-    pub const fn output(&self) -> &Output {
-        &self.output
-    }
-
     /// The part of one file.
     #[must_use]
     pub fn fragment(&self, report: &FileReport) -> Fragment {
