@@ -2,11 +2,7 @@
 //!
 //! The same order as kubectl: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`; inside a pod, its service account.
 
-use std::{
-    error::Error,
-    fmt, io,
-    path::{Path, PathBuf},
-};
+use std::{error::Error, io, path::PathBuf, time::Duration};
 
 use clap::Args;
 use kube::{
@@ -14,10 +10,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use palisade_controllers::api::ApiError;
-use palisade_model::{
-    compat::Compat,
-    server_version::{ServerVersionError, announced},
-};
+use palisade_model::{compat::Compat, server_version::announced};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -39,17 +32,14 @@ impl ClusterArgs {
     pub async fn connect(&self) -> Result<Cluster, ClusterError> {
         let config = self.config().await?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| ClusterError::of(&server, error))?;
+        let client = Client::try_from(config).map_err(|error| of_kube(&server, error))?;
         Ok(Cluster { client, server })
     }
 
     async fn config(&self) -> Result<Config, ClusterError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         if let Some(file) = &self.kubeconfig {
-            let unusable = |error: KubeconfigError| ClusterError::Kubeconfig {
-                kubeconfig: Named(Some(file.clone())),
-                reason: kubeconfig_reason(&error),
-            };
+            let unusable = |error| of_kubeconfig(format!("kubeconfig {}", file.display()), &error);
             let read = Kubeconfig::read_from(file).map_err(unusable)?;
             return Config::from_custom_kubeconfig(read, &options).await.map_err(unusable);
         }
@@ -59,10 +49,8 @@ impl ClusterArgs {
         {
             return Ok(config);
         }
-        Config::from_kubeconfig(&options).await.map_err(|error| ClusterError::Kubeconfig {
-            kubeconfig: Named(None),
-            reason: kubeconfig_reason(&error),
-        })
+        let found = "the kubeconfig of KUBECONFIG or ~/.kube/config";
+        Config::from_kubeconfig(&options).await.map_err(|error| of_kubeconfig(found.to_owned(), &error))
     }
 }
 
@@ -83,157 +71,78 @@ impl Cluster {
             Ok(request) => self.client.request(request).await,
             Err(error) => Err(error),
         };
-        response.map_err(|error| ClusterError::of(&self.server, error))
+        response.map_err(|error| of_kube(&self.server, error))
     }
 
     /// Whose rules the API server applies.
     pub async fn compat(&self) -> Result<Compat, ClusterError> {
         let version = self.get("/version").await?;
-        announced(&version).map_err(|source| ClusterError::Version { server: self.server.clone(), source })
+        announced(&version).map_err(|error| self.fail(UNSUPPORTED, error.to_string()))
     }
 
     /// What the error of a request by the controllers' client means for the user.
     #[must_use]
     pub fn error(&self, error: ApiError) -> ClusterError {
         match error {
-            ApiError::Refused { code, message, .. } => ClusterError::rejected(&self.server, code, message),
-            ApiError::Unreachable(error) => ClusterError::of(&self.server, *error),
+            ApiError::Refused { code, message, .. } => of_status(&self.server, code, message),
+            ApiError::Unreachable(error) => of_kube(&self.server, *error),
         }
     }
-}
 
-/// The kubeconfig in use: the file of `--kubeconfig`, or the one found in the usual places.
-#[derive(Debug)]
-pub struct Named(Option<PathBuf>);
+    /// The response is not what an API server returns.
+    #[must_use]
+    pub fn not_an_api_server(&self, reason: String) -> ClusterError {
+        self.fail(NO_API_SERVER, reason)
+    }
 
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(file) => write!(f, "kubeconfig {}", Path::display(file)),
-            None => f.write_str("the kubeconfig of KUBECONFIG or ~/.kube/config"),
-        }
+    /// Some objects cannot be listed or watched.
+    #[must_use]
+    pub fn not_watched(&self, reason: String) -> ClusterError {
+        self.fail(NOT_WATCHED, reason)
+    }
+
+    /// No response in time.
+    #[must_use]
+    pub fn timeout(&self, after: Duration) -> ClusterError {
+        self.fail(TIMEOUT, format!("nothing within {} s", after.as_secs()))
+    }
+
+    fn fail(&self, problem: Problem, reason: String) -> ClusterError {
+        ClusterError { problem, place: self.server.clone(), reason }
     }
 }
 
 /// Why a cluster cannot be used: one sentence with the address and what to do.
 #[derive(Debug, Error)]
-pub enum ClusterError {
-    /// The kubeconfig is missing, broken, or names something it does not have.
-    #[error(
-        "cannot use {kubeconfig}: {reason}; name another file with --kubeconfig or another context with --context"
-    )]
-    Kubeconfig {
-        /// Which one.
-        kubeconfig: Named,
-        /// Why.
-        reason: String,
-    },
-    /// The certificates, keys or credentials of the kubeconfig cannot be loaded.
-    #[error(
-        "cannot use the credentials for {server}: {reason}; check the user and the cluster of the kubeconfig's context"
-    )]
-    Credentials {
-        /// The address.
-        server: String,
-        /// Why.
-        reason: String,
-    },
-    /// No connection.
-    #[error(
-        "cannot connect to {server}: {reason}; check that the API server runs and that the kubeconfig has its address"
-    )]
-    Unreachable {
-        /// The address.
-        server: String,
-        /// Why.
-        reason: String,
-    },
-    /// A connection that cannot be trusted, or that the server ends because it does not trust the client.
-    #[error(
-        "cannot establish TLS with {server}: {reason}; check certificate-authority-data and the address in the kubeconfig"
-    )]
-    Tls {
-        /// The address.
-        server: String,
-        /// Why.
-        reason: String,
-    },
-    /// 401.
-    #[error(
-        "{server} does not accept the credentials: {reason}; log in again, or use another context with --context"
-    )]
-    Unauthorized {
-        /// The address.
-        server: String,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// 403.
-    #[error(
-        "{server} denies access: {reason}; grant the permission with RBAC, or use another context with --context"
-    )]
-    Forbidden {
-        /// The address.
-        server: String,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// 404.
-    #[error("{reason} on {server}; check the name and the namespace")]
-    NotFound {
-        /// The address.
-        server: String,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// Any other error status.
-    #[error("{server} returned status {code}: {reason}")]
-    Status {
-        /// The address.
-        server: String,
-        /// The HTTP status.
-        code: u16,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// Whatever is there is not an API server.
-    #[error(
-        "{server} does not respond as a Kubernetes API server: {reason}; check the address in the kubeconfig"
-    )]
-    Protocol {
-        /// The address.
-        server: String,
-        /// What is wrong with the response.
-        reason: String,
-    },
-    /// The version of the API server cannot be used.
-    #[error("cannot use the version of {server}")]
-    Version {
-        /// The address.
-        server: String,
-        /// Why.
-        #[source]
-        source: ServerVersionError,
-    },
-    /// Some objects cannot be listed or watched.
-    #[error("{reason} on {server}; grant the permission with RBAC, or use another context with --context")]
-    Watch {
-        /// The address.
-        server: String,
-        /// Which ones, and the message of the API server.
-        reason: String,
-    },
-    /// No response in time.
-    #[error(
-        "{server} has not responded within {seconds} s; check that the API server is not overloaded, and try again"
-    )]
-    Timeout {
-        /// The address.
-        server: String,
-        /// How long the command waited.
-        seconds: u64,
-    },
+#[error("{} {place}: {reason}; {}", .problem.0, .problem.1)]
+pub struct ClusterError {
+    problem: Problem,
+    /// The address of the API server, or the kubeconfig.
+    place: String,
+    reason: String,
 }
+
+/// What is wrong, and what to do.
+type Problem = (&'static str, &'static str);
+
+const KUBECONFIG: Problem =
+    ("cannot use", "name another file with --kubeconfig or another context with --context");
+const CREDENTIALS: Problem =
+    ("cannot use the credentials for", "check the user and the cluster of the kubeconfig's context");
+const UNREACHABLE: Problem =
+    ("cannot connect to", "check that the API server runs and that the kubeconfig has its address");
+const TLS: Problem =
+    ("cannot establish TLS with", "check certificate-authority-data and the address in the kubeconfig");
+const UNAUTHORIZED: Problem =
+    ("cannot log in to", "check the credentials, or use another context with --context");
+const FORBIDDEN: Problem =
+    ("access denied by", "grant the permission with RBAC, or use another context with --context");
+const NOT_FOUND: Problem = ("cannot read from", "check the name and the namespace");
+const ERROR_STATUS: Problem = ("error response from", "check the API server and the proxies in front of it");
+const NO_API_SERVER: Problem = ("no Kubernetes API server at", "check the address in the kubeconfig");
+const UNSUPPORTED: Problem = ("unsupported API server at", "check the address in the kubeconfig");
+const NOT_WATCHED: Problem = ("cannot watch objects of", FORBIDDEN.1);
+const TIMEOUT: Problem = ("no response from", "check that the API server is not overloaded, and try again");
 
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
@@ -241,36 +150,28 @@ impl From<ClusterError> for Failure {
     }
 }
 
-impl ClusterError {
-    fn of(server: &str, error: kube::Error) -> Self {
-        let server = server.to_owned();
-        match error {
-            kube::Error::Api(status) => Self::rejected(&server, status.code, status.message),
-            kube::Error::SerdeError(error) => Self::Protocol { server, reason: error.to_string() },
-            kube::Error::FromUtf8(_) => Self::Protocol { server, reason: "the body is not text".to_owned() },
-            kube::Error::Auth(_) | kube::Error::RustlsTls(_) | kube::Error::TlsRequired => {
-                Self::Credentials { server, reason: root_cause(&error).to_string() }
-            }
-            error => {
-                let reason = reason(root_cause(&error));
-                if causes(&error).any(is_tls) {
-                    Self::Tls { server, reason }
-                } else {
-                    Self::Unreachable { server, reason }
-                }
-            }
+fn of_kube(server: &str, error: kube::Error) -> ClusterError {
+    let (problem, reason) = match error {
+        kube::Error::Api(status) => return of_status(server, status.code, status.message),
+        kube::Error::SerdeError(error) => (NO_API_SERVER, error.to_string()),
+        kube::Error::FromUtf8(error) => (NO_API_SERVER, error.to_string()),
+        kube::Error::Auth(_) | kube::Error::RustlsTls(_) | kube::Error::TlsRequired => {
+            (CREDENTIALS, reason(root_cause(&error)))
         }
-    }
+        error if causes(&error).any(is_tls) => (TLS, reason(root_cause(&error))),
+        error => (UNREACHABLE, reason(root_cause(&error))),
+    };
+    ClusterError { problem, place: server.to_owned(), reason }
+}
 
-    fn rejected(server: &str, code: u16, message: String) -> Self {
-        let (server, reason) = (server.to_owned(), message);
-        match code {
-            401 => Self::Unauthorized { server, reason },
-            403 => Self::Forbidden { server, reason },
-            404 => Self::NotFound { server, reason },
-            _ => Self::Status { server, code, reason },
-        }
-    }
+fn of_status(server: &str, code: u16, message: String) -> ClusterError {
+    let (problem, reason) = match code {
+        401 => (UNAUTHORIZED, message),
+        403 => (FORBIDDEN, message),
+        404 => (NOT_FOUND, message),
+        _ => (ERROR_STATUS, format!("status {code}: {message}")),
+    };
+    ClusterError { problem, place: server.to_owned(), reason }
 }
 
 /// An error and everything that caused it, the outermost first.
@@ -297,9 +198,8 @@ fn reason(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// What is wrong with a kubeconfig, in one line.
-fn kubeconfig_reason(error: &KubeconfigError) -> String {
-    match error {
+fn of_kubeconfig(place: String, error: &KubeconfigError) -> ClusterError {
+    let reason = match error {
         KubeconfigError::CurrentContextNotSet => "it has no current context".to_owned(),
         KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
@@ -307,5 +207,6 @@ fn kubeconfig_reason(error: &KubeconfigError) -> String {
         KubeconfigError::ReadConfig(error, _) => reason(error),
         KubeconfigError::MissingClusterUrl => "the cluster has no server address".to_owned(),
         error => error.to_string().lines().next().unwrap_or_default().to_owned(),
-    }
+    };
+    ClusterError { problem: KUBECONFIG, place, reason }
 }

@@ -2,7 +2,7 @@
 //!
 //! Findings are not failures: a command that finds something ends with [`Exit::Findings`].
 
-use std::{error::Error, fmt, io, process::ExitCode};
+use std::{error::Error, fmt, io, path::Path, process::ExitCode};
 
 use thiserror::Error;
 
@@ -44,6 +44,12 @@ impl Failure {
     /// Something outside the input stopped the command.
     pub fn incomplete(error: impl Into<BoxError>) -> Self {
         Self { exit: Exit::Incomplete, source: error.into() }
+    }
+
+    /// A file that the user names cannot be used.
+    #[must_use]
+    pub fn file(path: &Path, error: impl fmt::Display) -> Self {
+        Self::input(format!("{}: {error}", path.display()))
     }
 
     /// The output cannot be written.

@@ -15,7 +15,7 @@ use palisade_model::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, ClusterArgs, ClusterError},
+    cluster::{Cluster, ClusterArgs},
     failure::Failure,
     input::Input,
     install::yaml_text::block,
@@ -84,7 +84,7 @@ pub async fn workloads(
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             let Value::Array(items) = page["items"].take() else {
                 let reason = format!("the list of {} has no items", kind.resource);
-                return Err(ClusterError::Protocol { server: cluster.server, reason }.into());
+                return Err(cluster.not_an_api_server(reason).into());
             };
             objects.extend(items.into_iter().map(|object| (kind, object)));
             if token.is_empty() {

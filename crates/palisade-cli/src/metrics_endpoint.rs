@@ -5,7 +5,6 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 use http_body_util::Full;
 use hyper::{Request, Response, StatusCode, body::Bytes, body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use thiserror::Error;
 use tokio::net::TcpListener;
 
 use crate::{failure::Failure, terminal::Terminal};
@@ -18,17 +17,9 @@ pub trait Told: Send + Sync + 'static {
     fn is_ready(&self) -> bool;
 }
 
-/// An address cannot be listened on.
-#[derive(Debug, Error)]
-#[error("cannot listen on {address}")]
-struct ListenError {
-    address: SocketAddr,
-    source: std::io::Error,
-}
-
 /// Serves for as long as the process lives, and prints the address.
 pub async fn serve(address: SocketAddr, told: Arc<impl Told>, terminal: &Terminal) -> Result<(), Failure> {
-    let fail = |source| Failure::incomplete(ListenError { address, source });
+    let fail = |error: std::io::Error| Failure::incomplete(format!("cannot listen on {address}: {error}"));
     let listener = TcpListener::bind(address).await.map_err(fail)?;
     terminal.report(format!("metrics on http://{}/metrics", listener.local_addr().map_err(fail)?));
     tokio::spawn(async move {

@@ -3,7 +3,6 @@
 use std::{future::Future, time::Duration};
 
 use palisade_node::kernel::resident::give_code_back;
-use thiserror::Error;
 
 use crate::{
     failure::{Exit, Failure},
@@ -25,12 +24,8 @@ pub fn run(terminal: &Terminal, work: impl Future<Output = Result<Exit, Failure>
 
 /// Starts a runtime.
 pub fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Failure> {
-    builder.enable_all().build().map_err(|error| Failure::incomplete(StartError(error)))
+    builder.enable_all().build().map_err(|error| Failure::incomplete(format!("cannot start: {error}")))
 }
-
-#[derive(Debug, Error)]
-#[error("cannot start")]
-struct StartError(#[source] std::io::Error);
 
 /// Keeps what is resident of the process to what it uses, for as long as it lives.
 async fn stay_small() {

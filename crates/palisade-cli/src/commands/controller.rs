@@ -11,12 +11,11 @@ use palisade_controllers::{
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::enforcement::mode::Release;
-use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
     args::{FeatureGate, positive_duration},
-    cluster::{ClusterArgs, ClusterError},
+    cluster::ClusterArgs,
     failure::{Exit, Failure},
     metrics_endpoint::{self, Told},
     service,
@@ -44,11 +43,6 @@ fn known() -> impl Iterator<Item = &'static str> {
     ROLLOUT.into_iter().chain([PROFILE_PUBLISHER])
 }
 
-/// `--controllers` names one that does not exist.
-#[derive(Debug, Error)]
-#[error("unknown controller {0:?}: controllers are {known}, or none", known = known().collect::<Vec<_>>().join(", "))]
-pub struct UnknownController(String);
-
 impl RolloutRunArgs {
     /// Whether one of the options was given.
     #[must_use]
@@ -57,18 +51,20 @@ impl RolloutRunArgs {
     }
 
     /// The options of the runner. `default` is what runs without `--controllers`.
-    pub fn options(
-        &self,
-        gates: &[FeatureGate],
-        default: &[&'static str],
-    ) -> Result<Options, UnknownController> {
+    pub fn options(&self, gates: &[FeatureGate], default: &[&'static str]) -> Result<Options, Failure> {
         let controllers: BTreeSet<&'static str> = match &self.controllers {
             None => default.iter().copied().collect(),
             Some(names) if names.iter().all(|name| name == "none" || name.is_empty()) => BTreeSet::new(),
             Some(names) => names
                 .iter()
                 .map(|name| {
-                    known().find(|known| known == name).ok_or_else(|| UnknownController(name.clone()))
+                    known().find(|known| known == name).ok_or_else(|| {
+                        let known: Vec<&str> = known().collect();
+                        let known = known.join(", ");
+                        Failure::input(format!(
+                            "unknown controller {name:?}: controllers are {known}, or none"
+                        ))
+                    })
                 })
                 .collect::<Result<_, _>>()?,
         };
@@ -139,7 +135,7 @@ impl Told for Runner {
 /// Runs until interrupted.
 pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let defaults: Vec<&'static str> = known().collect();
-    let mut options = args.rollout.options(&args.feature_gates, &defaults).map_err(Failure::input)?;
+    let mut options = args.rollout.options(&args.feature_gates, &defaults)?;
     options.hosted = hosted(profile_publisher::Options {
         grace_period: args.profile_grace_period,
         ..profile_publisher::Options::default()
@@ -151,7 +147,9 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     let cluster = args.cluster.connect().await?;
     if args.install_crds {
         let installed = crds::install(&Api::new(cluster.client.clone())).await;
-        installed.map_err(|error| Failure::incomplete(InstallError(cluster.error(error))))?;
+        installed.map_err(|error| {
+            Failure::incomplete(format!("cannot install the CRDs: {}", cluster.error(error)))
+        })?;
     }
     if args.leader_elect {
         options.identity = Some(identity());
@@ -176,10 +174,6 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     let _ = running.await;
     Ok(Exit::Clean)
 }
-
-#[derive(Debug, Error)]
-#[error("cannot install the CRDs")]
-struct InstallError(#[source] ClusterError);
 
 /// The identity of this process in the election.
 fn identity() -> String {

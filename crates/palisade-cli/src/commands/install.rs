@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use clap::{Args, ValueEnum};
 use palisade_model::compat::NEWEST_MINOR;
 use serde_json::Value;
-use thiserror::Error;
 
 use crate::{
     args::ApiVersion,
@@ -63,43 +62,31 @@ pub enum Component {
     Constraints,
 }
 
-/// Why these options cannot be installed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum InstallError {
-    /// The components need a newer API server.
-    #[error("--kubernetes-version: Palisade runs on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR}")]
-    Release,
-    /// No namespace can have this name.
-    #[error("--namespace {0:?} is not a valid name of a namespace")]
-    Namespace(String),
-    /// The rollout coordinates itself in one namespace.
-    #[error("--rollout requires the namespace {COORDINATION}, where its leases and its configuration are")]
-    RolloutNamespace,
-    /// No image can have this name.
-    #[error("--image {0:?} is not a valid name of an image")]
-    Image(String),
-}
-
 impl InstallArgs {
     /// What was chosen, or what is wrong with it.
-    pub fn choices(&self) -> Result<(Choices, Parts), InstallError> {
+    pub fn choices(&self) -> Result<(Choices, Parts), Failure> {
         let ApiVersion(compat) = self
             .kubernetes_version
             .unwrap_or(ApiVersion(palisade_model::compat::Compat::kubernetes(OLDEST_CLUSTER)));
         let minor = compat.api_minor();
         if compat.is_designs() || minor < OLDEST_CLUSTER {
-            return Err(InstallError::Release);
+            return Err(Failure::input(format!(
+                "--kubernetes-version: Palisade runs on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR}"
+            )));
         }
         if !is_label(&self.namespace) {
-            return Err(InstallError::Namespace(self.namespace.clone()));
+            let message = format!("--namespace {:?} is not a valid name of a namespace", self.namespace);
+            return Err(Failure::input(message));
         }
         if self.rollout && self.namespace != COORDINATION {
-            return Err(InstallError::RolloutNamespace);
+            return Err(Failure::input(format!(
+                "--rollout requires the namespace {COORDINATION}, where its leases and its configuration are"
+            )));
         }
         let image = self.image.clone().unwrap_or_else(|| format!("palisade:{}", env!("CARGO_PKG_VERSION")));
         let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         if image.is_empty() || !image.bytes().all(usable) {
-            return Err(InstallError::Image(image));
+            return Err(Failure::input(format!("--image {image:?} is not a valid name of an image")));
         }
         let chosen: BTreeSet<Component> = if self.components.is_empty() {
             [Component::Crds, Component::Webhook, Component::Controller, Component::Node].into()
@@ -136,7 +123,7 @@ fn is_label(name: &str) -> bool {
 
 /// Prints the manifests.
 pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (choices, parts) = args.choices().map_err(Failure::input)?;
+    let (choices, parts) = args.choices()?;
     terminal.print(manifests(&choices, parts))?;
     Ok(Exit::Clean)
 }

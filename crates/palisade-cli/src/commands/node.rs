@@ -3,10 +3,7 @@
 //!
 //! The agent itself is `palisade-node`; here its settings are read and it is tied to a cluster.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -21,7 +18,6 @@ use palisade_node::{
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
-use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
@@ -75,19 +71,21 @@ impl RuntimeArgs {
     /// Loads the AppArmor profiles that were named.
     pub async fn load_profiles(&self) -> Result<(), Failure> {
         for file in &self.load_apparmor_profile {
-            let text = std::fs::read_to_string(file).map_err(|error| unusable(file, error));
-            let text = text.map_err(Failure::incomplete)?;
-            let loaded = load_profile(&text).await.map_err(|error| unusable(file, error));
-            loaded.map_err(Failure::incomplete)?;
+            let fail =
+                |error: &dyn std::fmt::Display| Failure::incomplete(format!("{}: {error}", file.display()));
+            let text = std::fs::read_to_string(file).map_err(|error| fail(&error))?;
+            load_profile(&text).await.map_err(|error| fail(&error))?;
         }
         Ok(())
     }
 
     /// The settings of the node.
-    pub fn config(&self, compat: Compat) -> Result<NodeConfig, SettingsError> {
+    pub fn config(&self, compat: Compat) -> Result<NodeConfig, Failure> {
         let minor = compat.kubelet.minor();
         if self.seccomp_profile_root.is_some() && compat.kubelet != Kubelet::Designs && minor >= 23 {
-            return Err(SettingsError::NoProfileRoot { minor });
+            return Err(Failure::input(format!(
+                "the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp"
+            )));
         }
         let mut config = NodeConfig {
             compat: Compat { seccomp_default: self.seccomp_default, ..compat },
@@ -97,7 +95,7 @@ impl RuntimeArgs {
             config.runtime_endpoint.clone_from(endpoint);
         }
         let absolute =
-            |folder: &PathBuf| std::path::absolute(folder).map_err(|error| unusable(folder, error));
+            |folder: &PathBuf| std::path::absolute(folder).map_err(|error| Failure::file(folder, error));
         if let Some(folder) = &self.root_dir {
             config.root_dir = absolute(folder)?;
         }
@@ -108,45 +106,13 @@ impl RuntimeArgs {
         if let Some(address) = self.node_ip {
             config.host_ip = address.to_string();
         }
-        Runtime::check(&config.runtime_endpoint)
-            .map_err(|EndpointError { given }| SettingsError::Endpoint { given })?;
+        Runtime::check(&config.runtime_endpoint).map_err(|EndpointError { given }| {
+            Failure::input(format!(
+                "--runtime-endpoint {given:?} is not a Unix socket: write it as a path or as unix:///path"
+            ))
+        })?;
         Ok(config)
     }
-}
-
-/// Why a node cannot have these settings.
-#[derive(Debug, Error)]
-pub enum SettingsError {
-    /// The kubelet of this release has lost the option.
-    #[error("the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp")]
-    NoProfileRoot {
-        /// The release.
-        minor: u16,
-    },
-    /// The runtime is reached over a Unix socket.
-    #[error("--runtime-endpoint {given:?} is not a Unix socket: write it as a path or as unix:///path")]
-    Endpoint {
-        /// What was given.
-        given: String,
-    },
-    /// A file or folder cannot be used.
-    #[error("{}: {problem}", .path.display())]
-    Path {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        problem: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl From<SettingsError> for Failure {
-    fn from(error: SettingsError) -> Self {
-        Self::input(error)
-    }
-}
-
-fn unusable(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SettingsError {
-    SettingsError::Path { path: path.to_owned(), problem: error.into() }
 }
 
 /// The container runtime does not respond.

@@ -31,7 +31,7 @@ use serde_json::Value;
 use self::text::{json_text, plan_text, status_text};
 use crate::{
     args::{ApiVersion, TableFormat},
-    cluster::{ClusterArgs, ClusterError},
+    cluster::ClusterArgs,
     config::glob_matches,
     failure::{Exit, Failure},
     input::{Input, discover},
@@ -190,7 +190,7 @@ async fn read_cluster(args: &RolloutArgs) -> Result<Answer, Failure> {
         let mut changes = observed.subscribe();
         loop {
             if let Some(reason) = observed.lock().failing() {
-                return ClusterError::Watch { server: cluster.server.clone(), reason };
+                return cluster.not_watched(reason);
             }
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
@@ -200,10 +200,7 @@ async fn read_cluster(args: &RolloutArgs) -> Result<Answer, Failure> {
     tokio::select! {
         () = observed.synced() => {}
         error = failing => return Err(error.into()),
-        () = tokio::time::sleep(ANSWER_WITHIN) => {
-            let (server, seconds) = (cluster.server.clone(), ANSWER_WITHIN.as_secs());
-            return Err(ClusterError::Timeout { server, seconds }.into());
-        }
+        () = tokio::time::sleep(ANSWER_WITHIN) => return Err(cluster.timeout(ANSWER_WITHIN).into()),
     }
     // Without the permission to read it, the report lacks only the times of those that the status does not list.
     let ledger = Ledger::read(&api).await.unwrap_or_default();

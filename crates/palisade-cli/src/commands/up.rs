@@ -94,7 +94,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.rollout.is_given() && !args.openshift {
         return Err(Failure::input("the options of the rollout require --openshift"));
     }
-    let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT).map_err(Failure::input)?;
+    let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT)?;
     let follows = rollout.controllers.contains(config_observer::apply::NAME);
     if args.openshift && follows && args.admission_config.is_some() {
         return Err(Failure::input(
@@ -120,7 +120,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         builder = builder.snapshot(file);
     }
     if let Some(file) = &args.admission_config {
-        let (defaults, exemptions) = read_configuration(file).map_err(Failure::input)?;
+        let (defaults, exemptions) = read_configuration(file)?;
         builder = builder.pod_security(defaults, exemptions);
     }
     let node = node_config(args, compat)?;
@@ -218,20 +218,9 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Why a file is not a usable `PodSecurityConfiguration`.
-#[derive(Debug, Error)]
-#[error("{}: {problem}", .file.display())]
-struct ConfigurationFileError {
-    file: PathBuf,
-    problem: ConfigurationError,
-}
-
 /// Why a text is not a usable `PodSecurityConfiguration`.
 #[derive(Debug, Error)]
 pub enum ConfigurationError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
     /// It is not YAML.
     #[error("{0}")]
     Syntax(String),
@@ -244,21 +233,15 @@ pub enum ConfigurationError {
     /// It is an `AdmissionConfiguration` for other plugins.
     #[error("the AdmissionConfiguration has no configuration for the plugin PodSecurity")]
     NoPlugin,
-    /// It has unknown fields, or values of a wrong type.
-    #[error(transparent)]
-    Decode(#[from] serde_json::Error),
-    /// Its levels, versions or exemptions are invalid.
-    #[error(transparent)]
-    Invalid(#[from] palisade_admission::configuration::ConfigurationError),
 }
 
 /// Reads a `PodSecurityConfiguration` from a file.
-fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), ConfigurationFileError> {
-    let read = || {
-        let value = pod_security_configuration(&std::fs::read_to_string(file)?)?;
-        Ok(serde_json::from_value::<PodSecurityConfiguration>(value)?.resolve()?)
-    };
-    read().map_err(|problem| ConfigurationFileError { file: file.to_owned(), problem })
+fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, error))?;
+    let value = pod_security_configuration(&text).map_err(|error| Failure::file(file, error))?;
+    let configuration: PodSecurityConfiguration =
+        serde_json::from_value(value).map_err(|error| Failure::file(file, error))?;
+    configuration.resolve().map_err(|error| Failure::file(file, error))
 }
 
 /// The `PodSecurityConfiguration` in a text, bare or inside an `AdmissionConfiguration`.

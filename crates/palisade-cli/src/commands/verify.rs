@@ -5,7 +5,7 @@
 
 use clap::{Args, ValueEnum};
 use palisade_node::{
-    api::{ApiError, PodKey, PodSource, kube::KubeSource},
+    api::{PodKey, PodSource, kube::KubeSource},
     cri::{
         client::{Runtime, RuntimeError},
         proto::ContainerState,
@@ -16,7 +16,6 @@ use palisade_node::{
     verify::{PodReport, declared_pods, summary, verify_pod},
 };
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::{
     args::{Emulated, FeatureGate},
@@ -173,7 +172,9 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
             noted.into_iter().filter_map(|(_, pod)| pod).collect()
         }
         Some(source) => {
-            let all = source.list().await.map_err(|error| Failure::incomplete(ListError(error)))?;
+            let all = source.list().await.map_err(|error| {
+                Failure::incomplete(format!("cannot list the pods of this node: {error}"))
+            })?;
             let here = |pod: &RunPod| noted.iter().any(|(key, _)| key.uid == pod.key.uid);
             all.into_iter().filter_map(|object| RunPod::from_object(object).ok()).filter(here).collect()
         }
@@ -202,10 +203,6 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
     }
     Ok(Verified { reports, unverified: unverified(running, &compared, &known) })
 }
-
-#[derive(Debug, Error)]
-#[error("cannot list the pods of this node")]
-struct ListError(#[source] ApiError);
 
 /// The API server, if one was named.
 async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, ClusterError> {

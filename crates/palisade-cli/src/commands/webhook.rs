@@ -12,7 +12,6 @@ use palisade_webhook::{
         CertificateSource, ConfigurationSource, Endpoint, FailurePolicy, Limits, Managed, Registration,
     },
 };
-use thiserror::Error;
 
 use crate::{
     args::{Emulated, ValueError, duration},
@@ -130,7 +129,7 @@ pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
 }
 
 async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
-    let options = args.options().map_err(Failure::input)?;
+    let options = args.options()?;
     let cluster = args.cluster.connect().await.map_err(Failure::input)?;
     let webhook = Webhook::start(options, cluster.client).await.map_err(|error| match error {
         StartError::Configuration { .. } | StartError::Certificate(_) => Failure::input(error),
@@ -148,7 +147,7 @@ async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure>
 
 impl WebhookArgs {
     /// The options of the webhook.
-    pub fn options(&self) -> Result<Options, UrlError> {
+    pub fn options(&self) -> Result<Options, Failure> {
         let endpoint = match (&self.url, &self.service) {
             (Some(url), _) => Some(Endpoint::Url(url.clone())),
             (None, service) => service.clone(),
@@ -248,14 +247,9 @@ impl WebhookArgs {
     }
 }
 
-/// `--url` is not what an API server may call.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("--url {0:?}: write it as https://HOST[:PORT][/PATH]")]
-pub struct UrlError(String);
-
 /// The host in a URL that an API server may call: https, and nothing after the path.
-fn host_of(url: &str) -> Result<String, UrlError> {
-    let wrong = || UrlError(url.to_owned());
+fn host_of(url: &str) -> Result<String, Failure> {
+    let wrong = || Failure::input(format!("--url {url:?}: write it as https://HOST[:PORT][/PATH]"));
     let rest = url.strip_prefix("https://").ok_or_else(wrong)?;
     let authority = rest.split('/').next().unwrap_or_default();
     if rest.contains(['?', '#', '@']) || authority.is_empty() {
@@ -309,7 +303,7 @@ mod tests {
     use clap::Parser;
     use palisade_webhook::options::{Endpoint, FailurePolicy};
 
-    use super::{WebhookArgs, host_of, service_name};
+    use super::{Failure, WebhookArgs, host_of, service_name};
 
     #[derive(Parser)]
     struct Line {
@@ -317,9 +311,9 @@ mod tests {
         args: WebhookArgs,
     }
 
-    fn options(line: &str) -> Result<palisade_webhook::Options, Box<dyn std::error::Error>> {
-        let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()))?;
-        Ok(parsed.args.options()?)
+    fn options(line: &str) -> Result<palisade_webhook::Options, Failure> {
+        let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()));
+        parsed.map_err(Failure::input)?.args.options()
     }
 
     #[test]

@@ -69,30 +69,32 @@ fn a_failed_request_is_one_sentence_with_the_address() {
         (
             "403",
             responder("403 Forbidden", FORBIDDEN),
-            "http://127.0.0.1:PORT denies access: pods is forbidden: User \"eve\" cannot list resource \"pods\" in API \
+            "access denied by http://127.0.0.1:PORT: pods is forbidden: User \"eve\" cannot list resource \"pods\" in API \
              group \"\" in the namespace \"shop\"; grant the permission with RBAC, or use another context with --context",
         ),
         (
             "401",
             responder("401 Unauthorized", UNAUTHORIZED),
-            "http://127.0.0.1:PORT does not accept the credentials: Unauthorized; \
-             log in again, or use another context with --context",
+            "cannot log in to http://127.0.0.1:PORT: Unauthorized; \
+             check the credentials, or use another context with --context",
         ),
         (
             "an error of a proxy",
             responder("502 Bad Gateway", "no healthy upstream"),
-            "http://127.0.0.1:PORT returned status 502: no healthy upstream",
+            "error response from http://127.0.0.1:PORT: status 502: no healthy upstream; \
+             check the API server and the proxies in front of it",
         ),
         (
             "a web site",
             responder("200 OK", "<html>"),
-            "http://127.0.0.1:PORT does not respond as a Kubernetes API server: expected value at line 1 column 1; \
+            "no Kubernetes API server at http://127.0.0.1:PORT: expected value at line 1 column 1; \
              check the address in the kubeconfig",
         ),
         (
             "another program",
             responder("200 OK", "{}"),
-            "cannot use the version of http://127.0.0.1:PORT: gitVersion null in /version is not a Kubernetes version",
+            "unsupported API server at http://127.0.0.1:PORT: gitVersion null in /version is not a Kubernetes version; \
+             check the address in the kubeconfig",
         ),
     ] {
         let project = Project::new();

@@ -109,8 +109,10 @@ async fn checks_and_explains_objects_of_a_cluster_like_files() {
     let shown = run(&["explain", "--live", "deploy/web", "-n", "shop"]).await.unwrap();
     assert!(shown.contains("hostNetwork"), "{shown}");
     let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
-    let absent =
-        format!("error: pods \"absent\" not found on {}; check the name and the namespace", server.url());
+    let absent = format!(
+        "error: cannot read from {}: pods \"absent\" not found; check the name and the namespace",
+        server.url()
+    );
     assert_eq!(shown, absent + "\nexit status: 3");
     server.shutdown().await;
 }
