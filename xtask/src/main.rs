@@ -6,6 +6,7 @@ mod check;
 mod conformance;
 mod conformance_scc;
 mod demo;
+mod dependencies;
 mod docs;
 mod fixtures;
 mod fuzz;

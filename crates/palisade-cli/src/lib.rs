@@ -17,7 +17,6 @@ pub mod install;
 pub mod judge;
 pub mod live;
 pub mod manifest;
-pub mod metrics_endpoint;
 pub mod parallel;
 pub mod render;
 pub mod replace;

@@ -1,8 +1,9 @@
 //! What all long-running commands share: a runtime, a log on stderr, and signals.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use palisade_node::kernel::resident::give_code_back;
+use palisade_serve::status::{self, Status};
 
 use crate::{
     failure::{Exit, Failure},
@@ -38,6 +39,19 @@ async fn stay_small() {
 /// Runs the part of a command that sends requests to a cluster.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     started(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
+}
+
+/// Serves `/metrics`, `/healthz` and `/readyz` for as long as the process lives, and prints the address.
+pub async fn serve_status(
+    address: SocketAddr,
+    status: Arc<impl Status>,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let (address, _) = status::listen(address, status)
+        .await
+        .map_err(|error| Failure::incomplete(format!("cannot listen on {address}: {error}")))?;
+    terminal.report(format!("metrics on http://{address}/metrics"));
+    Ok(())
 }
 
 /// Logs to stderr, warnings and worse unless `RUST_LOG` is set.

@@ -9,3 +9,4 @@ mod properties;
 mod recordings;
 mod refusals;
 mod replay;
+mod rule_costs;

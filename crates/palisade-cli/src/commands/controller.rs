@@ -11,13 +11,13 @@ use palisade_controllers::{
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::enforcement::mode::Release;
+use palisade_serve::status::Status;
 use tokio::sync::watch;
 
 use crate::{
     args::{FeatureGate, positive_duration},
     cluster::ClusterArgs,
     failure::{Exit, Failure},
-    metrics_endpoint::{self, Told},
     service,
     terminal::Terminal,
 };
@@ -122,13 +122,15 @@ An OpenShift cluster has its own label syncer and its own controller for namespa
 
 Exit status: 0 stopped by a signal, 2 wrong usage, 3 could not start.";
 
-impl Told for Runner {
+struct Reported(Arc<Runner>);
+
+impl Status for Reported {
     fn metrics(&self) -> String {
-        Self::metrics(self)
+        self.0.metrics()
     }
 
-    fn is_ready(&self) -> bool {
-        Self::is_ready(self)
+    fn waits_for(&self) -> Option<String> {
+        (!self.0.is_ready()).then(|| "the watches have not synced".to_owned())
     }
 }
 
@@ -163,7 +165,7 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     );
     let runner = Runner::new(cluster.client, options);
     if let Some(address) = args.metrics_listen {
-        metrics_endpoint::serve(address, Arc::clone(&runner), terminal).await?;
+        service::serve_status(address, Arc::new(Reported(Arc::clone(&runner))), terminal).await?;
     }
     terminal.report(started);
     let (stop, shutdown) = watch::channel(false);

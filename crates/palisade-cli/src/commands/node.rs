@@ -11,10 +11,10 @@ use futures::StreamExt as _;
 use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
 use palisade_model::compat::{Compat, Kubelet};
 use palisade_node::{
-    agent,
     api::kube::KubeSource,
     cri::client::{EndpointError, Runtime},
     kernel::apparmor::load_profile,
+    kubelet,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
@@ -194,7 +194,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     terminal.report(format!(
         "node {name} runs its pods on {endpoint}; they keep running when you stop it with Ctrl-C"
     ));
-    agent::run(node, stopped()).await;
+    kubelet::run(node, stopped()).await;
     Ok(Exit::Clean)
 }
 

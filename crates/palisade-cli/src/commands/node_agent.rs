@@ -1,21 +1,22 @@
 //! `palisade node --mode=agent`: the agent beside a kubelet, on a real cluster.
 //!
-//! The agent itself is `palisade_node::companion`; here its settings are read.
+//! The agent itself is `palisade_node::agent`; here its settings are read.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use kube::Client;
+use palisade_base::metrics::Registry;
 use palisade_node::{
-    companion::{self, Settings, files, metrics::Metrics},
+    agent::{self, Settings, files, metrics::PROFILES_READY},
     node::NodeConfig,
 };
+use palisade_serve::status::Status;
 
 use crate::{
     args::{ValueError, duration},
     failure::{Exit, Failure},
-    metrics_endpoint::{self, Told},
-    service::stopped,
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -61,15 +62,16 @@ fn interval(text: &str) -> Result<Duration, ValueError> {
     }
 }
 
-struct Numbers(Metrics);
+struct Reported(Arc<Registry>);
 
-impl Told for Numbers {
+impl Status for Reported {
     fn metrics(&self) -> String {
         self.0.text()
     }
 
-    fn is_ready(&self) -> bool {
-        self.0.get("palisade_node_profiles_ready", "") == 1
+    fn waits_for(&self) -> Option<String> {
+        let is_ready = self.0.get(&PROFILES_READY, &[]) == 1;
+        (!is_ready).then(|| "profiles are missing".to_owned())
     }
 }
 
@@ -87,9 +89,9 @@ pub async fn serve(
     terminal: &Terminal,
 ) -> Result<Exit, Failure> {
     let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
-    let metrics = Metrics::default();
+    let metrics = Arc::new(Registry::default());
     if let Some(address) = args.metrics_listen {
-        metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone())), terminal).await?;
+        service::serve_status(address, Arc::new(Reported(metrics.clone())), terminal).await?;
     }
     let folder = node.profile_folder().root().join("palisade");
     terminal.report(format!("seccomp profiles of node {} are in {}", node.node_name, folder.display()));
@@ -98,7 +100,7 @@ pub async fn serve(
         tmpfs_size: args.profile_tmpfs_size,
         ..Settings::new(node)
     };
-    companion::run(settings, client, metrics, stopped()).await.map_err(Failure::input)?;
+    agent::run(settings, client, metrics, stopped()).await.map_err(Failure::input)?;
     Ok(Exit::Clean)
 }
 

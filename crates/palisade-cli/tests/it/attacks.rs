@@ -19,7 +19,7 @@ use palisade_cli::commands::up::pod_security_configuration;
 use palisade_webhook::{
     answer::{Answerer, Route},
     configuration::Follower,
-    facts::Facts,
+    facts::ClusterFacts,
     metrics::Metrics,
     options::ConfigurationSource,
 };
@@ -312,7 +312,7 @@ impl Webhook {
             metrics.clone(),
         );
         let follower = Arc::new(follower);
-        let facts = Facts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
+        let facts = ClusterFacts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
         let mut watches = JoinSet::new();
         facts.watch(&mut watches);
         if let ConfigurationSource::ConfigMap { namespace, name } = source {
