@@ -113,7 +113,7 @@ async fn remove(api: &Api, record: &Record) -> Result<(), Box<Status>> {
         Record::Unserved { resource, object } => {
             let (bucket, expect) = (api.store.bucket(resource), Expect::Revision(object.revision));
             let last = Value::Object(object.parse());
-            let write = Write::remove(bucket, object.key(), expect, &last, Vec::new());
+            let write = Write::remove(bucket, object.key(), expect, last, Vec::new());
             api.store.commit(write).await.map_err(|error| unavailable(&error))?;
         }
     }

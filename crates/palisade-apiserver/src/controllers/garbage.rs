@@ -198,7 +198,7 @@ impl Collector {
                 }
             });
             let expect = Expect::Revision(stored.revision);
-            if write::commit(api, dependent_entry, stored.key(), expect, &dependent, false).await.is_err() {
+            if write::commit(api, dependent_entry, stored.key(), expect, dependent, false).await.is_err() {
                 return true;
             }
         }
@@ -279,5 +279,5 @@ async fn remove_finalizer(api: &Arc<Api>, entry: &Entry, object: &Object, finali
     let others: Vec<String> = meta::finalizers(&value).into_iter().filter(|f| f != finalizer).collect();
     meta::set_finalizers(&mut value, &others);
     let gone = others.is_empty();
-    write::commit(api, entry, object.key(), Expect::Revision(object.revision), &value, gone).await.is_err()
+    write::commit(api, entry, object.key(), Expect::Revision(object.revision), value, gone).await.is_err()
 }

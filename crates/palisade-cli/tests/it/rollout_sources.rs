@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use palisade_testkit::shared;
 use serde_json::Value;
 
-use crate::support::{Project, Run, Running, kubectl, shared};
+use crate::support::{Project, Run, Running, kubectl};
 
 /// Everything the rollout depends on, as the help of the command lists it.
 const DUMPED: &str =
@@ -157,7 +158,7 @@ fn same_from_every_source(
 }
 
 #[test]
-fn on_plain_kubernetes() {
+fn manifests_dump_and_cluster_agree_on_plain_kubernetes() {
     let project = Project::new();
     let mut folders = vec![corpus("plain")];
     folders.extend(fixtures(&project));
@@ -182,7 +183,7 @@ fn on_plain_kubernetes() {
 }
 
 #[test]
-fn on_openshift() {
+fn manifests_dump_and_cluster_agree_on_openshift() {
     same_from_every_source(
         &["--openshift"],
         &[corpus("plain"), corpus("openshift")],
