@@ -4,7 +4,13 @@ use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration}
 
 use kube::Client;
 use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
-use palisade_serve::{serve, status::StatusOnly};
+use palisade_serve::{
+    certificate::now,
+    serve,
+    status::StatusOnly,
+    tls::{Resolver, ServeError},
+};
+use rustls::server::WebPkiClientVerifier;
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -15,12 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     answer::Answerer,
-    certificates::{
-        Trust,
-        files::Files,
-        issue, keeper,
-        resolver::{Resolver, ServeError},
-    },
+    certificates::{self, Trust, files::Files, keeper},
     configuration::Follower,
     facts::ClusterFacts,
     http::Routes,
@@ -134,9 +135,9 @@ impl Webhook {
                 (resolver, true)
             }
             CertificateSource::Managed(managed) => {
-                let now = issue::now();
-                let provisional = issue::authority(now, PROVISIONAL)
-                    .and_then(|authority| issue::serving(&authority, &managed.names, now, PROVISIONAL))
+                let now = now();
+                let provisional = certificates::authority(now, PROVISIONAL)
+                    .and_then(|authority| certificates::serving(&authority, &managed.names, now, PROVISIONAL))
                     .map_err(|error| StartError::Certificate(error.to_string()))?;
                 let resolver = Arc::new(Resolver::new(&provisional)?);
                 let keeper = keeper::Keeper {
@@ -187,7 +188,9 @@ impl Webhook {
         }
 
         let (drain, draining) = watch::channel(false);
-        let acceptor = TlsAcceptor::from(Arc::new(resolver.server_config()?));
+        let acceptor = TlsAcceptor::from(Arc::new(
+            resolver.server_config_with_tickets(WebPkiClientVerifier::no_client_auth())?,
+        ));
         let limits = options.limits.connection;
         let serving = serve(listener, Some(acceptor), limits, routes.clone(), draining.clone());
         let mut servers = vec![tokio::spawn(serving)];

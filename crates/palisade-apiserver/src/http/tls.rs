@@ -11,13 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
+use palisade_serve::certificate::{self, IssueError, Pair};
+use palisade_serve::tls::{Resolver, ServeError};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
@@ -30,8 +28,11 @@ use crate::private_file;
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A certificate could not be made.
-    #[error("cannot make a certificate")]
-    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    Make(#[from] IssueError),
+    /// The certificate cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// TLS does not take the certificate.
     #[error("cannot use a certificate")]
     Use(#[from] rustls::Error),
@@ -55,121 +56,69 @@ pub enum TlsError {
     },
 }
 
-/// A certificate and its key, as PEM.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// The certificate.
-    pub certificate: String,
-    /// The private key.
-    pub key: String,
-}
-
 /// The certificate authority.
 #[derive(Debug)]
 pub struct Authority {
     /// The CA certificate, as PEM.
     pub certificate: String,
-    der: CertificateDer<'static>,
-    issuer: Issuer<'static, KeyPair>,
+    pair: Pair,
 }
 
 const YEAR: Duration = Duration::from_hours(8760);
 
-fn ca_params() -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(Vec::<String>::new())?;
-    params.distinguished_name.push(DnType::CommonName, "palisade-ca");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages =
-        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    valid_for(&mut params, YEAR * 10);
-    Ok(params)
-}
-
-fn valid_for(params: &mut CertificateParams, time: Duration) {
-    let now = std::time::SystemTime::now();
-    params.not_before = (now - Duration::from_hours(1)).into();
-    params.not_after = (now + time).into();
-}
-
 impl Authority {
     /// Makes a new one, or reads the one kept in a directory.
     pub fn open(directory: Option<&Path>) -> Result<Self, TlsError> {
-        let Some(directory) = directory else {
-            let key = KeyPair::generate()?;
-            let certificate = ca_params()?.self_signed(&key)?;
-            return Ok(Self {
-                certificate: certificate.pem(),
-                der: certificate.der().clone(),
-                issuer: Issuer::new(ca_params()?, key),
-            });
-        };
+        let made = || certificate::authority("palisade-ca", certificate::now(), YEAR * 10);
+        let Some(directory) = directory else { return Ok(Self::of(made()?)) };
         let (key_file, certificate_file) = (directory.join("ca.key"), directory.join("ca.crt"));
         if let (Some(key), Some(certificate)) = (read_pem(&key_file)?, read_pem(&certificate_file)?) {
-            let key = KeyPair::from_pem(&key).map_err(|_| TlsError::Damaged { path: key_file })?;
-            let der = first_certificate(&certificate).ok_or(TlsError::Damaged { path: certificate_file })?;
-            return Ok(Self { certificate, der, issuer: Issuer::new(ca_params()?, key) });
+            let pair = Pair { certificate, key };
+            return match pair.check() {
+                Ok(()) => Ok(Self::of(pair)),
+                Err(IssueError::Make(_)) => Err(TlsError::Damaged { path: key_file }),
+                Err(_) => Err(TlsError::Damaged { path: certificate_file }),
+            };
         }
-        let made = Self::open(None)?;
-        write_private(&key_file, made.issuer.key().serialize_pem().as_bytes())?;
+        let made = made()?;
+        write_private(&key_file, made.key.as_bytes())?;
         write_private(&certificate_file, made.certificate.as_bytes())?;
-        Ok(made)
+        Ok(Self::of(made))
+    }
+
+    fn of(pair: Pair) -> Self {
+        Self { certificate: pair.certificate.clone(), pair }
     }
 
     /// A client certificate for a user.
-    pub fn client(&self, user: &str, groups: &[&str], validity: Duration) -> Result<Identity, TlsError> {
-        let mut params = CertificateParams::new(Vec::<String>::new())?;
-        params.distinguished_name.push(DnType::CommonName, user);
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
-        }
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        valid_for(&mut params, validity);
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+    pub fn client(&self, user: &str, groups: &[&str], validity: Duration) -> Result<Pair, TlsError> {
+        Ok(certificate::client(&self.pair, user, groups, certificate::now(), validity)?)
     }
 
     /// The TLS configuration of a server that listens on an address.
     pub fn server_config(&self, address: IpAddr) -> Result<ServerConfig, TlsError> {
-        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "palisade"]
-            .map(str::to_owned);
-        let mut params = CertificateParams::new(names)?;
-        for ip in [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), address] {
-            params.subject_alt_names.push(SanType::IpAddress(ip));
-        }
-        params.distinguished_name.push(DnType::CommonName, "palisade-apiserver");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        valid_for(&mut params, YEAR);
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        let chain = vec![certificate.der().clone(), self.der.clone()];
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), address];
+        let names: Vec<String> =
+            ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "palisade"]
+                .into_iter()
+                .map(str::to_owned)
+                .chain(loopback.map(|address| address.to_string()))
+                .collect();
+        let mut pair =
+            certificate::serving(&self.pair, "palisade-apiserver", &names, certificate::now(), YEAR)?;
+        pair.certificate.push_str(&self.certificate);
         let provider = Arc::new(ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(Arc::new(AskOnly { provider }))
-            .with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients such as kubectl connect once for each command: tickets save nothing and cost memory.
-        config.send_tls13_tickets = 0;
-        Ok(config)
+        Ok(Arc::new(Resolver::new(&pair)?).server_config(Arc::new(RequestOnly { provider }))?)
     }
 
     /// The check of client certificates against this authority.
     pub fn verifier(&self) -> Result<ClientVerifier, TlsError> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.der.clone())?;
+        roots.add(certificate::first(&self.certificate)?)?;
         let provider = Arc::new(ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
         Ok(ClientVerifier { inner })
     }
-}
-
-fn first_certificate(pem: &str) -> Option<CertificateDer<'static>> {
-    use rustls::pki_types::pem::PemObject as _;
-    CertificateDer::from_pem_slice(pem.as_bytes()).ok()
 }
 
 fn read_pem(path: &Path) -> Result<Option<String>, TlsError> {
@@ -187,14 +136,14 @@ pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, TlsError> {
     private_file::read(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
 }
 
-/// Asks for a client certificate and lets the handshake go on with any: the signature proves possession of the
+/// Requests a client certificate and lets the handshake go on with any: the signature proves possession of the
 /// key, and [`ClientVerifier`] decides afterwards whether the certificate means anything.
 #[derive(Debug)]
-struct AskOnly {
+struct RequestOnly {
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for AskOnly {
+impl ClientCertVerifier for RequestOnly {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -3,11 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::http::tls::Identity;
+use palisade_serve::certificate::Pair;
 
 /// The kubeconfig of a user of the server at `url`, with the context `palisade`.
 #[must_use]
-pub fn kubeconfig(url: &str, ca: &str, user: &Identity) -> String {
+pub fn kubeconfig(url: &str, ca: &str, user: &Pair) -> String {
     let [ca, certificate, key] = [ca, &user.certificate, &user.key].map(|pem| STANDARD.encode(pem));
     format!(
         "apiVersion: v1\n\

@@ -5,10 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use palisade_serve::file_watch;
+use palisade_serve::{certificate::Pair, file_watch, tls::Resolver};
 use tokio::sync::watch;
 
-use super::{Trust, issue::Pair, resolver::Resolver};
+use super::{Trust, replace};
 use crate::metrics::Metrics;
 
 /// The three files.
@@ -39,9 +39,9 @@ impl Files {
         let files: Vec<PathBuf> =
             [&self.certificate, &self.key].into_iter().chain(&self.authority).cloned().collect();
         file_watch::follow(&files, || {
-            let replaced = self
-                .pair()
-                .and_then(|pair| resolver.replace(&pair, None, &metrics).map_err(|error| error.to_string()));
+            let replaced = self.pair().and_then(|pair| {
+                replace(&resolver, &pair, None, &metrics).map_err(|error| error.to_string())
+            });
             match replaced.and_then(|()| self.trust()) {
                 Ok(read) => {
                     trust.send_if_modified(|current| {

@@ -9,15 +9,18 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Request;
 use kube::Client;
+use palisade_serve::{
+    certificate::{self, Pair},
+    tls::Resolver,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
     Trust,
-    issue::{self, Pair},
     plan::{self, State},
-    resolver::Resolver,
+    replace,
 };
 use crate::{calls::in_words, metrics::Metrics, options::Managed};
 
@@ -96,7 +99,7 @@ impl Keeper {
     async fn once(&self, used: &mut State) -> Result<(), String> {
         let (mut state, mut version) = self.read().await?;
         self.adopt(&state, used);
-        let now = issue::now();
+        let now = certificate::now();
         let trusted = |certificate: &str| {
             self.trusted.as_ref().is_none_or(|trusted| trusted.borrow().contains(certificate))
         };
@@ -120,12 +123,12 @@ impl Keeper {
         if state == used {
             return;
         }
-        let authority = state.authorities.last().and_then(|ca| issue::about(&ca.pair.certificate).ok());
+        let authority = state.authorities.last().and_then(|ca| certificate::about(&ca.pair.certificate).ok());
         // Trust goes before use.
         self.trust.send_replace(state.trust());
         if used.serving.as_ref() != Some(serving) {
             let ends = authority.map(|about| about.not_after);
-            match self.resolver.replace(serving, ends, &self.metrics) {
+            match replace(&self.resolver, serving, ends, &self.metrics) {
                 Ok(()) => tracing::info!("certificate in use"),
                 Err(error) => {
                     tracing::error!(%error, "certificate not replaced");

@@ -4,12 +4,10 @@
 //! server's webhook configurations must be seen to hold it. The one before is trusted for the overlap after the last
 //! certificate signed by it has been replaced. So at no moment a certificate is served that the API server does not trust.
 
+use palisade_serve::certificate::{self, About, IssueError, Pair};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Trust,
-    issue::{self, About, IssueError, Pair},
-};
+use super::{Trust, authority, serving};
 use crate::options::Managed;
 
 /// An authority and what has become of it.
@@ -59,7 +57,7 @@ pub fn next(
 ) -> Option<RotationStep> {
     let overlap = seconds(options.overlap);
     let ends = |authority: &Authority| {
-        issue::about(&authority.pair.certificate).map_or(i64::MIN, |about| about.not_after)
+        certificate::about(&authority.pair.certificate).map_or(i64::MIN, |about| about.not_after)
     };
     let forgettable = |authority: &Authority| {
         ends(authority) <= now || authority.retired.is_some_and(|since| since.saturating_add(overlap) <= now)
@@ -84,7 +82,7 @@ pub fn next(
         .find(|(position, authority)| *position == 0 || settled(authority))
         .map_or(last, |(position, _)| position);
     let fresh = state.serving.as_ref().is_some_and(|serving| {
-        issue::about(&serving.certificate).is_ok_and(|about| {
+        certificate::about(&serving.certificate).is_ok_and(|about| {
             is_signed_by(&about, state, signer)
                 && about.not_after.saturating_sub(now) > remaining(&about, options)
                 && options.names.iter().all(|name| about.names.contains(name))
@@ -101,7 +99,7 @@ fn remaining(about: &About, options: &Managed) -> i64 {
 fn is_signed_by(about: &About, state: &State, signer: usize) -> bool {
     let signer = state.authorities.get(signer);
     signer
-        .and_then(|signer| issue::about(&signer.pair.certificate).ok())
+        .and_then(|signer| certificate::about(&signer.pair.certificate).ok())
         .is_some_and(|ca| ca.subject == about.issuer)
 }
 
@@ -109,7 +107,7 @@ fn is_signed_by(about: &About, state: &State, signer: usize) -> bool {
 pub fn take(mut state: State, step: RotationStep, options: &Managed, now: i64) -> Result<State, IssueError> {
     match step {
         RotationStep::Announce => {
-            let pair = issue::authority(now, options.authority_validity)?;
+            let pair = authority(now, options.authority_validity)?;
             state.authorities.push(Authority { pair, announced: now, retired: None });
         }
         RotationStep::Forget(position) => {
@@ -122,13 +120,13 @@ pub fn take(mut state: State, step: RotationStep, options: &Managed, now: i64) -
                 // Replicas may be called by different names while options change.
                 let mut names = options.names.clone();
                 let before =
-                    state.serving.as_ref().and_then(|serving| issue::about(&serving.certificate).ok());
+                    state.serving.as_ref().and_then(|serving| certificate::about(&serving.certificate).ok());
                 for name in before.map(|about| about.names).unwrap_or_default() {
                     if !names.contains(&name) {
                         names.push(name);
                     }
                 }
-                let pair = issue::serving(&authority.pair, &names, now, options.certificate_validity)?;
+                let pair = serving(&authority.pair, &names, now, options.certificate_validity)?;
                 state.serving = Some(pair);
             }
             for older in state.authorities.iter_mut().take(signer) {
@@ -157,7 +155,7 @@ impl State {
 mod tests {
     use std::time::Duration;
 
-    use super::{RotationStep, State, issue, next, take};
+    use super::{RotationStep, State, certificate, next, take};
     use crate::options::Managed;
 
     fn options() -> Managed {
@@ -185,7 +183,7 @@ mod tests {
         let start = 1_700_000_000;
         let (state, steps) = settle(State::default(), start, true);
         assert_eq!(steps, [RotationStep::Announce, RotationStep::Serve(0)]);
-        let about = issue::about(&state.serving.as_ref().unwrap().certificate).unwrap();
+        let about = certificate::about(&state.serving.as_ref().unwrap().certificate).unwrap();
         assert_eq!(about.names, ["webhook.svc", "127.0.0.1"]);
         assert_eq!(about.not_after, start + 900);
 
@@ -221,7 +219,7 @@ mod tests {
         let step = next(&state, &more, 1_700_000_001, &|_| true).unwrap();
         assert_eq!(step, RotationStep::Serve(0));
         let state = take(state, step, &more, 1_700_000_001).unwrap();
-        let about = issue::about(&state.serving.as_ref().unwrap().certificate).unwrap();
+        let about = certificate::about(&state.serving.as_ref().unwrap().certificate).unwrap();
         assert_eq!(about.names, ["other.svc", "webhook.svc", "127.0.0.1"], "and the names before stay");
     }
 

@@ -149,10 +149,8 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
     let answer = plain(webhook.address, "/validate").await;
     assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
     // Somebody whose authority is another one is not talked to.
-    let stranger = palisade_webhook::certificates::issue::authority(
-        palisade_webhook::certificates::issue::now(),
-        Duration::from_mins(1),
-    );
+    let stranger =
+        palisade_webhook::certificates::authority(palisade_serve::certificate::now(), Duration::from_mins(1));
     let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
     assert!(Caller::trusting(webhook.address, &strange, &[]).connect().await.is_err());
     assert!(webhook.metrics.get(&REFUSED_CONNECTIONS) > 0);

@@ -9,7 +9,7 @@ use palisade_policy::resources;
 use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
-    certificates::issue,
+    certificates::{authority, serving},
     metrics::REGISTRATIONS,
     options::{CertificateSource, Managed},
 };
@@ -135,10 +135,10 @@ async fn certificate_files_are_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     let write = || {
-        let now = issue::now();
-        let authority = issue::authority(now, Duration::from_mins(10)).unwrap();
+        let now = palisade_serve::certificate::now();
+        let authority = authority(now, Duration::from_mins(10)).unwrap();
         let names = ["localhost".to_owned()];
-        let serving = issue::serving(&authority, &names, now, Duration::from_mins(10)).unwrap();
+        let serving = serving(&authority, &names, now, Duration::from_mins(10)).unwrap();
         std::fs::write(file("tls.key"), &serving.key).unwrap();
         std::fs::write(file("tls.crt"), &serving.certificate).unwrap();
         std::fs::write(file("ca.crt"), &authority.certificate).unwrap();

@@ -208,6 +208,9 @@ pub(crate) async fn start(cluster: &Cluster, options: Options) -> Webhook {
     let mut webhook = Webhook::start(options, cluster.webhook_client.clone()).await.unwrap();
     webhook.ready.wait_for(|ready| *ready).await.unwrap();
     webhook.trust.wait_for(|trust| !trust.authorities.is_empty()).await.unwrap();
+    // Trust goes before use: until then a provisional certificate is served.
+    let caller = Caller::of(&webhook);
+    eventually("a trusted certificate", async || caller.connect().await.is_ok()).await;
     if registers {
         eventually("the registration", async || {
             cluster.get(MUTATING).await.is_some() && cluster.get(VALIDATING).await.is_some()

@@ -1,4 +1,4 @@
-//! Makes authorities and serving certificates, and reads what was made.
+//! Makes authorities, serving and client certificates, and reads what was made.
 
 use std::{
     net::IpAddr,
@@ -55,6 +55,15 @@ pub struct About {
     pub names: Vec<String>,
 }
 
+impl Pair {
+    /// Whether both parts can be read.
+    pub fn check(&self) -> Result<(), IssueError> {
+        about(&self.certificate)?;
+        KeyPair::from_pem(&self.key)?;
+        Ok(())
+    }
+}
+
 /// Seconds since 1970.
 #[must_use]
 pub fn now() -> i64 {
@@ -71,14 +80,37 @@ fn seconds(time: Duration) -> i64 {
 }
 
 /// A new authority. Each has a name of its own, so that a chain leads to exactly one.
-pub fn authority(now: i64, validity: Duration) -> Result<Pair, IssueError> {
+pub fn authority(prefix: &str, now: i64, validity: Duration) -> Result<Pair, IssueError> {
     let key = KeyPair::generate()?;
     let last = key.public_key_raw().iter().rev().take(4);
     let id = last.fold(0_u32, |id, byte| id << 8 | u32::from(*byte));
-    let mut params = authority_params(&format!("palisade-webhook-ca-{id:08x}"))?;
-    params.not_before = moment(now.saturating_sub(seconds(SKEW))).into();
-    params.not_after = moment(now.saturating_add(seconds(validity))).into();
+    let mut params = authority_params(&format!("{prefix}-{id:08x}"))?;
+    limit(&mut params, now, seconds(validity));
     let certificate = params.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn limit(params: &mut CertificateParams, now: i64, seconds_left: i64) {
+    params.not_before = moment(now.saturating_sub(seconds(SKEW))).into();
+    params.not_after = moment(now.saturating_add(seconds_left)).into();
+}
+
+/// Signs a certificate, valid no longer than its authority.
+fn signed(
+    signer: &Pair,
+    mut params: CertificateParams,
+    usage: ExtendedKeyUsagePurpose,
+    now: i64,
+    validity: Duration,
+) -> Result<Pair, IssueError> {
+    let about = about(&signer.certificate)?;
+    let issuer = Issuer::new(authority_params(&about.subject)?, KeyPair::from_pem(&signer.key)?);
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    limit(&mut params, now, seconds(validity).min(about.not_after.saturating_sub(now)));
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
@@ -90,10 +122,14 @@ fn authority_params(name: &str) -> Result<CertificateParams, IssueError> {
     Ok(params)
 }
 
-/// A serving certificate, valid no longer than its authority.
-pub fn serving(signer: &Pair, names: &[String], now: i64, validity: Duration) -> Result<Pair, IssueError> {
-    let about = about(&signer.certificate)?;
-    let issuer = Issuer::new(authority_params(&about.subject)?, KeyPair::from_pem(&signer.key)?);
+/// A serving certificate for DNS names and addresses.
+pub fn serving(
+    signer: &Pair,
+    common_name: &str,
+    names: &[String],
+    now: i64,
+    validity: Duration,
+) -> Result<Pair, IssueError> {
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     for name in names {
         let san = match name.parse::<IpAddr>() {
@@ -102,20 +138,34 @@ pub fn serving(signer: &Pair, names: &[String], now: i64, validity: Duration) ->
         };
         params.subject_alt_names.push(san);
     }
-    params.distinguished_name.push(DnType::CommonName, "palisade-webhook");
-    params.use_authority_key_identifier_extension = true;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.not_before = moment(now.saturating_sub(seconds(SKEW))).into();
-    params.not_after = moment(now.saturating_add(seconds(validity)).min(about.not_after)).into();
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, &issuer)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    signed(signer, params, ExtendedKeyUsagePurpose::ServerAuth, now, validity)
+}
+
+/// A client certificate for a user with groups.
+pub fn client(
+    signer: &Pair,
+    user: &str,
+    groups: &[&str],
+    now: i64,
+    validity: Duration,
+) -> Result<Pair, IssueError> {
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.distinguished_name.push(DnType::CommonName, user);
+    for group in groups {
+        params.distinguished_name.push(DnType::OrganizationName, *group);
+    }
+    signed(signer, params, ExtendedKeyUsagePurpose::ClientAuth, now, validity)
+}
+
+/// The first certificate of a PEM text.
+pub fn first(pem: &str) -> Result<CertificateDer<'static>, IssueError> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| IssueError::Unreadable)
 }
 
 /// Reads the first certificate of a PEM text.
 pub fn about(pem: &str) -> Result<About, IssueError> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| IssueError::Unreadable)?;
+    let der = first(pem)?;
     let (_, read) = x509_parser::parse_x509_certificate(&der).map_err(|_| IssueError::Unreadable)?;
     let common = |name: &x509_parser::x509::X509Name<'_>| {
         name.iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default().to_owned()

@@ -1,19 +1,17 @@
-//! The certificate in use, replaced while connections are open: a handshake takes what is there when it comes.
+//! The TLS configuration of a server, and its certificate, which may be replaced while connections are open.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use thiserror::Error;
 
-use crate::{metrics::Metrics, shared::Shared};
-
-use super::issue::{self, IssueError, Pair};
+use crate::certificate::{IssueError, Pair};
 
 /// Why a certificate cannot be served.
 #[derive(Debug, Error)]
@@ -35,7 +33,7 @@ pub enum ServeError {
 /// Holds the certificate in use.
 #[derive(Debug)]
 pub struct Resolver {
-    current: Shared<CertifiedKey>,
+    current: RwLock<Arc<CertifiedKey>>,
 }
 
 fn certified(pair: &Pair) -> Result<CertifiedKey, ServeError> {
@@ -55,26 +53,37 @@ fn certified(pair: &Pair) -> Result<CertifiedKey, ServeError> {
 impl Resolver {
     /// Serves a certificate.
     pub fn new(pair: &Pair) -> Result<Self, ServeError> {
-        Ok(Self { current: Shared::new(certified(pair)?) })
+        Ok(Self { current: RwLock::new(Arc::new(certified(pair)?)) })
     }
 
     /// Serves another from now on.
-    pub fn replace(&self, pair: &Pair, authority: Option<i64>, metrics: &Metrics) -> Result<(), ServeError> {
-        let certified = certified(pair)?;
-        metrics.certificates(issue::about(&pair.certificate)?.not_after, authority);
-        self.current.set(certified);
+    pub fn replace(&self, pair: &Pair) -> Result<(), ServeError> {
+        let certified = Arc::new(certified(pair)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = certified;
         Ok(())
     }
 
-    /// The TLS configuration of a server that serves it.
-    pub fn server_config(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
-        let provider = Arc::new(ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
+    /// The TLS configuration of a server that serves it, without session tickets: clients such as kubectl connect once
+    /// for each command.
+    pub fn server_config(
+        self: &Arc<Self>,
+        clients: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // An API server comes back often: a ticket saves both sides the signatures, and us keeping sessions.
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+
+    /// The same for clients that come back often: a ticket saves both sides the signatures, and us keeping sessions.
+    pub fn server_config_with_tickets(
+        self: &Arc<Self>,
+        clients: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let mut config = self.server_config(clients)?;
         config.ticketer = ring::Ticketer::new()?;
         config.send_tls13_tickets = 1;
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -84,6 +93,6 @@ impl Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current.get())
+        Some(self.current.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
