@@ -6,9 +6,6 @@
 //! An input is either text (`# ` and then requests as people write them, divided by lines of `---`: the seeds) or bytes
 //! that choose from tables of methods, paths, headers and bodies and change the bodies at any place.
 
-#[path = "../oracle/restricted.rs"]
-mod restricted;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -28,7 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
-    ("palisade-testkit", &[]),
+    ("palisade-testkit", &["palisade-node"]),
 ];
 
 /// What the pure crates may use from outside.

@@ -2,8 +2,14 @@
 //! the material beside a checkout. Never part of what is shipped.
 
 pub mod client;
+#[cfg(feature = "runtime")]
+pub mod containerd;
+#[cfg(feature = "runtime")]
+pub mod images;
 pub mod recordings;
 pub mod replay;
 mod shared;
+mod wait;
 
 pub use shared::shared;
+pub use wait::eventually;

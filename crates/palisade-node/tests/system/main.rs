@@ -12,11 +12,9 @@
 mod companion;
 #[path = "../it/companion_world.rs"]
 mod companion_world;
-mod containerd;
 mod contexts;
 mod cost;
 mod failures;
-mod images;
 mod lab;
 mod lifecycle;
 mod one_pod;
