@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod conformance;
 mod demo;
+mod dependencies;
 mod fuzz;
 mod generate;
 mod kubernetes;

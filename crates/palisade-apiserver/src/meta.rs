@@ -77,13 +77,6 @@ pub fn random_token() -> String {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random::<32>())
 }
 
-/// A name from a `generateName`: cut so that the suffix fits.
-#[must_use]
-pub fn generated_name(base: &str) -> String {
-    let base: String = base.chars().take(58).collect();
-    format!("{base}{}", random_suffix())
-}
-
 /// The object's metadata.
 #[must_use]
 pub fn metadata(object: &Value) -> Option<&Map<String, Value>> {

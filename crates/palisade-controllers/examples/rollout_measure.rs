@@ -16,7 +16,7 @@ use std::{
 use palisade_controllers::{
     cluster::{Cluster, WatchedPod},
     label_syncer::plan::{all_labels, namespace_labels},
-    readiness::plan::{Observed, Plan, plan},
+    readiness::plan::{Observed, ReadinessPlan, plan},
 };
 use palisade_model::{
     compat::{Compat, NEWEST_MINOR},
@@ -172,11 +172,11 @@ fn judge_all() -> Result<Duration, Failure> {
     }))
 }
 
-fn evaluate(cluster: &Cluster, config: &Value) -> (Plan, usize) {
+fn evaluate(cluster: &Cluster, config: &Value) -> (ReadinessPlan, usize) {
     (status(cluster, config), all_labels(cluster, EnforceLabels::Remove).count())
 }
 
-fn status(cluster: &Cluster, config: &Value) -> Plan {
+fn status(cluster: &Cluster, config: &Value) -> ReadinessPlan {
     let observed = Observed {
         release: Release::Evaluate,
         gate: false,

@@ -11,5 +11,6 @@ mod quantities;
 mod recordings;
 mod refusals;
 mod replay;
+mod rule_costs;
 mod selectors;
 mod strategic_merge;

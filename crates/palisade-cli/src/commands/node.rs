@@ -11,10 +11,10 @@ use futures::StreamExt as _;
 use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
 use palisade_model::compat::{Compat, Kubelet};
 use palisade_node::{
-    agent,
     api::kube::KubeSource,
     cri::client::{EndpointError, Runtime},
     kernel::apparmor::load_profile,
+    kubelet,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
@@ -201,7 +201,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
                 terminal.say(format!(
                     "node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"
                 ));
-                agent::run(node, stopped()).await;
+                kubelet::run(node, stopped()).await;
                 Exit::Clean
             }
             Err(error) => fail(terminal, &error.to_string(), Exit::Input),

@@ -1,6 +1,6 @@
 //! The bytes of a seccomp profile: is it a document at all, and which one.
 //!
-//! Implements: the hash of the ConfigMap profile design; what counts as a document is the model's to say.
+//! Implements: the hash of the ConfigMap profile design; what counts as a document is decided by the model.
 
 use std::fmt::Write as _;
 

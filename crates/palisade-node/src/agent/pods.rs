@@ -153,8 +153,7 @@ fn slim(object: &mut Value) {
 }
 
 fn profiles(pod: &RunPod, compat: &Compat) -> Vec<(String, String, Option<String>)> {
-    // `RunPod::from_object` has read the same text: what it could not read is not here.
-    let Ok(prepared) = pod.prepared(compat) else { return Vec::new() };
+    let prepared = pod.prepared(compat);
     let annotations = &pod.metadata.annotations;
     effective_contexts(&prepared)
         .iter()

@@ -15,7 +15,7 @@ use super::files::Folder;
 pub struct Touched {
     /// Files, by name.
     pub names: BTreeSet<String>,
-    /// The folder itself, or more than the kernel could tell of.
+    /// The folder itself, or more than the kernel could report.
     pub everything: bool,
 }
 
@@ -65,7 +65,7 @@ impl FolderWatch {
 /// An owned descriptor stays open for as long as it is registered: what the deprecation warns of cannot happen.
 #[expect(
     deprecated,
-    reason = "the replacement is unsafe, and needed only for descriptors somebody else may close"
+    reason = "the replacement is unsafe, and needed only for descriptors that other code may close"
 )]
 fn registered(inotify: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(inotify)

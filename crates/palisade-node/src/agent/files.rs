@@ -1,7 +1,7 @@
 //! Profiles as files named by their content, on a tmpfs.
 //!
 //! A file is written whole or not at all, cannot be written to, and is believed only while its bytes have the hash it is
-//! named by. Everything happens relative to an open folder, so that nobody can put another one in its place in between.
+//! named by. Everything happens relative to an open folder, so that it cannot be replaced in between.
 
 use std::{
     fs::{self, File},
@@ -43,7 +43,7 @@ pub enum FolderError {
     NotMounted {
         /// The folder.
         path: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The system refused.
@@ -51,7 +51,7 @@ pub enum FolderError {
     Io {
         /// The folder.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -100,7 +100,7 @@ impl Place {
         match open() {
             Ok(folder) => return Ok(folder),
             Err(Errno::NOENT) => {}
-            // A link or a file where our folder should be: whoever put it there does not decide where profiles go.
+            // A link or a file where our folder should be: it must not decide where profiles go.
             Err(Errno::LOOP | Errno::NOTDIR) => unlinkat(&root, FOLDER, AtFlags::empty())?,
             Err(error) => return Err(error.into()),
         }
@@ -161,7 +161,7 @@ impl Folder {
         let written =
             self.write_aside(&fresh, content).and_then(|()| self.rename(&fresh, &file_name(sha256)));
         if written.is_err() {
-            // A file half written has a name nobody asks for, and does not stay.
+            // A file half written has a temporary name, and does not stay.
             unlinkat(&self.fd, &fresh, AtFlags::empty()).ok();
         }
         written
@@ -238,13 +238,13 @@ pub fn is_leftover(name: &str) -> bool {
         .is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether a failure means that there is no room left.
+/// Whether a failure means that the file system is full.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Prepares the folder, for whoever may mount and does nothing else.
+/// Prepares the folder, in the init container that may mount.
 pub fn prepare(seccomp_root: &Path, size: u64) -> Result<(), FolderError> {
     Place { seccomp_root: seccomp_root.to_owned(), size }.open().map(drop)
 }

@@ -3,15 +3,15 @@
 //! The kubelet runs the pods; this one puts published profiles where the kubelet finds them, reports what the node
 //! supports, and compares running containers with what their pods declare. Profiles are files named by their content,
 //! `<root-dir>/seccomp/palisade/<sha256>.json`, on a tmpfs: written whole, read-only, verified when the agent starts, when
-//! anybody touches them and every minute, and gone when nobody refers to them. The webhook has rewritten ConfigMap
+//! they are touched and every minute, and removed when they are unreferenced. The webhook has rewritten ConfigMap
 //! references to these names; `PublishedProfile` objects hold the bytes.
 //!
-//! | room | answers |
+//! | module | job |
 //! | --- | --- |
 //! | [`plan`] | which profiles, in which order (pure) |
 //! | [`files`], [`watch`] | how they stay what they are |
 //! | `pods` | what the node's pods refer to |
-//! | [`report`] | what is said about it all (pure) |
+//! | [`report`] | the report (pure) |
 //! | [`cluster`] | every call to the API server |
 //! | [`metrics`] | numbers |
 
@@ -27,12 +27,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     io,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
+use palisade_base::metrics::Registry;
 use palisade_model::compat::{Compat, Kubelet};
 pub use palisade_model::profile::published::{published_hash, published_name};
 use serde_json::Value;
@@ -42,7 +44,6 @@ use tracing::{info, warn};
 use self::{
     cluster::{Cluster, PublishedChange},
     files::{Folder, Found, Place, file_name, is_full, is_leftover, profile_of},
-    metrics::Metrics,
     plan::{Missing, Wanted},
     pods::Pods,
     report::{Findings, without_time},
@@ -67,7 +68,7 @@ pub struct Settings {
     pub verify_every: Duration,
     /// How large the tmpfs may become, in bytes.
     pub tmpfs_size: u64,
-    /// Whether the kubelet's version, told by the node object, decides whose rules apply.
+    /// Whether the kubelet's version in the Node decides whose rules apply.
     pub follow_kubelet: bool,
 }
 
@@ -83,16 +84,16 @@ impl Settings {
 const GATHER: Duration = Duration::from_millis(50);
 /// After a failure, the first and the longest wait.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A report that says nothing new is written again after this time, so that one can tell that the agent lives.
+/// A report without changes is written again after this time, as a sign of life.
 const HEARTBEAT: Duration = Duration::from_mins(5);
-/// The same news about the same thing is told at most this often.
-const TELL_AGAIN: Duration = Duration::from_mins(10);
+/// The same event is recorded at most this often.
+const RECORD_AGAIN: Duration = Duration::from_mins(10);
 
 /// Publishes, reports and verifies until `shutdown`.
 pub async fn run(
     settings: Settings,
     client: Client,
-    metrics: Metrics,
+    metrics: Arc<Registry>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), EndpointError> {
     let runtime = Runtime::new(&settings.node.runtime_endpoint, settings.node.runtime_timeout)?;
@@ -150,7 +151,7 @@ struct Agent {
     place: Place,
     cluster: Cluster,
     runtime: Runtime,
-    metrics: Metrics,
+    metrics: Arc<Registry>,
     pods: Pods,
     /// Published profiles, with the sources that hold another one by now.
     published: BTreeMap<String, Vec<String>>,
@@ -165,11 +166,11 @@ struct Agent {
     labelled: Option<BTreeMap<String, String>>,
     taint_lifted: bool,
     reported: Option<(Value, Instant)>,
-    told: BTreeMap<String, Instant>,
+    recorded: BTreeMap<String, Instant>,
 }
 
 impl Agent {
-    fn new(settings: Settings, client: Client, runtime: Runtime, metrics: Metrics) -> Self {
+    fn new(settings: Settings, client: Client, runtime: Runtime, metrics: Arc<Registry>) -> Self {
         let node = &settings.node;
         let place =
             Place { seccomp_root: node.profile_folder().root().to_owned(), size: settings.tmpfs_size };
@@ -190,12 +191,12 @@ impl Agent {
             labelled: None,
             taint_lifted: false,
             reported: None,
-            told: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             settings,
         }
     }
 
-    /// Whose rules apply is for the kubelet to say; which node this is, for the API server.
+    /// The kubelet decides whose rules apply; the API server has the Node.
     async fn learn_node(&mut self) {
         let node = match self.cluster.node().await {
             Ok(Some(node)) => node,
@@ -220,7 +221,7 @@ impl Agent {
 
     fn api_failed(&self, what: &str, error: &kube::Error) {
         warn!(%error, "{what}");
-        self.metrics.count("palisade_node_api_errors_total", "");
+        self.metrics.increment(&metrics::API_ERRORS, &[]);
     }
 
     fn take_pods(&mut self, change: crate::api::PodChange) {
@@ -265,7 +266,7 @@ impl Agent {
         if folder.fresh && !self.findings.held.is_empty() {
             // The tmpfs was unmounted: everything in it is gone.
             self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
-            self.metrics.count("palisade_node_profile_incidents_total", "found=\"Unmounted\"");
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", "Unmounted")]);
             self.findings.held.clear();
         }
         // A new tmpfs may have the very numbers of the old one.
@@ -279,7 +280,7 @@ impl Agent {
         Some(folder)
     }
 
-    /// Somebody touched the folder.
+    /// The folder was touched.
     async fn look_at(&mut self, touched: &Touched) {
         if touched.everything {
             // It may have ended with what it watched.
@@ -337,19 +338,15 @@ impl Agent {
             } else {
                 self.findings.incidents.happened(&what, found, Timestamp::now());
             }
-            self.metrics.count(
-                "palisade_node_profile_incidents_total",
-                match found {
-                    "Deleted" => "found=\"Deleted\"",
-                    "Changed" => "found=\"Changed\"",
-                    "Replaced" => "found=\"Replaced\"",
-                    _ => "found=\"Unexpected\"",
-                },
-            );
+            let kind = match found {
+                "Deleted" | "Changed" | "Replaced" => found,
+                _ => "Unexpected",
+            };
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", kind)]);
             warn!(what, found, "a seccomp profile was tampered with");
             let note =
                 format!("{}/{name} was not as the agent left it: {found}", self.place.path().display());
-            self.tell_node("SeccompProfileTampered", note).await;
+            self.record_on_node("SeccompProfileTampered", note).await;
         }
     }
 
@@ -358,20 +355,20 @@ impl Agent {
             || self.pods.iter().any(|(_, pod)| pod.profiles.iter().any(|(_, own, _)| own == hash))
     }
 
-    async fn tell_node(&mut self, reason: &str, note: String) {
-        if self.may_tell(&note) {
+    async fn record_on_node(&mut self, reason: &str, note: String) {
+        if self.may_record(&note) {
             let uid = self.node_uid.clone().unwrap_or_else(|| self.settings.node.node_name.clone());
-            self.cluster.tell_node(&uid, reason, note).await;
+            self.cluster.record_on_node(&uid, reason, note).await;
         }
     }
 
-    fn may_tell(&mut self, note: &str) -> bool {
+    fn may_record(&mut self, note: &str) -> bool {
         let now = Instant::now();
-        self.told.retain(|_, told| now.duration_since(*told) < TELL_AGAIN);
-        self.told.insert(note.to_owned(), now).is_none()
+        self.recorded.retain(|_, at| now.duration_since(*at) < RECORD_AGAIN);
+        self.recorded.insert(note.to_owned(), now).is_none()
     }
 
-    /// Puts in place what is missing, removes what nobody wants, lifts the taint, reports. Whether all of it was done.
+    /// Puts in place what is missing, removes what is unreferenced, lifts the taint, reports. Whether all of it was done.
     async fn work(&mut self) -> bool {
         let mut done = self.put_in_place().await;
         self.findings.older = self.pods.older(&self.published);
@@ -388,7 +385,7 @@ impl Agent {
             Wanted { needed: self.pods.needed(), published: self.published.keys().cloned().collect() };
         let Some(folder) = self.folder() else { return false };
         let wanted = self.findings.wanted.clone();
-        // Room first: what nobody wants goes before anything comes.
+        // What is unreferenced is removed before anything is written.
         let unwanted: Vec<String> = folder
             .names()
             .unwrap_or_default()
@@ -408,16 +405,16 @@ impl Agent {
             }
         }
         let (held, missing) = (self.findings.held.len(), self.findings.missing.len());
-        self.metrics.set("palisade_node_profiles", "state=\"held\"", held);
-        self.metrics.set("palisade_node_profiles", "state=\"missing\"", missing);
+        self.metrics.set(&metrics::PROFILES, &[("state", "held")], held);
+        self.metrics.set(&metrics::PROFILES, &[("state", "missing")], missing);
         let bytes = self.findings.held.values().sum::<u64>();
-        self.metrics.set("palisade_node_profile_bytes", "", usize::try_from(bytes).unwrap_or(usize::MAX));
-        self.metrics.set("palisade_node_profiles_ready", "", usize::from(self.findings.ready()));
+        self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes);
+        self.metrics.set(&metrics::PROFILES_READY, &[], self.findings.ready());
         self.findings.ready()
     }
 
     async fn put(&mut self, folder: &Folder, hash: &str, wanted: &Wanted) {
-        // An agent before this one may have left it, or whoever tampered may have put it back.
+        // An agent before this one may have left it, or it was put back after tampering.
         if matches!(folder.inspect(hash), Ok(Found::Intact)) {
             let size =
                 std::fs::metadata(folder.proc_path().join(file_name(hash))).map_or(0, |found| found.len());
@@ -445,7 +442,7 @@ impl Agent {
         if !matches!(folder.inspect(hash), Ok(Found::Deleted)) {
             folder.remove(&file_name(hash)).ok();
         }
-        self.tell_about_missing(hash, &missing).await;
+        self.record_missing(hash, &missing).await;
         self.findings.missing.insert(hash.to_owned(), missing);
     }
 
@@ -456,7 +453,7 @@ impl Agent {
         self.findings.incidents.repaired("palisade");
     }
 
-    /// Writes a profile. If there is no room, what pods of this node wait for may take that of what none does.
+    /// Writes a profile. If the file system is full, what pods of this node wait for replaces what none does.
     fn write(&mut self, folder: &Folder, hash: &str, text: &str, wanted: &Wanted) -> io::Result<()> {
         let mut written = folder.write(hash, text.as_bytes());
         while wanted.needed.contains_key(hash) && written.as_ref().is_err_and(is_full) {
@@ -468,12 +465,12 @@ impl Agent {
             written = folder.write(hash, text.as_bytes());
         }
         if written.is_ok() {
-            self.metrics.count("palisade_node_profile_writes_total", "");
+            self.metrics.increment(&metrics::PROFILE_WRITES, &[]);
         }
         written
     }
 
-    async fn tell_about_missing(&mut self, hash: &str, missing: &Missing) {
+    async fn record_missing(&mut self, hash: &str, missing: &Missing) {
         let note = format!("seccomp profile {}: {}", published_name(hash), missing.reason());
         let waiting: Vec<_> = self
             .pods
@@ -482,12 +479,12 @@ impl Agent {
             .map(|(_, known)| known.pod.key.clone())
             .collect();
         for pod in waiting {
-            if self.may_tell(&format!("{}: {note}", pod.uid)) {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
                 self.cluster.tell_pod(&pod, "SeccompProfileMissing", note.clone()).await;
             }
         }
         if *missing == Missing::Full {
-            self.tell_node(
+            self.record_on_node(
                 "SeccompProfilesFull",
                 "no space left on the tmpfs of seccomp profiles".to_owned(),
             )
@@ -532,9 +529,9 @@ impl Agent {
     }
 
     async fn report(&mut self) -> bool {
-        self.metrics.set("palisade_node_drift", "", self.findings.drift());
-        self.metrics.set("palisade_node_older_profiles", "", self.findings.older.len());
-        self.metrics.set("palisade_node_verified_containers", "", self.findings.compared());
+        self.metrics.set(&metrics::DRIFT, &[], self.findings.drift());
+        self.metrics.set(&metrics::OLDER_PROFILES, &[], self.findings.older.len());
+        self.metrics.set(&metrics::VERIFIED_CONTAINERS, &[], self.findings.compared());
         if !(self.pods_known && self.published_known) {
             return true;
         }
@@ -548,18 +545,18 @@ impl Agent {
         }
         match self.cluster.write_report(&status).await {
             Ok(()) => {
-                self.metrics.count("palisade_node_report_writes_total", "");
+                self.metrics.increment(&metrics::REPORT_WRITES, &[]);
                 self.reported = Some((status, Instant::now()));
                 true
             }
             Err(error) => {
-                self.api_failed("report not written", &error);
+                self.api_failed("failed to update the report", &error);
                 false
             }
         }
     }
 
-    /// Looks at every file and every container, whether or not anything was heard.
+    /// Looks at every file and every container, whether or not there was an event.
     async fn verify(&mut self) {
         if self.node_uid.is_none() {
             self.learn_node().await;
@@ -573,7 +570,7 @@ impl Agent {
         let mut features = NodeFeatures::of_kernel(&node.proc, &node.sys);
         self.findings.runtime_answers = features.ask_runtime(&self.runtime).await.is_ok();
         if !self.findings.runtime_answers {
-            // What it said of itself still holds.
+            // What it reported before still holds.
             let known = &self.findings.features;
             features.runtime_name.clone_from(&known.runtime_name);
             features.runtime_version.clone_from(&known.runtime_version);
@@ -608,7 +605,7 @@ impl Agent {
             }
         }
         for (pod, note) in alarms {
-            if self.may_tell(&format!("{}: {note}", pod.uid)) {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
                 warn!(%pod, note, "a container does not run as its pod declares");
                 self.cluster.tell_pod(&pod, "SecurityDrift", note).await;
             }

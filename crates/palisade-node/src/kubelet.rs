@@ -1,7 +1,7 @@
-//! The agent: pods come, go and change, and each has a worker.
+//! The kubelet's part: pods are added, changed and deleted, and each has a worker.
 //!
 //! Implements: the kubelet's main loop as far as pods are concerned (`pkg/kubelet/kubelet.go`, `pkg/kubelet/pleg`): the
-//! pods of this node from the API, changes in the runtime by asking once a second, clean-up of what nobody asked for, the
+//! pods of this node from the API, changes in the runtime by looking once a second, removal of orphaned pods, the
 //! node object and its lease. A runtime that hangs holds up nothing here: it is asked in a task of its own.
 
 use std::{
@@ -32,21 +32,21 @@ const LEASE_SECONDS: u32 = 40;
 /// What the runtime has of every pod: enough to see that something changed.
 type Fingerprints = BTreeMap<String, (PodKey, Vec<(String, i32)>)>;
 
-/// Runs pods until `shutdown`; then leaves their containers running, to be adopted by the next agent.
+/// Runs pods until `shutdown`; then leaves their containers running, to be adopted at the next start.
 pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
     for warning in node.config.warnings() {
         warn!("{warning}");
     }
     for folder in [node.config.root_dir.join("pods"), node.config.logs()] {
         if let Err(error) = fs::create_dir_all(&folder) {
-            warn!(%error, folder = %folder.display(), "folder not made");
+            warn!(%error, folder = %folder.display(), "failed to create a folder");
         }
     }
     let mut pods = node.source.pods();
     let (sender, mut looks) = mpsc::channel(1);
     let looking = tokio::spawn(keep_looking(node.clone(), sender));
     let beating = tokio::spawn(heartbeat(node.clone()));
-    let mut agent = Agent {
+    let mut kubelet = Kubelet {
         node,
         workers: BTreeMap::new(),
         seen: Fingerprints::new(),
@@ -60,28 +60,28 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
         tokio::select! {
             () = &mut shutdown => break,
             change = pods.next() => match change {
-                Some(change) => agent.take(change),
+                Some(change) => kubelet.take(change),
                 None => break,
             },
-            Some(look) = looks.recv() => agent.compare(look),
-            _ = sweep.tick() => agent.workers.retain(|_, worker| !worker.is_finished()),
+            Some(look) = looks.recv() => kubelet.compare(look),
+            _ = sweep.tick() => kubelet.workers.retain(|_, worker| !worker.is_finished()),
         }
     }
     looking.abort();
     beating.abort();
 }
 
-struct Agent {
+struct Kubelet {
     node: Node,
     workers: BTreeMap<String, Worker>,
     seen: Fingerprints,
-    /// Whether the API has said which pods there are: until then nothing is an orphan.
+    /// Whether the pods have been listed: until then none is orphaned.
     listed: bool,
     /// Orphans on their way out.
     leaving: BTreeMap<String, tokio::task::JoinHandle<()>>,
 }
 
-impl Agent {
+impl Kubelet {
     fn take(&mut self, change: PodChange) {
         match change {
             PodChange::All(objects) => {
@@ -112,7 +112,7 @@ impl Agent {
         let pod = match RunPod::from_stored(object, &self.node.config.compat) {
             Ok(pod) => pod,
             Err(error) => {
-                warn!(%error, "pod not understood");
+                warn!(%error, "failed to decode a pod");
                 return uid;
             }
         };
@@ -237,7 +237,7 @@ async fn look(runtime: &Runtime, manager: &str) -> Result<Fingerprints, RuntimeE
     Ok(found)
 }
 
-/// Ends every pod of this agent, all at once.
+/// Ends every pod of this node, all at once.
 pub async fn remove_pods(node: &Node) {
     match look(&node.runtime, &node.config.manager).await {
         Ok(found) => {
@@ -250,7 +250,7 @@ pub async fn remove_pods(node: &Node) {
 
 /// Removes a pod that the runtime has and the API does not.
 pub(crate) async fn remove_orphan(node: Node, key: PodKey) {
-    info!(pod = %key, "removing a pod that nobody asked for");
+    info!(pod = %key, "removing an orphaned pod");
     let selector = [(labels::POD_UID, key.uid.as_str()), (labels::MANAGED_BY, node.config.manager.as_str())];
     let result = async {
         for container in node.runtime.list_containers(&selector).await? {
@@ -264,7 +264,7 @@ pub(crate) async fn remove_orphan(node: Node, key: PodKey) {
         Ok::<_, RuntimeError>(())
     };
     if let Err(error) = result.await {
-        warn!(%error, pod = %key, "orphan not removed");
+        warn!(%error, pod = %key, "failed to remove an orphaned pod");
         return;
     }
     let paths = crate::runner::config::PodPaths::of(&key, &node.config.root_dir, &node.config.logs());
@@ -292,11 +292,11 @@ async fn heartbeat(node: Node) {
         if due {
             match node.source.write_node(object).await {
                 Ok(()) => written = Some((core, std::time::Instant::now())),
-                Err(error) => warn!(%error, "node not written"),
+                Err(error) => warn!(%error, "failed to update Node"),
             }
         }
         if let Err(error) = node.source.renew_lease(&node.config.node_name, LEASE_SECONDS).await {
-            warn!(%error, "lease not renewed");
+            warn!(%error, "failed to renew Lease");
         }
     }
 }

@@ -8,12 +8,15 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use palisade_model::compat::Compat;
-use palisade_node::{companion::published_name, profiles::sha256_hex};
+use palisade_node::{
+    agent::{metrics::DRIFT, published_name},
+    profiles::sha256_hex,
+};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 
 use crate::{
-    companion_world::{World, condition, until},
+    agent_world::{World, condition, until},
     lab::{DENY_MKDIR, Lab, sleeper},
 };
 
@@ -65,7 +68,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
     );
     assert_eq!(condition(&status, "DeclarationsEnforced"), "False Drift");
     until("an alarm", || async { world.events().await.contains_key("SecurityDrift").then_some(()) }).await;
-    assert_eq!(running.metrics.get("palisade_node_drift", ""), 1);
+    assert_eq!(running.metrics.get(&DRIFT, &[]), 1);
 
     // Somebody unmounts the tmpfs: it comes back, with everything in it.
     unmount(&folder, UnmountFlags::DETACH).unwrap();
@@ -85,7 +88,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_tmpfs_is_told_tears_nothing_and_pods_come_first() {
+async fn a_full_tmpfs_is_reported_and_profiles_of_pods_come_first() {
     let world = World::new().await;
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("seccomp/palisade");

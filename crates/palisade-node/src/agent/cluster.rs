@@ -1,4 +1,4 @@
-//! What the agent asks of the API server and tells it.
+//! The agent's requests to the API server.
 //!
 //! Every call it can make is here, so that its role can be compared with it. Profiles are watched by their metadata and
 //! read one by one when they are needed: a node does not hold the bytes of every profile in memory.
@@ -126,7 +126,7 @@ impl Cluster {
     pub(super) async fn lift_taint(&self) -> Result<bool, kube::Error> {
         let Some(node) = self.node().await? else { return Ok(false) };
         let Some(taints) = without_taint(&node) else { return Ok(false) };
-        // Somebody who adds a taint meanwhile must not lose it: the version makes the server refuse.
+        // A taint that is added meanwhile must not be lost: the version makes the server reject the write.
         let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         Api::<Node>::all(self.client.clone()).patch(&self.node, &params, &Patch::Merge(patch)).await?;
@@ -160,7 +160,7 @@ impl Cluster {
         self.reports().patch_status(&self.node, &params, &Patch::Apply(report)).await.map(drop)
     }
 
-    /// Says something about a pod.
+    /// Records an event on a pod.
     pub(super) async fn tell_pod(&self, pod: &PodKey, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -170,11 +170,11 @@ impl Cluster {
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        self.tell(&regarding, reason, note).await;
+        self.record(&regarding, reason, note).await;
     }
 
-    /// Says something about the node.
-    pub(super) async fn tell_node(&self, uid: &str, reason: &str, note: String) {
+    /// Records an event on the node.
+    pub(super) async fn record_on_node(&self, uid: &str, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
@@ -182,10 +182,10 @@ impl Cluster {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.tell(&regarding, reason, note).await;
+        self.record(&regarding, reason, note).await;
     }
 
-    async fn tell(&self, regarding: &ObjectReference, reason: &str, mut note: String) {
+    async fn record(&self, regarding: &ObjectReference, reason: &str, mut note: String) {
         // The API takes no longer ones.
         while note.len() > 1000 {
             note.pop();
@@ -199,7 +199,7 @@ impl Cluster {
         };
         if let Err(error) = self.recorder.publish(&event, regarding).await {
             // An event that is lost is also in the report.
-            debug!(%error, "event not written");
+            debug!(%error, "failed to record an event");
         }
     }
 }

@@ -16,11 +16,14 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
-use palisade_node::profiles::sha256_hex;
+use palisade_node::{
+    agent::metrics::{PROFILE_INCIDENTS, PROFILES_READY},
+    profiles::sha256_hex,
+};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Value, json};
 
-use crate::companion_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
+use crate::agent_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 
 #[tokio::test]
 async fn a_node_becomes_ready_when_its_profiles_are_in_place() {
@@ -60,13 +63,13 @@ async fn a_node_becomes_ready_when_its_profiles_are_in_place() {
     }
     until("the other one removed", || async { (!world.path(&published).exists()).then_some(()) }).await;
     assert!(world.holds(&needed), "its containers may be started again");
-    assert_eq!(running.metrics.get("palisade_node_profiles_ready", ""), 1);
+    assert_eq!(running.metrics.get(&PROFILES_READY, &[]), 1);
     assert_eq!(world.events().await, BTreeMap::new());
     running.stop().await;
 }
 
 #[tokio::test]
-async fn whoever_tampers_is_undone_and_told_on() {
+async fn tampering_is_reverted_and_reported() {
     let world = World::new().await;
     let hash = world.publish(PROFILE).await;
     let running = world.start();
@@ -74,26 +77,26 @@ async fn whoever_tampers_is_undone_and_told_on() {
     let path = world.path(&hash);
     let trap = world.root.path().join("trap");
     fs::write(&trap, "{}").unwrap();
-    let tampers: [(&'static str, &'static str, &dyn Fn()); 5] = [
-        ("Deleted", "found=\"Deleted\"", &|| fs::remove_file(&path).unwrap()),
-        ("Changed", "found=\"Changed\"", &|| fs::write(&path, "{}").unwrap()),
-        ("Changed", "found=\"Changed\"", &|| {
+    let tampers: [(&'static str, &dyn Fn()); 5] = [
+        ("Deleted", &|| fs::remove_file(&path).unwrap()),
+        ("Changed", &|| fs::write(&path, "{}").unwrap()),
+        ("Changed", &|| {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         }),
-        ("Replaced", "found=\"Replaced\"", &|| {
+        ("Replaced", &|| {
             fs::remove_file(&path).unwrap();
             symlink(&trap, &path).unwrap();
         }),
-        ("Replaced", "found=\"Replaced\"", &|| {
+        ("Replaced", &|| {
             fs::remove_file(&path).unwrap();
             fs::create_dir_all(path.join("deep/folder")).unwrap();
         }),
     ];
-    for (found, label, tamper) in tampers {
-        let before = running.metrics.get("palisade_node_profile_incidents_total", label);
+    for (found, tamper) in tampers {
+        let before = running.metrics.get(&PROFILE_INCIDENTS, &[("found", found)]);
         tamper();
         until(found, || async {
-            let counted = running.metrics.get("palisade_node_profile_incidents_total", label) > before;
+            let counted = running.metrics.get(&PROFILE_INCIDENTS, &[("found", found)]) > before;
             (counted && world.holds(&hash)).then_some(())
         })
         .await;
@@ -254,13 +257,11 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
     world.away.store(true, Ordering::Relaxed);
     fs::remove_file(world.path(&first)).unwrap();
     until("noticed", || async {
-        (running.metrics.get("palisade_node_profile_incidents_total", "found=\"Deleted\"") == 1).then_some(())
+        (running.metrics.get(&PROFILE_INCIDENTS, &[("found", "Deleted")]) == 1).then_some(())
     })
     .await;
-    until("not ready meanwhile", || async {
-        (running.metrics.get("palisade_node_profiles_ready", "") == 0).then_some(())
-    })
-    .await;
+    until("not ready meanwhile", || async { (running.metrics.get(&PROFILES_READY, &[]) == 0).then_some(()) })
+        .await;
     assert!(world.holds(&second));
     world.away.store(false, Ordering::Relaxed);
     world.until_held(&first).await;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::plan::{Missing, Wanted};
 use crate::{kernel::probe::NodeFeatures, verify::PodReport};
 
-/// As many rows of each list as one object should hold; the counts tell of the rest.
+/// As many rows of each list as one object should hold; the counts include the rest.
 const MOST_ROWS: usize = 200;
 /// As many incidents as are remembered.
 const MOST_INCIDENTS: usize = 50;
@@ -97,7 +97,7 @@ pub struct Findings {
     pub folder: Option<String>,
     /// What was tampered with.
     pub incidents: Incidents,
-    /// What the kernel says of each pod's containers, by the pod's identity.
+    /// What the kernel enforces on each pod's containers, by the pod's identity.
     pub verified: BTreeMap<String, PodReport>,
     /// Containers with older profiles.
     pub older: Vec<OlderProfile>,
@@ -171,7 +171,7 @@ impl Findings {
                 "ProfilesReady",
                 false,
                 "NoSpace",
-                format!("no room on the tmpfs for {full} profiles"),
+                format!("tmpfs full: {full} profiles do not fit"),
             ),
             None if waiting > 0 => condition(
                 "ProfilesReady",
@@ -307,7 +307,7 @@ mod tests {
             ]
         );
         findings.missing.insert("b".repeat(64), Missing::Unpublished);
-        assert!(findings.ready(), "what nobody published is not the node's fault");
+        assert!(findings.ready(), "an unpublished profile does not count against the node");
         findings.missing.insert("c".repeat(64), Missing::Full);
         findings.incidents.happened(&"a".repeat(64), "Deleted", at(5));
         let second = findings.status(Some(&first), at(10));

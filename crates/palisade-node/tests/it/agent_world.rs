@@ -25,8 +25,9 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PostParams},
 };
 use palisade_apiserver::{Router, Server};
+use palisade_base::metrics::Registry;
 use palisade_node::{
-    companion::{self, Settings, metrics::Metrics, published_name},
+    agent::{self, Settings, published_name},
     node::NodeConfig,
     profiles::sha256_hex,
 };
@@ -52,7 +53,7 @@ pub(crate) struct World {
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Registry>,
 }
 
 impl Running {
@@ -111,13 +112,13 @@ impl World {
             Ok(request)
         };
         let client = Client::new(Filter::new(self.router.clone(), arrives), "default");
-        let metrics = Metrics::default();
+        let metrics = Arc::new(Registry::default());
         let shown = metrics.clone();
         let task = tokio::spawn(async move {
             let shutdown = async {
                 let _ = stopped.await;
             };
-            companion::run(settings, client, shown, shutdown).await.unwrap();
+            agent::run(settings, client, shown, shutdown).await.unwrap();
         });
         Running { stop, task, metrics }
     }

@@ -35,11 +35,11 @@ impl Wanted {
 /// Why a profile is not in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// Nobody has published it.
+    /// It is not published.
     Unpublished,
     /// What is published under its name are other bytes, or no JSON.
     Unusable(String),
-    /// There is no room.
+    /// The file system is full.
     Full,
     /// The API server did not answer, or the file could not be written.
     Failed(String),
