@@ -1,6 +1,8 @@
 //! What the tests of several crates share: a client of API servers, the recordings of real ones and their replay, and
 //! the material beside a checkout. Never part of what is shipped.
 
+#[cfg(feature = "agent")]
+pub mod agent_world;
 pub mod client;
 #[cfg(feature = "runtime")]
 pub mod containerd;

@@ -10,8 +10,6 @@
 )]
 
 mod agent;
-#[path = "../it/agent_world.rs"]
-mod agent_world;
 mod contexts;
 mod cost;
 mod failures;
