@@ -71,13 +71,13 @@ bad_pod() {
 
 data="$work/data"
 
-say 'release n-1: the API is there, labels advise, nobody enforces'
+say 'release n-1: the API exists, labels warn and audit, nothing is enforced'
 up --release n-1
 kubectl apply -f "$here/cluster"
 expect namespace/shop '{.metadata.labels.pod-security\.kubernetes\.io/warn}' restricted
 expect "$config" "$mode" ''
 
-say 'release n: three namespaces would suffer, one for each reason; the cluster stays behind'
+say 'release n: three namespaces violate their level, one for each reason; the cluster opts out'
 up --release n
 expect "$config" "$wanted" Legacy
 expect "$config" "$(state by-user)" Current
@@ -105,7 +105,7 @@ sh "$work/plan.sh"
 expect "$config" "$(state openshift-addon)" Previous
 "$palisade" rollout status
 
-say 'release n+1: still opted out, until somebody opts in'
+say 'release n+1: still opted out, until an administrator opts in'
 up --release n+1
 expect "$config" "$mode" Legacy
 expect namespace/shop "$enforce" ''
@@ -126,14 +126,14 @@ if bad_pod shop; then
 fi
 bad_pod no-syncer
 
-say 'what runs is told by those who enforce'
+say 'every instance reports what it enforces'
 kubectl get leases -n palisade-system -l palisade.dev/pod-security-instance \
     -o 'custom-columns=INSTANCE:.metadata.name,ENFORCES:.metadata.annotations.palisade\.dev/pod-security-enforce'
 
-say 'users decide over their own labels'
+say 'labels of users are not changed'
 kubectl label --overwrite namespace shop pod-security.kubernetes.io/enforce=baseline
 
-say 'break-glass: the feature gate takes everything back, global configuration first'
+say 'break-glass: the feature gate reverts everything, global configuration first'
 up --release n+1 --feature-gates OpenShiftPodSecurityAdmission=false
 expect "$config" "$mode" ''
 expect namespace/no-syncer "$enforce" ''
@@ -142,7 +142,7 @@ expect namespace/shop "$enforce" baseline
 expect namespace/openshift-addon "$enforce" privileged
 bad_pod by-user
 
-say 'the glass is mended'
+say 'the feature gate is enabled again'
 up --release n+1
 expect "$config" "$mode" Restricted
 expect namespace/by-user "$enforce" baseline
@@ -156,7 +156,7 @@ kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":""}}'
 expect "$config" "$mode" Restricted
 expect namespace/by-user "$enforce" baseline
 
-say 'downgrade to n: labels go, nothing is enforced'
+say 'downgrade to n: labels are removed, nothing is enforced'
 up --release n
 expect "$config" "$mode" ''
 expect namespace/by-user "$enforce" ''
@@ -165,7 +165,7 @@ bad_pod by-user
 kubectl get events -n default --field-selector involvedObject.kind=PSAEnforcementConfig \
     -o 'custom-columns=REASON:.reason,MESSAGE:.message'
 
-say 'another cluster, upgraded twice before anybody evaluated it: enforcement begins unchecked'
+say 'another cluster, upgraded twice before it was evaluated: enforcement begins unchecked'
 data="$work/fast"
 up --release n-1
 kubectl apply -f "$here/cluster" >/dev/null

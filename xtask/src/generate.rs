@@ -1,4 +1,4 @@
-//! Files made from the code: the reference of checks, the Helm chart. `check` fails if they are stale.
+//! Files made from the code: the references of checks and commands, the Helm chart, the example of README.md. `check` fails if they are stale.
 
 use std::{fmt::Write as _, fs, process::Command};
 
@@ -29,24 +29,25 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
         }
     }
     match mode {
-        Mode::Write => generate_chart(),
-        // The tests of the command line compare the chart with its templates.
+        Mode::Write => generate_by_tests(),
+        // The tests of the command line compare these files with what they are made of.
         Mode::Check => Ok(()),
     }
 }
 
-/// The Helm chart is made of the templates of `palisade install`, by the test that compares the two.
-fn generate_chart() -> Result<(), Failure> {
-    let test =
-        ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "the_chart_is_made_of_the_same_templates"];
-    output(Command::new("cargo").args(test).env("PALISADE_GENERATE", "1").current_dir(root())).map(drop)
+/// The Helm chart, the reference of commands and the first example of README.md are written by the tests that compare them.
+fn generate_by_tests() -> Result<(), Failure> {
+    let tests = ["the_chart_is_made_of_the_same_templates", "generated::"];
+    let test = ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "--"];
+    output(Command::new("cargo").args(test).args(tests).env("PALISADE_GENERATE", "1").current_dir(root()))
+        .map(drop)
 }
 
 fn check_reference() -> String {
     let mut text = String::from(
         "# The checks of the Pod Security Standards\n\n\
          Made by `cargo xtask gen` from `crates/palisade-policy/src/standards/checks`.\n\n\
-         | code | level | standard | editions | replaces | why |\n| --- | --- | --- | --- | --- | --- |\n",
+         | code | level | standard | versions | replaces | why |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for check in CHECKS {
         let editions: Vec<String> =

@@ -1,11 +1,13 @@
 //! Every chore of the project, in Rust: `cargo xtask <chore>`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
+mod architecture;
 mod bench;
 mod check;
 mod conformance;
 mod demo;
 mod dependencies;
+mod docs;
 mod fuzz;
 mod generate;
 mod kubernetes;
@@ -32,7 +34,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
-  tidy                             edges between crates, module docs, names
+  docs                             build the documentation site into target/book
+  tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
@@ -68,6 +71,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             }
             None => generate::run_generate(generate::Mode::Write),
         },
+        Some("docs") => docs::run_docs(),
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

@@ -1,11 +1,11 @@
-//! Habits that a compiler does not check: the edges between crates, unused dependencies, where unsafe code may stand,
-//! what every file opens with, what must never be in the repository, and failed reads that judging code does not report.
+//! Habits that a compiler does not check: the edges between crates, unused dependencies, where unsafe code may stand, what every
+//! file opens with, what must never be in the repository, dead links, and failed reads that judging code does not report.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, dependencies, process::output, root, swallowed};
+use crate::{Failure, architecture, dependencies, docs, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
@@ -60,9 +60,11 @@ pub(crate) fn run_tidy() -> Result<(), Failure> {
     edges(&metadata, &mut problems);
     dependencies::unused(&metadata, &files, &mut problems)?;
     sources(&files, &mut problems);
+    architecture::names(&files, &mut problems)?;
+    problems.extend(docs::links::problems()?);
     if problems.is_empty() {
         println!(
-            "\ntidy: edges, dependencies, module docs, unsafe code, names and failed reads are in order"
+            "\ntidy: edges, dependencies, module docs, unsafe code, names, links and failed reads are in order"
         );
         return Ok(());
     }

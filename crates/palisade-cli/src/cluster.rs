@@ -1,14 +1,20 @@
-//! A client for the cluster that the user means.
+//! A client for the cluster that the user means, and what is wrong if a request fails.
 //!
 //! The same order as kubectl: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`; inside a pod, its service account.
 
-use std::path::PathBuf;
+use std::{error::Error, io, path::PathBuf, time::Duration};
 
 use clap::Args;
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use palisade_controllers::api::ApiError;
+use palisade_model::{compat::Compat, server_version::announced};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::failure::Failure;
 
 /// Which cluster.
 #[derive(Debug, Clone, Default, Args)]
@@ -16,25 +22,26 @@ pub struct ClusterArgs {
     /// Kubeconfig of the cluster [default: KUBECONFIG, ~/.kube/config, or the service account inside a pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig to use [default: its current one]
+    /// Context of the kubeconfig [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }
 
 impl ClusterArgs {
-    /// A client, or why there is none.
-    pub async fn connect(&self) -> Result<Client, String> {
+    /// A client for the cluster. Nothing is requested yet.
+    pub async fn connect(&self) -> Result<Cluster, ClusterError> {
         let config = self.config().await?;
-        Client::try_from(config).map_err(|error| format!("cannot use the kubeconfig: {error}"))
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = Client::try_from(config).map_err(|error| of_kube(&server, error))?;
+        Ok(Cluster { client, server })
     }
 
-    /// How to reach the cluster, for whoever needs more than a client.
-    pub async fn config(&self) -> Result<Config, String> {
+    async fn config(&self) -> Result<Config, ClusterError> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         if let Some(file) = &self.kubeconfig {
-            let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-            let read = Kubeconfig::read_from(file).map_err(|error| fail(&error))?;
-            return Config::from_custom_kubeconfig(read, &options).await.map_err(|error| fail(&error));
+            let unusable = |error| of_kubeconfig(format!("kubeconfig {}", file.display()), &error);
+            let read = Kubeconfig::read_from(file).map_err(unusable)?;
+            return Config::from_custom_kubeconfig(read, &options).await.map_err(unusable);
         }
         if self.context.is_none()
             && std::env::var_os("KUBECONFIG").is_none()
@@ -42,8 +49,164 @@ impl ClusterArgs {
         {
             return Ok(config);
         }
-        Config::from_kubeconfig(&options).await.map_err(|error| {
-            format!("no cluster to talk to: {error}\n  name its kubeconfig with --kubeconfig or KUBECONFIG")
-        })
+        let found = "the kubeconfig of KUBECONFIG or ~/.kube/config";
+        Config::from_kubeconfig(&options).await.map_err(|error| of_kubeconfig(found.to_owned(), &error))
     }
+}
+
+/// A cluster that can be sent requests.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The client.
+    pub client: Client,
+    /// The address of the API server.
+    pub server: String,
+}
+
+impl Cluster {
+    /// What the API server has at a path.
+    pub async fn get(&self, path: &str) -> Result<Value, ClusterError> {
+        let request = hyper::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        let response = match request {
+            Ok(request) => self.client.request(request).await,
+            Err(error) => Err(error),
+        };
+        response.map_err(|error| of_kube(&self.server, error))
+    }
+
+    /// Whose rules the API server applies.
+    pub async fn compat(&self) -> Result<Compat, ClusterError> {
+        let version = self.get("/version").await?;
+        announced(&version).map_err(|error| self.fail(UNSUPPORTED, error.to_string()))
+    }
+
+    /// What the error of a request by the controllers' client means for the user.
+    #[must_use]
+    pub fn error(&self, error: ApiError) -> ClusterError {
+        match error {
+            ApiError::Refused { code, message, .. } => of_status(&self.server, code, message),
+            ApiError::Unreachable(error) => of_kube(&self.server, *error),
+        }
+    }
+
+    /// The response is not what an API server returns.
+    #[must_use]
+    pub fn not_an_api_server(&self, reason: String) -> ClusterError {
+        self.fail(NO_API_SERVER, reason)
+    }
+
+    /// Some objects cannot be listed or watched.
+    #[must_use]
+    pub fn not_watched(&self, reason: String) -> ClusterError {
+        self.fail(NOT_WATCHED, reason)
+    }
+
+    /// No response in time.
+    #[must_use]
+    pub fn timeout(&self, after: Duration) -> ClusterError {
+        self.fail(TIMEOUT, format!("nothing within {} s", after.as_secs()))
+    }
+
+    fn fail(&self, problem: Problem, reason: String) -> ClusterError {
+        ClusterError { problem, place: self.server.clone(), reason }
+    }
+}
+
+/// Why a cluster cannot be used: one sentence with the address and what to do.
+#[derive(Debug, Error)]
+#[error("{} {place}: {reason}; {}", .problem.0, .problem.1)]
+pub struct ClusterError {
+    problem: Problem,
+    /// The address of the API server, or the kubeconfig.
+    place: String,
+    reason: String,
+}
+
+/// What is wrong, and what to do.
+type Problem = (&'static str, &'static str);
+
+const KUBECONFIG: Problem =
+    ("cannot use", "name another file with --kubeconfig or another context with --context");
+const CREDENTIALS: Problem =
+    ("cannot use the credentials for", "check the user and the cluster of the kubeconfig's context");
+const UNREACHABLE: Problem =
+    ("cannot connect to", "check that the API server runs and that the kubeconfig has its address");
+const TLS: Problem =
+    ("cannot establish TLS with", "check certificate-authority-data and the address in the kubeconfig");
+const UNAUTHORIZED: Problem =
+    ("cannot log in to", "check the credentials, or use another context with --context");
+const FORBIDDEN: Problem =
+    ("access denied by", "grant the permission with RBAC, or use another context with --context");
+const NOT_FOUND: Problem = ("cannot read from", "check the name and the namespace");
+const ERROR_STATUS: Problem = ("error response from", "check the API server and the proxies in front of it");
+const NO_API_SERVER: Problem = ("no Kubernetes API server at", "check the address in the kubeconfig");
+const UNSUPPORTED: Problem = ("unsupported API server at", "check the address in the kubeconfig");
+const NOT_WATCHED: Problem = ("cannot watch objects of", FORBIDDEN.1);
+const TIMEOUT: Problem = ("no response from", "check that the API server is not overloaded, and try again");
+
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        Self::incomplete(error)
+    }
+}
+
+fn of_kube(server: &str, error: kube::Error) -> ClusterError {
+    let (problem, reason) = match error {
+        kube::Error::Api(status) => return of_status(server, status.code, status.message),
+        kube::Error::SerdeError(error) => (NO_API_SERVER, error.to_string()),
+        kube::Error::FromUtf8(error) => (NO_API_SERVER, error.to_string()),
+        kube::Error::Auth(_) | kube::Error::RustlsTls(_) | kube::Error::TlsRequired => {
+            (CREDENTIALS, reason(root_cause(&error)))
+        }
+        error if causes(&error).any(is_tls) => (TLS, reason(root_cause(&error))),
+        error => (UNREACHABLE, reason(root_cause(&error))),
+    };
+    ClusterError { problem, place: server.to_owned(), reason }
+}
+
+fn of_status(server: &str, code: u16, message: String) -> ClusterError {
+    let (problem, reason) = match code {
+        401 => (UNAUTHORIZED, message),
+        403 => (FORBIDDEN, message),
+        404 => (NOT_FOUND, message),
+        _ => (ERROR_STATUS, format!("status {code}: {message}")),
+    };
+    ClusterError { problem, place: server.to_owned(), reason }
+}
+
+/// An error and everything that caused it, the outermost first.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+fn root_cause<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    causes(error).last().unwrap_or(error)
+}
+
+/// Whether an error is one of TLS; errors of IO hide what they wrap, and may wrap another one.
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| is_tls(wrapped))
+}
+
+/// An error of the operating system without its number, and any other as it is.
+fn reason(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == io::ErrorKind::NotFound => "no such file".to_owned(),
+        Some(error) if error.raw_os_error().is_some() => error.kind().to_string(),
+        _ => error.to_string(),
+    }
+}
+
+fn of_kubeconfig(place: String, error: &KubeconfigError) -> ClusterError {
+    let reason = match error {
+        KubeconfigError::CurrentContextNotSet => "it has no current context".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
+        KubeconfigError::FindPath => "there is no home directory".to_owned(),
+        KubeconfigError::ReadConfig(error, _) => reason(error),
+        KubeconfigError::MissingClusterUrl => "the cluster has no server address".to_owned(),
+        error => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    };
+    ClusterError { problem: KUBECONFIG, place, reason }
 }

@@ -1,4 +1,4 @@
-//! `palisade.toml`: what a project always asks for.
+//! `palisade.toml`: the settings of a project.
 //!
 //! Found in the working folder or the closest parent that has one. Options on the command line win. Paths and
 //! patterns are relative to the file's folder.
@@ -6,10 +6,10 @@
 //! ```toml
 //! level = "restricted"             # privileged, baseline or restricted
 //! policy-version = "v1.35"         # or "latest"
-//! kubernetes-version = "v1.35"     # or "designs"
-//! namespace = "shop"               # of objects that name none
-//! strict = false                   # objects without a pod are errors
-//! exclude = ["vendor/**"]          # paths to leave out
+//! kubernetes-version = "v1.35"     # or "extended"
+//! namespace = "shop"               # of objects that do not set one
+//! strict = false                   # objects of kinds that are not checked are errors
+//! exclude = ["vendor/**"]          # paths to exclude
 //! output = ["human", "sarif=palisade.sarif"]
 //!
 //! [severity]                       # error, warning or off, for a code or a prefix such as "annotation/*"
@@ -33,7 +33,7 @@ use palisade_policy::standards::level::{Level, Version};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
-use crate::{args::ApiVersion, diagnostic::Severity, render::Output, suppression::Terms};
+use crate::{args::ApiVersion, diagnostic::Severity, failure::Failure, render::Output, suppression::Terms};
 
 /// The file's name.
 pub const FILE_NAME: &str = "palisade.toml";
@@ -50,7 +50,7 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
-    /// It is not TOML, or says something unknown.
+    /// It is not TOML, or has unknown keys or values.
     #[error("{path} is not a valid configuration", path = .path.display())]
     Invalid {
         /// The file.
@@ -61,14 +61,20 @@ pub enum ConfigError {
     },
 }
 
-/// What the file says.
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::input(error)
+    }
+}
+
+/// The content of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Config {
-    /// Level to judge by.
+    /// Level of the standards.
     #[serde(deserialize_with = "parsed")]
     pub level: Option<Level>,
-    /// Edition of the standards.
+    /// Version of the standards.
     #[serde(deserialize_with = "policy_version")]
     pub policy_version: Option<Version>,
     /// The API server.
@@ -100,7 +106,7 @@ pub enum SeverityOrOff {
     Error,
     /// Does not.
     Warning,
-    /// Is not even said.
+    /// Is not reported.
     Off,
 }
 
@@ -204,7 +210,7 @@ impl Config {
     }
 }
 
-/// The path from the root, by its words alone: nothing is asked of the disk, because this is done for every file.
+/// The path from the root, by its components alone, without access to the disk: this is done for every file.
 fn absolute(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
@@ -221,7 +227,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn closest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    // Told as the user would: relative to where they are.
+    // Relative, so that messages name it as the user would.
     let mut up = PathBuf::new();
     for _ in here.ancestors() {
         let path = up.join(FILE_NAME);
@@ -300,7 +306,7 @@ mod tests {
     use super::{Config, glob_matches};
 
     #[test]
-    fn patterns_name_paths_and_what_is_below() {
+    fn patterns_match_paths_and_everything_below() {
         for (pattern, path, expected) in [
             ("vendor/**", "vendor/a/b.yaml", true),
             ("vendor", "vendor/a/b.yaml", true),
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_missing_reasons_are_mistakes() {
+    fn rejects_unknown_keys_and_missing_reasons() {
         for text in [
             "levle = \"baseline\"",
             "level = \"strict\"",

@@ -9,6 +9,8 @@ use palisade_model::field_path::FieldPath;
 use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{LineIndex, Span};
 
+use crate::failure::Failure;
+
 /// Stable and searchable: `pss/hostNamespaces`, `yaml/syntax`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub Cow<'static, str>);
@@ -169,7 +171,7 @@ pub struct ObjectId {
     pub items: Vec<usize>,
 }
 
-/// A place, what to say there, and the lines to show.
+/// A place, its text, and the lines to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     /// Line, counted from 1.
@@ -180,7 +182,7 @@ pub struct Label {
     pub end_line: usize,
     /// Column after the last character.
     pub end_column: usize,
-    /// What to say there; may be empty.
+    /// The text at the place; may be empty.
     pub text: String,
     /// The source line.
     pub excerpt: Excerpt,
@@ -256,6 +258,12 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+impl From<Box<Diagnostic>> for Failure {
+    fn from(problem: Box<Diagnostic>) -> Self {
+        Self::input(problem.summary)
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Fixes, made and proven in memory: the smallest edits that the findings ask for, and then the judgement again.
+//! Fixes, made and verified in memory: the smallest edits that fix the findings, and then the check again.
 //!
 //! Nothing here writes files. A text is only changed if the result reads well, no verdict is worse than before, and
 //! fewer findings are left.
@@ -23,7 +23,7 @@ const MAX_ROUNDS: usize = 8;
 pub struct Fixed {
     /// The new text; `None` if it stays as it is.
     pub text: Option<String>,
-    /// What is left to say about it.
+    /// What is left.
     pub report: FileReport,
     /// How many findings are gone.
     pub fixed: usize,
@@ -57,7 +57,7 @@ pub fn fix_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[Te
         else {
             current.refused.extend(applied.refused);
             if current.refused.is_empty() {
-                current.refused.push("the edits would not make it better".to_owned());
+                current.refused.push("the edits would not reduce the findings".to_owned());
             }
             break;
         };
@@ -81,7 +81,7 @@ fn errors(report: &FileReport) -> usize {
     report.diagnostics.iter().filter(|finding| finding.severity == Severity::Error).count()
 }
 
-/// The text and what is said about it, if it is better than before.
+/// The text and its report, if it is better than before.
 fn improved(
     text: Option<String>,
     before: &FileReport,
@@ -99,7 +99,7 @@ fn improved(
     (same && !worse && better).then_some((text, report))
 }
 
-/// The edits that a report asks for; with `before`, those that clear away annotations that have since come into
+/// The edits that fix the findings of a report; with `before`, those that clear away annotations that have since come into
 /// conflict with a field.
 fn changes<'r>(report: &'r FileReport, before: Option<&FileReport>) -> Vec<Change<'r>> {
     let is_conflict = |finding: &Diagnostic| finding.code.as_str() == "profile/conflict";

@@ -26,15 +26,15 @@ pub enum Input {
     Stdin,
     /// An object of a cluster, as it was read.
     Live {
-        /// What it is called.
+        /// The name.
         name: Arc<str>,
-        /// It.
+        /// The text.
         text: Arc<str>,
     },
 }
 
 impl Input {
-    /// What the user calls it.
+    /// The name as the user writes it.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         match self {
@@ -44,7 +44,7 @@ impl Input {
         }
     }
 
-    /// Its bytes, or what stands in the way.
+    /// Its bytes.
     pub fn read(&self) -> Result<Vec<u8>, Box<Diagnostic>> {
         match self {
             Self::File(path) => read_file(path).map_err(|error| Box::new(self.unreadable(&error))),
@@ -102,14 +102,14 @@ fn too_large(name: &Arc<str>, size: Option<u64>) -> Diagnostic {
         name,
         format!("{name} is too large{size}: at most {} MiB are read", MAX_BYTES >> 20),
     )
-    .help("split it into smaller files, or leave it out with --exclude")
+    .help("split it into smaller files, or exclude it with --exclude")
 }
 
 fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
     let reason = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::IsADirectory => "is a folder".to_owned(),
         _ => error.to_string(),
     };
     Diagnostic::error(Code::of("input/unreadable"), name, format!("cannot read {name}: {reason}"))

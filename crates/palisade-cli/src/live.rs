@@ -1,35 +1,39 @@
-//! Objects of a running cluster, judged and explained like files.
+//! Objects of a running cluster, checked and explained like files.
 //!
 //! Each object becomes a text of its own, named `cluster:<namespace>/<kind>/<name>`, in the YAML that `kubectl get` prints,
-//! without what the API server adds for itself. What another workload controls is judged through that workload, if it exists,
-//! is the one that is meant, and the judgement is the same: anybody can write an owner reference.
+//! without what the API server adds for itself. What another workload controls is checked through that workload, if it exists,
+//! is the one that the owner reference names, and has the same findings: every user can write an owner reference.
 
 use std::collections::HashMap;
 
 use clap::Args;
-use kube::Client;
 use palisade_model::{
     compat::{Compat, Kubelet},
-    server_version::{announced, kubelet_of},
+    server_version::kubelet_of,
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use serde_json::{Value, json};
 
-use crate::{cluster::ClusterArgs, input::Input, install::yaml_text::block};
+use crate::{
+    cluster::{Cluster, ClusterArgs},
+    failure::Failure,
+    input::Input,
+    install::yaml_text::block,
+};
 
-/// Which objects of which cluster `check` judges.
+/// Which objects of which cluster `check` checks.
 #[derive(Debug, Args)]
 pub struct LiveArgs {
-    /// Judge the pods and workloads of a cluster instead of files
+    /// Check the pods and workloads of a cluster instead of files
     #[arg(long, conflicts_with_all = ["fix", "diff"])]
     pub cluster: bool,
     /// Which cluster.
     #[command(flatten)]
     pub connection: ClusterArgs,
-    /// With --cluster: every namespace, not only the one of --namespace or of the context
+    /// With --cluster: all namespaces instead of that of --namespace or of the context
     #[arg(long, short = 'A', requires = "cluster", conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// With --cluster: also pods and others that a workload controls, which are judged through it otherwise
+    /// With --cluster: also objects that a workload controls and that have the same findings as the workload
     #[arg(long, requires = "cluster")]
     pub owned: bool,
 }
@@ -41,11 +45,6 @@ fn listed() -> impl Iterator<Item = &'static WorkloadKind> {
     WORKLOADS.iter().filter(|kind| kind.built_in && kind.group != "extensions")
 }
 
-async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
-    let request = hyper::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    client.request(request).await
-}
-
 fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     let root = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", kind.group) };
     namespace.map_or_else(
@@ -54,18 +53,10 @@ fn collection(kind: &WorkloadKind, namespace: Option<&str>) -> String {
     )
 }
 
-/// Whose rules the API server applies.
-async fn compat(client: &Client) -> Result<Compat, String> {
-    let version = get(client, "/version")
-        .await
-        .map_err(|error| format!("cannot read /version of the cluster: {error}"))?;
-    announced(&version).map_err(|error| error.to_string())
-}
-
 /// An object of the cluster.
 #[derive(Debug)]
 pub struct LiveObject {
-    /// It, as a text.
+    /// The object as a text.
     pub input: Input,
     /// The object that controls it, as a position in the same list: it exists, and nothing controls it in turn.
     pub controller: Option<usize>,
@@ -75,26 +66,25 @@ pub struct LiveObject {
 pub async fn workloads(
     args: &LiveArgs,
     namespace: Option<&str>,
-) -> Result<(Vec<LiveObject>, Compat), String> {
-    let client = args.connection.connect().await?;
-    let compat = compat(&client).await?;
+) -> Result<(Vec<LiveObject>, Compat), Failure> {
+    let cluster = args.connection.connect().await?;
+    let compat = cluster.compat().await?;
     let scope = match (args.all_namespaces, namespace) {
         (true, _) => None,
         (false, Some(namespace)) => Some(namespace.to_owned()),
-        (false, None) => Some(client.default_namespace().to_owned()),
+        (false, None) => Some(cluster.client.default_namespace().to_owned()),
     };
     let mut objects = Vec::new();
     for kind in listed() {
         let mut token = String::new();
         loop {
             let path = format!("{}?limit={PAGE}&continue={token}", collection(kind, scope.as_deref()));
-            let mut page = get(&client, &path)
-                .await
-                .map_err(|error| format!("cannot list {} of the cluster: {error}", kind.resource))?;
+            let mut page = cluster.get(&path).await?;
             // Tokens are opaque, and made of what a query takes.
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             let Value::Array(items) = page["items"].take() else {
-                return Err(format!("cannot list {} of the cluster: the list has no items", kind.resource));
+                let reason = format!("the list of {} has no items", kind.resource);
+                return Err(cluster.not_an_api_server(reason).into());
             };
             objects.extend(items.into_iter().map(|object| (kind, object)));
             if token.is_empty() {
@@ -212,33 +202,30 @@ pub async fn object(
     cluster: &ClusterArgs,
     words: &str,
     namespace: Option<&str>,
-) -> Result<(Input, Compat), String> {
-    let client = cluster.connect().await?;
-    let fallback = namespace.unwrap_or_else(|| client.default_namespace()).to_owned();
+) -> Result<(Input, Compat), Failure> {
+    let cluster = cluster.connect().await?;
+    let fallback = namespace.unwrap_or_else(|| cluster.client.default_namespace()).to_owned();
     let (namespace, kind, name) = named(words, &fallback).ok_or_else(|| {
-        format!(
+        Failure::input(format!(
             "--live {words:?}: write NAMESPACE/POD, or KIND/NAME with --namespace, or NAMESPACE/KIND/NAME"
-        )
+        ))
     })?;
     let path = format!("{}/{name}", collection(kind, Some(namespace)));
-    let found = get(&client, &path).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message,
-        other => other.to_string(),
-    })?;
-    let mut compat = compat(&client).await?;
-    if let Some(kubelet) = kubelet(&client, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
+    let found = cluster.get(&path).await?;
+    let mut compat = cluster.compat().await?;
+    if let Some(kubelet) = kubelet(&cluster, found.pointer("/spec/nodeName").and_then(Value::as_str)).await {
         compat.kubelet = kubelet;
     }
     Ok((input(found, kind), compat))
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(client: &Client, node: Option<&str>) -> Option<Kubelet> {
+async fn kubelet(cluster: &Cluster, node: Option<&str>) -> Option<Kubelet> {
     let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
-        return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
+        return read(&cluster.get(&format!("/api/v1/nodes/{node}")).await.ok()?);
     }
-    let nodes = get(client, "/api/v1/nodes").await.ok()?;
+    let nodes = cluster.get("/api/v1/nodes").await.ok()?;
     nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
         Kubelet::Kubernetes(version) => (version.minor, version.patch),
         Kubelet::Designs => (u16::MAX, u16::MAX),
@@ -250,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_named_as_people_name_them() {
+    fn reads_names_of_objects_as_kubectl_does() {
         for (words, expected) in [
             ("web", Some("here/pods/web")),
             ("shop/web", Some("shop/pods/web")),
@@ -268,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_controller_that_exists_and_is_meant_counts() {
+    fn only_existing_controllers_that_match_the_reference_are_considered() {
         let [pod, set] = ["pods", "replicasets"].map(|word| kind_named(word).unwrap());
         let owner = |uid: &str, kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
         let object = |uid: &str, name: &str, owners: Value| json!({"metadata": {"uid": uid, "name": name, "namespace": "shop", "ownerReferences": owners}});

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    palisade_cli::main(std::env::args_os())
+    palisade_cli::command_line::main(std::env::args_os())
 }

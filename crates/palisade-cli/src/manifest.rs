@@ -55,7 +55,7 @@ fn collect<'d>(
     let text = |field: &str| node.get(field).and_then(NodeRef::as_str);
     let (api_version, kind) = match (text("apiVersion"), text("kind"), implied) {
         (Some(api_version), Some(kind), _) => (api_version, kind),
-        // Items of a typed list, such as a `PodList`, need not say what they are.
+        // Items of a typed list, such as a `PodList`, may omit apiVersion and kind.
         (_, _, Some(implied)) => implied,
         (api_version, kind, None) => (api_version.unwrap_or_default(), kind.unwrap_or_default()),
     };

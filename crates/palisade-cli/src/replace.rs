@@ -15,9 +15,12 @@ use thiserror::Error;
 /// Why a file was left as it is.
 #[derive(Debug, Error)]
 pub enum ReplaceError {
-    /// Somebody else wrote to it.
-    #[error("it was changed by somebody else in the meantime")]
+    /// It has changed since it was read.
+    #[error("the file has changed since it was read")]
     Changed,
+    /// Only UTF-8 is written.
+    #[error("the file is in UTF-16, and only UTF-8 is written")]
+    Utf16,
     /// It cannot be written.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -44,7 +47,7 @@ pub fn replace(path: &Path, old: &[u8], new: &[u8]) -> Result<(), ReplaceError> 
         return Err(ReplaceError::Changed);
     }
     temporary.persist(&target).map_err(|error| error.error)?;
-    // The rename is on disk once its folder is; that this cannot be asked for everywhere is no failure.
+    // The rename is on disk once its folder is; not every file system supports this.
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }
@@ -74,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_overwrite_what_somebody_else_wrote() {
+    fn does_not_overwrite_concurrent_changes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.yaml");
         fs::write(&file, "theirs").unwrap();

@@ -1,10 +1,14 @@
-//! What all long-running commands share: a runtime, a log on stderr, and the wish to stop.
+//! What all long-running commands share: a runtime, a log on stderr, and signals.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use palisade_node::kernel::resident::give_code_back;
+use palisade_serve::status::{self, Status};
 
-use crate::{Exit, terminal::Terminal};
+use crate::{
+    failure::{Exit, Failure},
+    terminal::Terminal,
+};
 
 /// Code is given back when the start is over, when what was read first has been worked on, and from then on now and then:
 /// reloading a certificate or writing a report wakes code that sleeps for hours afterwards.
@@ -12,15 +16,16 @@ const FIRST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs
 const THEN_EVERY: Duration = Duration::from_mins(1);
 
 /// Runs a long-running command: its log goes to stderr, `work` has all processors, and what only the start needed is given back.
-pub fn run(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
+pub fn run(terminal: &Terminal, work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     log_to_stderr(terminal);
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => {
-            runtime.spawn(stay_small());
-            runtime.block_on(work)
-        }
-        Err(error) => fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
-    }
+    let runtime = started(&mut tokio::runtime::Builder::new_multi_thread())?;
+    runtime.spawn(stay_small());
+    runtime.block_on(work)
+}
+
+/// Starts a runtime.
+pub fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Failure> {
+    builder.enable_all().build().map_err(|error| Failure::incomplete(format!("cannot start: {error}")))
 }
 
 /// Keeps what is resident of the process to what it uses, for as long as it lives.
@@ -31,21 +36,25 @@ async fn stay_small() {
     }
 }
 
-/// Runs a command that asks a cluster something and ends.
-pub fn ask(terminal: &Terminal, work: impl Future<Output = Exit>) -> Exit {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
-        Err(error) => fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
-    }
+/// Runs the part of a command that sends requests to a cluster.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    started(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
 }
 
-/// Asks a cluster something on the way of a command that is not about clusters alone.
-pub fn with_answer<T>(question: impl Future<Output = T>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map(|runtime| runtime.block_on(question)).map_err(|error| format!("cannot start: {error}"))
+/// Serves `/metrics`, `/healthz` and `/readyz` for as long as the process lives, and prints the address.
+pub async fn serve_status(
+    address: SocketAddr,
+    status: Arc<impl Status>,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let (address, _) = status::listen(address, status)
+        .await
+        .map_err(|error| Failure::incomplete(format!("cannot listen on {address}: {error}")))?;
+    terminal.report(format!("metrics on http://{address}/metrics"));
+    Ok(())
 }
 
-/// What long-running parts say goes to stderr, warnings and worse unless `RUST_LOG` asks for more.
+/// Logs to stderr, warnings and worse unless `RUST_LOG` is set.
 pub fn log_to_stderr(terminal: &Terminal) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,palisade_cli=info"));
@@ -55,25 +64,6 @@ pub fn log_to_stderr(terminal: &Terminal) {
         .with_writer(std::io::stderr)
         .with_ansi(terminal.err_color)
         .try_init();
-}
-
-/// Says why the command ends.
-#[must_use]
-pub fn fail(terminal: &Terminal, why: &str, exit: Exit) -> Exit {
-    terminal.say(format!("error: {why}"));
-    exit
-}
-
-/// An error with its causes, in one line.
-#[must_use]
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Ctrl-C, or the polite signal of service managers.

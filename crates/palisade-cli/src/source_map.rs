@@ -1,6 +1,6 @@
 //! Field path to place: where in the user's file a finding points.
 //!
-//! The engine speaks field paths of a prepared pod. In the file the field may be missing (the finding then points
+//! Findings name field paths of a prepared pod. In the file the field may be missing (the finding then points
 //! at the parent it must be added to), may come from an annotation, or may be a whole mapping (its key is shown).
 
 use std::cell::OnceCell;
@@ -14,7 +14,7 @@ use palisade_yaml::{Document, Found, LineIndex, NodeRef, Span, Step};
 
 use crate::diagnostic::{Label, ObjectId};
 
-/// A text and its lines; the lines are only counted when something is said about the text.
+/// A text and its lines; the lines are only counted for findings.
 #[derive(Debug)]
 pub struct Source<'s> {
     text: &'s str,
@@ -39,7 +39,7 @@ impl<'s> Source<'s> {
         self.lines.get_or_init(|| LineIndex::new(self.text))
     }
 
-    /// What to say at a place.
+    /// A label at a place.
     pub fn label(&self, span: Span, text: impl Into<String>) -> Label {
         Label::new(self.lines(), self.text, span, text)
     }
@@ -90,7 +90,7 @@ impl<'d> ObjectSource<'d> {
         steps
     }
 
-    /// Where a field is. `pod` tells which annotations may stand in for it.
+    /// Where a field is. `pod` has the annotations that may replace it.
     #[must_use]
     pub fn place(&self, path: &FieldPath, pod: Option<&PodView<'_, '_>>) -> Place {
         let steps = self.steps(path);
@@ -122,7 +122,7 @@ impl<'d> ObjectSource<'d> {
         self.document.find(&self.steps(path)).ok().map(|found| value_span(&found))
     }
 
-    /// Where the object says what it is.
+    /// Where the object has its `apiVersion` and `kind`.
     #[must_use]
     pub fn head(&self) -> Span {
         for field in ["kind", "metadata"] {
@@ -160,7 +160,7 @@ fn named_entry(value: NodeRef<'_>) -> Option<Span> {
     Some(if scalar { Span::new(key.start, span.end) } else { key })
 }
 
-/// The annotation that says the same as this field, if the pod has it.
+/// The annotation that is equivalent to this field, if the pod has it.
 pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
     let steps = path.steps();
     let field =

@@ -3,12 +3,13 @@
 //! A comment `# palisade:ignore <code>[,<code>] reason="…" [until=YYYY-MM-DD]` on the line of a finding or on the
 //! line above it, an annotation `palisade.dev/ignore: "<code>[,<code>]; reason=…; until=…"` on the object or its
 //! template, or an entry of the configuration file. A reason is required. What has expired or was never needed is
-//! said, so that exceptions do not outlive their cause.
+//! reported, so that suppressions do not outlive their cause.
 
 use std::sync::Arc;
 
 use jiff::civil::Date;
 use palisade_yaml::{Comment, Span};
+use thiserror::Error;
 
 use crate::{
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
@@ -30,6 +31,17 @@ pub struct Terms {
     pub until: Option<Date>,
 }
 
+/// What is wrong with the text of a suppression.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum TermsError {
+    #[error("`{0}` is not a date such as 2027-01-31")]
+    Date(String),
+    #[error("`{0}` is not a code such as pss/privileged")]
+    Code(String),
+    #[error("it has no code such as pss/privileged")]
+    NoCode,
+}
+
 impl Terms {
     fn names(&self, code: &Code) -> bool {
         self.codes.iter().any(|pattern| code.matches(pattern))
@@ -40,7 +52,7 @@ impl Terms {
     }
 
     /// Reads `pss/a,pss/b reason="…" until=…`; parts may also be separated by `;`, as in annotations.
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, TermsError> {
         let mut terms = Self { codes: Vec::new(), reason: String::new(), until: None };
         let mut rest = text.trim();
         while !rest.is_empty() {
@@ -51,8 +63,7 @@ impl Terms {
                 if name == "reason" {
                     value.trim().clone_into(&mut terms.reason);
                 } else {
-                    let date =
-                        value.parse().map_err(|_| format!("`{value}` is no date such as 2027-01-31"))?;
+                    let date = value.parse().map_err(|_| TermsError::Date(value.to_owned()))?;
                     terms.until = Some(date);
                 }
                 rest = after;
@@ -60,7 +71,7 @@ impl Terms {
                 let end = rest.find([',', ' ', '\t', ';']).unwrap_or(rest.len());
                 let (code, after) = rest.split_at(end);
                 if !code.contains(['/', '*']) {
-                    return Err(format!("`{code}` is no code such as pss/privileged"));
+                    return Err(TermsError::Code(code.to_owned()));
                 }
                 terms.codes.push(code.to_owned());
                 rest = after;
@@ -68,7 +79,7 @@ impl Terms {
             rest = rest.trim_start_matches([',', ' ', '\t', ';']);
         }
         if terms.codes.is_empty() {
-            return Err("it names no code such as pss/privileged".to_owned());
+            return Err(TermsError::NoCode);
         }
         Ok(terms)
     }
@@ -153,10 +164,7 @@ impl Suppressions {
                 let problem = Diagnostic::error(
                     Code::of("suppression/no-reason"),
                     file,
-                    format!(
-                        "the exception for {} gives no reason, and does not hold",
-                        terms.codes.join(", ")
-                    ),
+                    format!("the suppression of {} has no reason, and is ignored", terms.codes.join(", ")),
                 );
                 self.problems.push(
                     problem
@@ -169,7 +177,7 @@ impl Suppressions {
                 let problem = Diagnostic::error(
                     Code::of("suppression/invalid"),
                     file,
-                    format!("this exception cannot be understood: {error}"),
+                    format!("cannot read this suppression: {error}"),
                 );
                 self.problems.push(
                     problem
@@ -191,8 +199,8 @@ impl Suppressions {
         self.list.is_empty() && self.problems.is_empty()
     }
 
-    /// Takes the accepted findings away and says what is wrong with the exceptions. Returns how many were taken.
-    /// `in_force` tells whether a code can be found at all: an exception for a rule of another level is not unused.
+    /// Removes the accepted findings and reports invalid suppressions. Returns how many were removed.
+    /// `in_force` is whether a code can occur at all: a suppression of a rule of another level is not unused.
     pub fn apply(
         self,
         findings: &mut Vec<Diagnostic>,
@@ -213,7 +221,7 @@ impl Suppressions {
                 match suppression.terms.expired(today) {
                     None => kept = false,
                     Some(until) => finding.because.push(format!(
-                        "the exception for it (\"{}\") ended on {until}",
+                        "its suppression (\"{}\") expired on {until}",
                         suppression.terms.reason
                     )),
                 }
@@ -229,7 +237,7 @@ impl Suppressions {
                     Diagnostic::warning(
                         Code::of("suppression/unused"),
                         file,
-                        format!("nothing here needs the exception for {codes}"),
+                        format!("unused suppression of {codes}"),
                     )
                     .at(source.label(span, ""))
                     .help("remove it"),
@@ -264,7 +272,7 @@ mod tests {
     use super::Terms;
 
     #[test]
-    fn reads_what_comments_and_annotations_say() {
+    fn reads_comments_and_annotations() {
         for (text, codes, reason, until) in [
             ("pss/a reason=\"node exporter\"", &["pss/a"][..], "node exporter", None),
             ("pss/a,pss/b reason='x' until=2027-01-31", &["pss/a", "pss/b"], "x", Some("2027-01-31")),

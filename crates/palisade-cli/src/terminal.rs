@@ -1,20 +1,18 @@
-//! Where words go: machine output and answers to stdout, everything else to stderr.
+//! The streams of the process: results to stdout, everything else to stderr.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-use crate::{Exit, args::ColorChoice};
+use crate::{command_line::ColorChoice, failure::Failure};
 
 /// The process's streams, and what they can show.
 #[derive(Debug)]
 pub struct Terminal {
-    /// Answers.
+    /// Results.
     pub out: Out<BufWriter<io::Stdout>>,
     /// Whether stdout shows colours.
     pub out_color: bool,
     /// Whether stderr shows colours.
     pub err_color: bool,
-    /// Whether a person watches stderr.
-    pub err_is_terminal: bool,
 }
 
 impl Terminal {
@@ -27,12 +25,10 @@ impl Terminal {
             ColorChoice::Never => false,
             ColorChoice::Auto => allowed && is_terminal,
         };
-        let err_is_terminal = io::stderr().is_terminal();
         Self {
             out: Out::new(BufWriter::with_capacity(1 << 16, io::stdout())),
             out_color: color(io::stdout().is_terminal()),
-            err_color: color(err_is_terminal),
-            err_is_terminal,
+            err_color: color(io::stderr().is_terminal()),
         }
     }
 
@@ -42,26 +38,24 @@ impl Terminal {
         terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
     }
 
-    /// The end of a command whose output has nowhere to go.
-    #[must_use]
-    pub fn cannot_write(&self, error: &io::Error) -> Exit {
-        self.say(format!("error: cannot write the output: {error}"));
-        Exit::Incomplete
+    /// Writes a whole text to stdout.
+    pub fn print(&mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+        self.out.write_all(text.as_ref()).and_then(|()| self.out.flush()).map_err(Failure::output)
     }
 
-    /// Lines for the person, on stderr.
-    pub fn say_text(&self, text: &str) {
+    /// Writes a text to stderr.
+    pub fn report_text(&self, text: &str) {
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 
-    /// One line for the person, on stderr. That nobody listens is no reason to stop.
-    pub fn say(&self, line: impl AsRef<str>) {
+    /// Writes a line to stderr. Failures are ignored: stderr may be closed.
+    pub fn report(&self, line: impl AsRef<str>) {
         let mut err = io::stderr().lock();
         let _ = writeln!(err, "{}", line.as_ref());
     }
 }
 
-/// A stream whose reader may go away: what it no longer wants is dropped, any other trouble is an error.
+/// A stream whose reader may close it: what is written after that is dropped, any other failure is an error.
 #[derive(Debug)]
 pub struct Out<W> {
     inner: W,

@@ -82,7 +82,7 @@ pub enum ApiServer {
 impl fmt::Display for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Designs => f.write_str("the designs"),
+            Self::Designs => write!(f, "v1.{NEWEST_MINOR} with Palisade's extensions"),
             Self::Kubernetes(minor) => write!(f, "v1.{minor}"),
         }
     }
@@ -111,7 +111,7 @@ impl Kubelet {
 impl fmt::Display for Kubelet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Designs => f.write_str("the designs"),
+            Self::Designs => write!(f, "v1.{NEWEST_MINOR} with Palisade's extensions"),
             Self::Kubernetes(version) => version.fmt(f),
         }
     }

@@ -3,63 +3,122 @@
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    error::Error as _,
     path::{Path, PathBuf},
 };
 
+use clap::Args;
 use palisade_model::compat::Compat;
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
 use crate::{
-    Exit,
-    args::{ApiVersion, CheckArgs, FeatureGate},
-    config::{Config, ConfigError, glob_matches},
+    args::{ApiVersion, FeatureGate, policy_version},
+    config::{Config, glob_matches},
     diagnostic::{Code, Severity},
-    engine::{Progress, default_jobs, in_order},
+    failure::{Exit, Failure},
     fix::{Fixed, fix_text, unified_diff},
     input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_bytes, judge_text},
-    live::LiveObject,
+    live::{LiveArgs, LiveObject},
+    parallel::{Progress, default_jobs, in_order},
     render::{Fragment, Output, Renderer, Sinks, Totals, human},
-    replace::replace,
+    replace::{ReplaceError, replace},
     service,
     suppression::Terms,
     terminal::Terminal,
 };
 
+/// What `check` checks.
+#[derive(Debug, Args)]
+pub struct CheckInputArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required_unless_present = "cluster", conflicts_with = "cluster", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Or a cluster.
+    #[command(flatten)]
+    pub live: LiveArgs,
+}
+
+/// `palisade check`
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_AFTER_HELP)]
+pub struct CheckArgs {
+    /// Where to look.
+    #[command(flatten)]
+    pub input: CheckInputArgs,
+    /// Level of the Pod Security Standards: privileged, baseline or restricted [default: restricted]
+    #[arg(long, short, value_name = "LEVEL")]
+    pub level: Option<Level>,
+    /// Version of the standards: v1.0 to v1.37, or latest [default: latest]
+    #[arg(long, value_name = "VERSION", value_parser = policy_version)]
+    pub policy_version: Option<Version>,
+    /// Release of the API server that the manifests are for: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes_version: Option<ApiVersion>,
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Namespace of objects that do not set one
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Output: human, json, sarif, junit, github or name, each optionally =FILE; may be repeated [default: human]
+    #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
+    pub output: Vec<Output>,
+    /// Write the fixes into the files
+    #[arg(long)]
+    pub fix: bool,
+    /// Print the changes of --fix as a unified diff, and write nothing
+    #[arg(long)]
+    pub diff: bool,
+    /// Treat objects of kinds that are not checked as errors
+    #[arg(long)]
+    pub strict: bool,
+    /// Configuration file [default: palisade.toml in this folder or the closest parent that has one]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Do not read a configuration file
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+    /// Files to check at the same time [default: one for each processor]
+    #[arg(long, short, value_name = "N")]
+    pub jobs: Option<std::num::NonZeroUsize>,
+    /// Print no summary and no progress
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+const CHECK_AFTER_HELP: &str = "\
+Exit status: 0 clean, 1 findings, 2 nothing could be checked or wrong usage, 3 could not complete.
+
+To accept a finding, give the reason on its line or the line above:
+    # palisade:ignore pss/hostPorts reason=\"node exporter\" until=2027-01-31
+or for a whole object, in its annotations:
+    palisade.dev/ignore: \"pss/hostPorts; reason=node exporter; until=2027-01-31\"";
+
 /// Runs the command.
-pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Exit {
-    let config =
-        match if args.no_config { Ok(Config::default()) } else { Config::find(args.config.as_deref()) } {
-            Ok(config) => config,
-            Err(error) => return complain(&error, terminal),
-        };
+pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let config = if args.no_config { Config::default() } else { Config::find(args.config.as_deref())? };
     let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
-        terminal
-            .say("error: only one format can go to stdout; give the others a file, as in `-o sarif=FILE`");
-        return Exit::Input;
+        return Err(Failure::input(
+            "only one format can be written to stdout: write the others to files, for example `-o sarif=FILE`",
+        ));
     }
     let mode = Mode::of(args);
     if mode.needs_stdout() {
         if args.output.iter().any(|output| output.file.is_none()) {
-            terminal.say(
-                "error: stdout is taken by the changed text; give the output a file, as in `-o json=FILE`",
-            );
-            return Exit::Input;
+            return Err(Failure::input(
+                "--fix of stdin and --diff write to stdout: write the report to a file, for example `-o json=FILE`",
+            ));
         }
         outputs.retain(|output| output.file.is_some());
     } else if outputs.is_empty() {
         outputs.push(Output::HUMAN);
     }
     check(args, &config, outputs, terminal)
-}
-
-fn complain(error: &ConfigError, terminal: &Terminal) -> Exit {
-    let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-    terminal.say(format!("error: {error}{}", cause.trim_end()));
-    Exit::Input
 }
 
 /// The command line wins over the file, and both over what a cluster announces.
@@ -81,7 +140,12 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Set
     settings
 }
 
-fn check(args: &CheckArgs, config: &Config, outputs: Vec<Output>, terminal: &mut Terminal) -> Exit {
+fn check(
+    args: &CheckArgs,
+    config: &Config,
+    outputs: Vec<Output>,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
     let mode = Mode::of(args);
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
@@ -91,19 +155,13 @@ fn check(args: &CheckArgs, config: &Config, outputs: Vec<Output>, terminal: &mut
     let mut objects = Vec::new();
     let mut found = if live.cluster {
         let namespace = args.namespace.as_deref();
-        let asked = service::with_answer(crate::live::workloads(live, namespace));
-        match asked.and_then(std::convert::identity) {
-            Ok((listed, _)) if listed.is_empty() => {
-                terminal.say("error: nothing was judged: there are no pods or workloads");
-                return Exit::Input;
-            }
-            Ok((listed, compat)) => {
-                announced = Some(compat);
-                objects = listed;
-                Found { inputs: Vec::new(), problems: Vec::new() }
-            }
-            Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
+        let (listed, compat) = service::block_on(crate::live::workloads(live, namespace))?;
+        if listed.is_empty() {
+            return Err(Failure::input("nothing was checked: no pods or workloads found"));
         }
+        announced = Some(compat);
+        objects = listed;
+        Found::default()
     } else {
         discover(&args.input.paths, excluded)
     };
@@ -113,16 +171,14 @@ fn check(args: &CheckArgs, config: &Config, outputs: Vec<Output>, terminal: &mut
         once(&mut found.inputs);
     }
     if found.inputs.is_empty() && found.problems.is_empty() {
-        terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
-        return Exit::Input;
+        return Err(Failure::input(
+            "no manifests found: folders are searched for .yaml, .yml and .json files",
+        ));
     }
     let style = human::Style { color: terminal.out_color, width: Terminal::width() };
     let renderers: Vec<Renderer> =
         outputs.into_iter().map(|output| Renderer::new(output, settings.policy, style)).collect();
-    let mut sinks = match Sinks::open(&renderers, &mut terminal.out) {
-        Ok(sinks) => sinks,
-        Err(error) => return terminal.cannot_write(&error),
-    };
+    let mut sinks = Sinks::open(&renderers, &mut terminal.out).map_err(Failure::output)?;
     let drawn = |answer: Answer| {
         let fragments: Vec<Fragment> =
             renderers.iter().map(|renderer| renderer.fragment(&answer.report)).collect();
@@ -143,30 +199,27 @@ fn check(args: &CheckArgs, config: &Config, outputs: Vec<Output>, terminal: &mut
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
         let silent =
-            answer.report.diagnostics.is_empty() && answer.said.is_empty() && answer.stdout.is_none();
+            answer.report.diagnostics.is_empty() && answer.messages.is_empty() && answer.stdout.is_none();
         if silent {
             sinks.push(&answer.report, &fragments, &mut terminal.out);
             return;
         }
         progress.around(|| {
-            tell(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
+            emit(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
             if progress.is_watched() {
                 sinks.flush(&mut terminal.out);
             }
         });
         incomplete |= answer.incomplete;
     });
-    let totals = match sinks.finish(&mut terminal.out) {
-        Ok(totals) => totals,
-        Err(error) => return terminal.cannot_write(&error),
-    };
+    let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;
     if !args.quiet {
-        terminal.say(summary(&totals, settings.policy, mode));
+        terminal.report(summary(&totals, settings.policy, mode));
     }
     if totals.objects == 0 && totals.errors == 0 {
-        terminal.say("error: nothing was judged: there is no pod and no workload in the input");
+        terminal.report("error: nothing was checked: the input has no pods or workloads");
     }
-    if incomplete { Exit::Incomplete } else { exit(&totals) }
+    Ok(if incomplete { Exit::Incomplete } else { exit(&totals) })
 }
 
 /// Whether the user named this very input, rather than a folder it is in.
@@ -181,9 +234,9 @@ fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
 /// A finding, without its place.
 type FoundIn = (Code, Severity, Option<String>);
 
-/// Leaves out what another object of the cluster controls, if judging it finds nothing that judging its controller does not.
+/// Leaves out what another object of the cluster controls, if it has no findings that its controller does not have.
 fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input> {
-    let judged = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
+    let findings_of = |object: &LiveObject| -> Option<(String, BTreeSet<FoundIn>)> {
         let bytes = object.input.read().ok()?;
         let report = judge_bytes(&object.input.name(), &bytes, settings, &[]);
         let verdict = report.verdicts.first().filter(|_| report.errors == 0)?;
@@ -195,7 +248,7 @@ fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input
     };
     let alike = |object: &LiveObject| {
         let controller = object.controller.and_then(|controller| objects.get(controller));
-        controller.is_some_and(|controller| match (judged(object), judged(controller)) {
+        controller.is_some_and(|controller| match (findings_of(object), findings_of(controller)) {
             (Some((message, findings)), Some((expected, known))) => {
                 message == expected && findings.is_subset(&known)
             }
@@ -209,8 +262,8 @@ fn fold(objects: Vec<LiveObject>, owned: bool, settings: &Settings) -> Vec<Input
     inputs
 }
 
-/// Everything there is to say about a file, each part where it belongs.
-fn tell(
+/// Writes the results of a file, each part to its stream.
+fn emit(
     answer: &Answer,
     fragments: &[Fragment],
     mode: Mode,
@@ -226,10 +279,10 @@ fn tell(
         let style = human::Style { color: terminal.err_color, width: None };
         let mut left = String::new();
         human::diagnostics(&answer.report.diagnostics, style, &mut left);
-        terminal.say_text(&left);
+        terminal.report_text(&left);
     }
-    for line in answer.said.iter().filter(|line| !quiet || line.starts_with("error")) {
-        terminal.say(line);
+    for line in answer.messages.iter().filter(|line| !quiet || line.starts_with("error")) {
+        terminal.report(line);
     }
 }
 
@@ -268,17 +321,17 @@ impl Mode {
     }
 }
 
-/// What there is to say about a file.
+/// The results of a file.
 struct Answer {
     report: FileReport,
     stdout: Option<String>,
-    said: Vec<String>,
+    messages: Vec<String>,
     incomplete: bool,
 }
 
 impl Answer {
     const fn of(report: FileReport) -> Self {
-        Self { report, stdout: None, said: Vec::new(), incomplete: false }
+        Self { report, stdout: None, messages: Vec::new(), incomplete: false }
     }
 }
 
@@ -297,7 +350,7 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
     };
     let Fixed { text: fixed, report, fixed: count, refused } = fix_text(&file, &text, settings, &accepted);
     let mut answer = Answer::of(report);
-    answer.said = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
+    answer.messages = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
     let Some(fixed) = fixed else {
         if mode == Mode::FixStdin && *input == Input::Stdin {
             answer.stdout = Some(text.into_owned());
@@ -314,16 +367,16 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
         (_, Input::File(path)) => {
             let left = answer.report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             let written = if matches!(text, Cow::Owned(_)) {
-                Err("it is written in UTF-16".to_owned())
+                Err(ReplaceError::Utf16)
             } else {
-                replace(path, &bytes, fixed.as_bytes()).map_err(|error| error.to_string())
+                replace(path, &bytes, fixed.as_bytes())
             };
             match written {
                 Ok(()) => answer
-                    .said
-                    .push(format!("fixed {file}: {} gone, {left} left", self::count(count, "finding"))),
+                    .messages
+                    .push(format!("fixed {file}: {} fixed, {left} left", self::count(count, "finding"))),
                 Err(reason) => {
-                    answer.said.push(format!("error: cannot fix {file}: {reason}"));
+                    answer.messages.push(format!("error: cannot fix {file}: {reason}"));
                     answer.report = judge_text(&file, &text, settings, &accepted);
                     answer.incomplete = true;
                 }
@@ -340,7 +393,7 @@ fn accepted(input: &Input, config: &Config) -> Vec<Terms> {
     }
 }
 
-/// Errors decide. Where nothing at all could be judged, the input is at fault, not what it says.
+/// Errors decide. Where nothing could be checked, the input is at fault.
 fn exit(totals: &Totals) -> Exit {
     if totals.objects == 0 {
         Exit::Input
@@ -353,7 +406,7 @@ fn exit(totals: &Totals) -> Exit {
 
 fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
     let mut line = format!(
-        "{} in {} judged at {policy}: {} allowed, {} denied",
+        "{} in {} checked at {policy}: {} allowed, {} denied",
         count(totals.objects, "object"),
         count(totals.files, "file"),
         totals.allowed,
@@ -370,7 +423,7 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         details.push(format!("{} accepted", totals.suppressed));
     }
     if totals.skipped > 0 {
-        details.push(format!("{} without a pod skipped", count(totals.skipped, "object")));
+        details.push(format!("{} of kinds that are not checked", count(totals.skipped, "object")));
     }
     if !details.is_empty() {
         line.push_str("; ");

@@ -11,21 +11,21 @@ use palisade_controllers::{
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::enforcement::mode::Release;
-use palisade_serve::status::{self, Status};
+use palisade_serve::status::Status;
 use tokio::sync::watch;
 
 use crate::{
-    Exit,
-    args::FeatureGate,
+    args::{FeatureGate, positive_duration},
     cluster::ClusterArgs,
-    service::{self, fail},
+    failure::{Exit, Failure},
+    service,
     terminal::Terminal,
 };
 
 /// The publisher of seccomp profiles from ConfigMaps.
 pub const PROFILE_PUBLISHER: &str = "profile-publisher";
 
-/// How the rollout to enforced Pod Security is run, by `controller` and by `up --openshift`.
+/// Options of the rollout to enforced Pod Security, for `controller` and `up --openshift`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
@@ -34,9 +34,13 @@ pub struct RolloutRunArgs {
     /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, profile-publisher, or none
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub controllers: Option<Vec<String>>,
-    /// How often all namespaces are evaluated anew, besides on every change [default: 4h]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// How often all namespaces are evaluated again, in addition to every change [default: 4h]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub evaluation_interval: Option<Duration>,
+}
+
+fn known() -> impl Iterator<Item = &'static str> {
+    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER])
 }
 
 impl RolloutRunArgs {
@@ -46,9 +50,8 @@ impl RolloutRunArgs {
         self.release.is_some() || self.controllers.is_some() || self.evaluation_interval.is_some()
     }
 
-    /// The options of the runner, or what is wrong with them. `default` is what runs if nobody says.
-    pub fn options(&self, gates: &[FeatureGate], default: &[&'static str]) -> Result<Options, String> {
-        let known = || ROLLOUT.into_iter().chain([PROFILE_PUBLISHER]);
+    /// The options of the runner. `default` is what runs without `--controllers`.
+    pub fn options(&self, gates: &[FeatureGate], default: &[&'static str]) -> Result<Options, Failure> {
         let controllers: BTreeSet<&'static str> = match &self.controllers {
             None => default.iter().copied().collect(),
             Some(names) if names.iter().all(|name| name == "none" || name.is_empty()) => BTreeSet::new(),
@@ -57,7 +60,10 @@ impl RolloutRunArgs {
                 .map(|name| {
                     known().find(|known| known == name).ok_or_else(|| {
                         let known: Vec<&str> = known().collect();
-                        format!("there is no controller {name:?}: they are {}, or none", known.join(", "))
+                        let known = known.join(", ");
+                        Failure::input(format!(
+                            "unknown controller {name:?}: controllers are {known}, or none"
+                        ))
                     })
                 })
                 .collect::<Result<_, _>>()?,
@@ -83,15 +89,6 @@ fn hosted(publisher: profile_publisher::Options) -> Vec<Hosted> {
     })]
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    let duration = parsed.map_err(|_| "write it as 4h, 30m or 10s".to_owned())?;
-    Duration::try_from(duration)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "must be longer than nothing".to_owned())
-}
-
 /// `palisade controller`
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -99,31 +96,31 @@ pub struct ControllerArgs {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// How the rollout is run.
+    /// Options of the rollout.
     #[command(flatten)]
     pub rollout: RolloutRunArgs,
-    /// Switches: OpenShiftPodSecurityAdmission=false is the break-glass [default: on in release n+1]
+    /// Feature gates: OpenShiftPodSecurityAdmission=false is the break-glass [default: true in release n+1]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// How long a published seccomp profile stays that no pod refers to
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
+    /// How long a published seccomp profile is kept after the last pod that refers to it
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h")]
     pub profile_grace_period: Duration,
-    /// Install the kinds of Palisade and, where they are missing, SecurityContextConstraints
+    /// Install the CRDs of Palisade and, if it is missing, the CRD of SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
-    /// Where to serve /metrics, /healthz and /readyz, over plain HTTP
+    /// Address for /metrics, /healthz and /readyz, over plain HTTP
     #[arg(long, value_name = "ADDRESS")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Stand for election, so that of several controllers one works
+    /// Elect a leader, so that one of several replicas is active
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, hide_possible_values = true)]
     pub leader_elect: bool,
 }
 
 const AFTER_HELP: &str = "\
-An OpenShift cluster has a label syncer and gives namespaces their ranges by itself:
+An OpenShift cluster has its own label syncer and its own controller for namespace ranges:
     palisade controller --controllers=readiness,config-observer,profile-publisher
 
-Exit status: 0 told to stop, 2 wrong usage, 3 could not start.";
+Exit status: 0 stopped by a signal, 2 wrong usage, 3 could not start.";
 
 struct Reported(Arc<Runner>);
 
@@ -138,30 +135,23 @@ impl Status for Reported {
 }
 
 /// Runs until interrupted.
-#[must_use]
-pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Exit {
-    let defaults: Vec<&'static str> = ROLLOUT.into_iter().chain([PROFILE_PUBLISHER]).collect();
-    match args.rollout.options(&args.feature_gates, &defaults) {
-        Ok(mut options) => {
-            options.hosted = hosted(profile_publisher::Options {
-                grace_period: args.profile_grace_period,
-                ..profile_publisher::Options::default()
-            });
-            service::run(terminal, control(args, options, terminal))
-        }
-        Err(why) => fail(terminal, &why, Exit::Input),
-    }
+pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let defaults: Vec<&'static str> = known().collect();
+    let mut options = args.rollout.options(&args.feature_gates, &defaults)?;
+    options.hosted = hosted(profile_publisher::Options {
+        grace_period: args.profile_grace_period,
+        ..profile_publisher::Options::default()
+    });
+    service::run(terminal, control(args, options, terminal))
 }
 
-async fn control(args: &ControllerArgs, mut options: Options, terminal: &Terminal) -> Exit {
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Incomplete),
-    };
-    if args.install_crds
-        && let Err(error) = crds::install(&Api::new(client.clone())).await
-    {
-        return fail(terminal, &format!("the kinds cannot be installed: {error}"), Exit::Incomplete);
+async fn control(args: &ControllerArgs, mut options: Options, terminal: &Terminal) -> Result<Exit, Failure> {
+    let cluster = args.cluster.connect().await?;
+    if args.install_crds {
+        let installed = crds::install(&Api::new(cluster.client.clone())).await;
+        installed.map_err(|error| {
+            Failure::incomplete(format!("cannot install the CRDs: {}", cluster.error(error)))
+        })?;
     }
     if args.leader_elect {
         options.identity = Some(identity());
@@ -173,26 +163,21 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
         if names.is_empty() { "no controllers".to_owned() } else { names.join(", ") },
         options.release
     );
-    let runner = Runner::new(client, options);
+    let runner = Runner::new(cluster.client, options);
     if let Some(address) = args.metrics_listen {
-        match status::listen(address, Arc::new(Reported(Arc::clone(&runner)))).await {
-            Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
-            Err(error) => {
-                return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);
-            }
-        }
+        service::serve_status(address, Arc::new(Reported(Arc::clone(&runner))), terminal).await?;
     }
-    terminal.say(started);
+    terminal.report(started);
     let (stop, shutdown) = watch::channel(false);
     let running = tokio::spawn(runner.run(shutdown));
     service::stopped().await;
-    // Nobody listening any more means that everything has ended already.
+    // A closed channel means that the runner has ended already.
     let _ = stop.send(true);
     let _ = running.await;
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
-/// What tells this process from others that stand for election.
+/// The identity of this process in the election.
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{}", std::process::id())
@@ -200,7 +185,7 @@ fn identity() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FeatureGate, Release, RolloutRunArgs, duration};
+    use super::{FeatureGate, Release, RolloutRunArgs};
 
     #[test]
     fn controllers_are_chosen_by_name() {
@@ -216,20 +201,14 @@ mod tests {
             chosen(Some(&["label-syncer", "profile-publisher"])).unwrap(),
             ["label-syncer", "profile-publisher"]
         );
-        assert!(chosen(Some(&["syncer"])).unwrap_err().contains("label-syncer, readiness"));
+        assert!(chosen(Some(&["syncer"])).unwrap_err().to_string().contains("label-syncer, readiness"));
     }
 
     #[test]
-    fn the_gate_is_the_releases_unless_someone_says() {
+    fn the_gate_has_the_default_of_the_release_unless_it_is_set() {
         let options = |gates: &[FeatureGate]| RolloutRunArgs::default().options(gates, &[]).unwrap();
         assert_eq!((options(&[]).gate, options(&[]).release), (None, Release::Evaluate));
         let off = [FeatureGate::OpenShiftPodSecurityAdmission(false)];
         assert_eq!(options(&off).gate, Some(false));
-    }
-
-    #[test]
-    fn durations_are_positive() {
-        assert_eq!(duration("4h").unwrap().as_secs(), 14400);
-        assert!(duration("0s").is_err() && duration("-1h").is_err() && duration("soon").is_err());
     }
 }

@@ -1,15 +1,19 @@
 //! `palisade explain`: what every container will really run with, and why.
 //!
 //! A workload is explained by the pods it makes: the API server prepares and syncs them when they are created, then
-//! the kubelet of the node decides what it tells the runtime. Either may be older or newer than the other.
+//! the kubelet of the node decides what it passes to the runtime. Either may be older or newer than the other.
 
 mod notes;
 mod table;
 
-use std::{io::Write, path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use clap::Args;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR},
     effective::{EffectiveContext, effective_contexts},
     field_path::{FieldPath, Step},
     node::{Source as From, masked_paths, readonly_paths},
@@ -23,10 +27,11 @@ use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
 use crate::{
-    Exit,
-    args::{ApiVersion, ExplainArgs, ExplainFormat, FeatureGate},
+    args::{ApiVersion, FeatureGate, TableFormat, ValueError},
+    cluster::ClusterArgs,
     config::glob_matches,
     diagnostic::{Diagnostic, Severity},
+    failure::{Exit, Failure},
     input::{Found, Input, discover},
     judge::{FileReport, Settings, decode, judge_text},
     manifest::{Object, objects},
@@ -36,7 +41,65 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What is said about one container.
+/// What `explain` explains.
+#[derive(Debug, Args)]
+pub struct ExplainInputArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// An object of a cluster instead of files: NAMESPACE/POD, KIND/NAME or NAMESPACE/KIND/NAME. The versions are those of its API server and kubelet
+    #[arg(long, value_name = "OBJECT")]
+    pub live: Option<String>,
+    /// With --live: which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// With --live: namespace of an object without one [default: the namespace of the context]
+    #[arg(long, short, value_name = "NAMESPACE", requires = "live")]
+    pub namespace: Option<String>,
+}
+
+/// `palisade explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Where to look.
+    #[command(flatten)]
+    pub input: ExplainInputArgs,
+    /// Release of the kubelet: v1.18 to v1.37 [default: that of the API server]
+    #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
+    pub kubelet: Option<KubernetesVersion>,
+    /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
+    #[arg(long, value_name = "VERSION")]
+    pub apiserver: Option<ApiVersion>,
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Only containers of this name
+    #[arg(long, short, value_name = "NAME")]
+    pub container: Option<String>,
+    /// The kubelet runs with --seccomp-default
+    #[arg(long)]
+    pub seccomp_default: bool,
+    /// Output: table or json
+    #[arg(long, short, value_enum, default_value_t = TableFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: TableFormat,
+}
+
+/// The last kubelet without the seccomp fields.
+const OLDEST_KUBELET: u16 = 18;
+
+fn kubelet_version(text: &str) -> Result<KubernetesVersion, ValueError> {
+    let version: KubernetesVersion = text.parse()?;
+    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor) {
+        Ok(version)
+    } else {
+        Err(ValueError::UnknownRelease { oldest: OLDEST_KUBELET, also: "" })
+    }
+}
+
+/// The settings of one container.
 struct Container {
     name: String,
     kind: ContainerKind,
@@ -53,11 +116,11 @@ struct Setting {
     from: String,
     path: Option<String>,
     line: Option<usize>,
-    /// Whether somebody set it.
+    /// Whether a field or annotation sets it.
     set: bool,
 }
 
-/// What is said about one object.
+/// The settings of one object.
 struct Explained {
     file: Arc<str>,
     line: usize,
@@ -70,15 +133,11 @@ struct Explained {
 }
 
 /// Runs the command.
-pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
+pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (found, compat) = if let Some(words) = &args.input.live {
         let question = crate::live::object(&args.input.cluster, words, args.input.namespace.as_deref());
-        match service::with_answer(question).and_then(std::convert::identity) {
-            Ok((input, told)) => {
-                (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(told)))
-            }
-            Err(why) => return service::fail(terminal, &why, Exit::Incomplete),
-        }
+        let (input, announced) = service::block_on(question)?;
+        (Found { inputs: vec![input], problems: Vec::new() }, compat(args, Some(announced)))
     } else {
         let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
         (discover(&args.input.paths, excluded), compat(args, None))
@@ -94,38 +153,37 @@ pub fn run(args: &ExplainArgs, terminal: &mut Terminal) -> Exit {
         skipped += report.skipped;
     }
     let text = match args.output {
-        ExplainFormat::Json => json_text(&explained, &problems, &compat),
-        ExplainFormat::Table => table_text(&explained, &problems, &compat, terminal),
+        TableFormat::Json => json_text(&explained, &problems, &compat),
+        TableFormat::Table => table_text(&explained, &problems, &compat, terminal),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     if let Some(skew) = notes::skew(&compat) {
-        terminal.say(format!("warning: {skew}"));
+        terminal.report(format!("warning: {skew}"));
     }
     if explained.is_empty() {
         let what = args
             .container
             .as_ref()
-            .map_or_else(|| "no pod found".to_owned(), |name| format!("no container is called {name:?}"));
-        terminal.say(format!(
-            "error: {what}{}",
-            if skipped > 0 { format!(" ({skipped} objects without one)") } else { String::new() }
-        ));
-        return Exit::Input;
+            .map_or_else(|| "no pod found".to_owned(), |name| format!("no container is named {name:?}"));
+        let others = if skipped > 0 {
+            format!(" ({skipped} objects of kinds that are not checked)")
+        } else {
+            String::new()
+        };
+        return Err(Failure::input(what + &others));
     }
     if unreadable > 0 || problems.iter().any(|problem| problem.severity == Severity::Error) {
-        return Exit::Findings;
+        return Ok(Exit::Findings);
     }
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
-/// What was asked for wins over what the cluster tells, and that over the newest release.
-fn compat(args: &ExplainArgs, told: Option<Compat>) -> Compat {
-    let ApiVersion(compat) = args.apiserver.or(told.map(ApiVersion)).unwrap_or_default();
+/// Options win over what the cluster announces, and that over the newest release.
+fn compat(args: &ExplainArgs, announced: Option<Compat>) -> Compat {
+    let ApiVersion(compat) = args.apiserver.or(announced.map(ApiVersion)).unwrap_or_default();
     let mut compat = FeatureGate::apply(&args.feature_gates, compat);
-    if let Some(told) = told {
-        compat.kubelet = told.kubelet;
+    if let Some(announced) = announced {
+        compat.kubelet = announced.kubelet;
     }
     if let Some(version) = args.kubelet {
         compat.kubelet = Kubelet::Kubernetes(version);

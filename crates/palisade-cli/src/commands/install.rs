@@ -1,19 +1,18 @@
 //! `palisade install`: everything a cluster needs, as manifests on stdout.
 
-use std::{collections::BTreeSet, io::Write as _};
+use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
-use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::NEWEST_MINOR;
 use serde_json::Value;
 
 use crate::{
-    Exit,
     args::ApiVersion,
+    failure::{Exit, Failure},
     install::{
         Parts, default_values, manifests,
         template::{COORDINATION, Choices},
     },
-    service::fail,
     terminal::Terminal,
 };
 
@@ -30,13 +29,13 @@ pub struct InstallArgs {
     /// Image of all components [default: palisade with this version]
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// What to install: crds, webhook, controller, node, constraints [default: the first four]
+    /// Components: crds, webhook, controller, node, constraints [default: the first four]
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',', hide_possible_values = true)]
     pub components: Vec<Component>,
-    /// Security context constraints and the rollout to enforced Pod Security as well
+    /// Add security context constraints and the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
-    /// Oldest API server that must understand the manifests: v1.24 to v1.37 [default: v1.24]
+    /// Oldest release of the API server to support: v1.24 to v1.37 [default: v1.24]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
 }
@@ -44,7 +43,7 @@ pub struct InstallArgs {
 const AFTER_HELP: &str = "\
     palisade install | kubectl apply -f -
 
-With --rollout, kinds must be there before objects of them:
+With --rollout, apply the CRDs before the objects of their kinds:
     palisade install --rollout --components crds | kubectl apply -f -
     palisade install --rollout --components constraints,webhook,controller,node | kubectl apply -f -";
 
@@ -65,28 +64,29 @@ pub enum Component {
 
 impl InstallArgs {
     /// What was chosen, or what is wrong with it.
-    pub fn choices(&self) -> Result<(Choices, Parts), String> {
+    pub fn choices(&self) -> Result<(Choices, Parts), Failure> {
         let ApiVersion(compat) = self
             .kubernetes_version
             .unwrap_or(ApiVersion(palisade_model::compat::Compat::kubernetes(OLDEST_CLUSTER)));
         let minor = compat.api_minor();
         if compat.is_designs() || minor < OLDEST_CLUSTER {
-            return Err(format!(
-                "--kubernetes-version: Palisade is installed on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR} (it judges for v1.{OLDEST_MINOR} and later)"
-            ));
+            return Err(Failure::input(format!(
+                "--kubernetes-version: Palisade runs on v1.{OLDEST_CLUSTER} to v1.{NEWEST_MINOR}"
+            )));
         }
         if !is_label(&self.namespace) {
-            return Err(format!("--namespace {:?} is not the name of a namespace", self.namespace));
+            let message = format!("--namespace {:?} is not a valid name of a namespace", self.namespace);
+            return Err(Failure::input(message));
         }
         if self.rollout && self.namespace != COORDINATION {
-            return Err(format!(
-                "--rollout needs the namespace {COORDINATION}: leases and configuration are there"
-            ));
+            return Err(Failure::input(format!(
+                "--rollout requires the namespace {COORDINATION}, where its leases and its configuration are"
+            )));
         }
         let image = self.image.clone().unwrap_or_else(|| format!("palisade:{}", env!("CARGO_PKG_VERSION")));
         let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
         if image.is_empty() || !image.bytes().all(usable) {
-            return Err(format!("--image {image:?} is not the name of an image"));
+            return Err(Failure::input(format!("--image {image:?} is not a valid name of an image")));
         }
         let chosen: BTreeSet<Component> = if self.components.is_empty() {
             [Component::Crds, Component::Webhook, Component::Controller, Component::Node].into()
@@ -122,12 +122,8 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Prints the manifests.
-pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Exit {
-    match args.choices() {
-        Ok((choices, parts)) => match terminal.out.write_all(manifests(&choices, parts).as_bytes()) {
-            Ok(()) => Exit::Clean,
-            Err(error) => terminal.cannot_write(&error),
-        },
-        Err(why) => fail(terminal, &why, Exit::Input),
-    }
+pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let (choices, parts) = args.choices()?;
+    terminal.print(manifests(&choices, parts))?;
+    Ok(Exit::Clean)
 }

@@ -1,10 +1,16 @@
-//! `palisade migrate`: legacy annotations become fields, the proposal's defaults become v1 fields.
+//! `palisade migrate`: legacy annotations become fields, and Palisade's extensions become v1 fields.
 //!
-//! What a container runs with must be the same before and after, read as the designs read it (annotations honoured);
-//! otherwise nothing is written. Where field and annotation disagree, a person must decide.
+//! What a container runs with must be the same before and after, read with Palisade's extensions (annotations are honored);
+//! otherwise nothing is written. A conflict between field and annotation is reported and has no automatic fix.
 
-use std::{borrow::Cow, io::Write, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use clap::Args;
 use palisade_model::{
     compat::Compat,
     effective::effective_contexts,
@@ -19,27 +25,47 @@ use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{Limits, parse};
 
 use crate::{
-    Exit,
-    args::MigrateArgs,
     config::glob_matches,
     diagnostic::{Code, Diagnostic, ObjectId, Severity},
+    failure::{Exit, Failure},
     fix::{Change, apply, unified_diff},
     input::{Input, discover},
     judge::{decode, template_problem, yaml_problem},
     manifest::{Object, objects},
     render::human,
-    replace::replace,
+    replace::{ReplaceError, replace},
     source_map::Source,
     terminal::Terminal,
 };
 
+/// `palisade migrate`
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Print the changes as a unified diff, and write nothing
+    #[arg(long)]
+    pub diff: bool,
+    /// Write nothing; exit with 1 if something would change
+    #[arg(long)]
+    pub check: bool,
+    /// Print no summary
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
 /// Runs the command.
-pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
-    let excluded = |path: &Path| args.input.exclude.iter().any(|pattern| glob_matches(pattern, path));
-    let found = discover(&args.input.paths, excluded);
+pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
+    let found = discover(&args.paths, excluded);
     if found.inputs.is_empty() && found.problems.is_empty() {
-        terminal.say("error: no manifests found: folders are searched for .yaml, .yml and .json files");
-        return Exit::Input;
+        return Err(Failure::input(
+            "no manifests found: folders are searched for .yaml, .yml and .json files",
+        ));
     }
     let mut problems = found.problems;
     let mut totals = Totals { unreadable: problems.len(), ..Totals::default() };
@@ -54,26 +80,22 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
         };
         problems.append(&mut migrated.problems);
         totals.readable += 1;
-        if let Err(exit) = write(input, &migrated, args, &mut totals, terminal) {
-            return exit;
-        }
+        write(input, &migrated, args, &mut totals, terminal)?;
     }
     let style = human::Style { color: terminal.err_color, width: None };
     let mut text = String::new();
     human::diagnostics(&problems, style, &mut text);
-    terminal.say_text(&text);
-    if let Err(error) = terminal.out.flush() {
-        return terminal.cannot_write(&error);
-    }
+    terminal.report_text(&text);
+    terminal.out.flush().map_err(Failure::output)?;
     if !args.quiet {
         let would = if args.check || args.diff { "would be " } else { "" };
-        terminal.say(format!(
+        terminal.report(format!(
             "{} in {} {would}migrated",
             plural(totals.moved, "setting"),
             plural(totals.changed, "file")
         ));
     }
-    if totals.failed {
+    Ok(if totals.failed {
         Exit::Incomplete
     } else if totals.unreadable > 0 && totals.readable == 0 {
         Exit::Input
@@ -83,7 +105,7 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Exit {
         Exit::Findings
     } else {
         Exit::Clean
-    }
+    })
 }
 
 #[derive(Default)]
@@ -105,10 +127,10 @@ fn write(
     args: &MigrateArgs,
     totals: &mut Totals,
     terminal: &mut Terminal,
-) -> Result<(), Exit> {
+) -> Result<(), Failure> {
     let file = input.name();
     let print = |terminal: &mut Terminal, text: &str| {
-        terminal.out.write_all(text.as_bytes()).map_err(|error| terminal.cannot_write(&error))
+        terminal.out.write_all(text.as_bytes()).map_err(Failure::output)
     };
     let Some(new) = &migrated.text else {
         if *input == Input::Stdin && !args.diff && !args.check {
@@ -122,20 +144,20 @@ fn write(
         return print(terminal, &unified_diff(&file, &migrated.old, new));
     }
     if args.check {
-        terminal.say(format!("would migrate {file}"));
+        terminal.report(format!("would migrate {file}"));
         return Ok(());
     }
     let Input::File(path) = input else { return print(terminal, new) };
     let written = if migrated.utf16 {
-        Err("it is written in UTF-16".to_owned())
+        Err(ReplaceError::Utf16)
     } else {
-        replace(path, migrated.old.as_bytes(), new.as_bytes()).map_err(|error| error.to_string())
+        replace(path, migrated.old.as_bytes(), new.as_bytes())
     };
     match written {
         Ok(()) if args.quiet => {}
-        Ok(()) => terminal.say(format!("migrated {file}: {}", plural(migrated.moved, "setting"))),
+        Ok(()) => terminal.report(format!("migrated {file}: {}", plural(migrated.moved, "setting"))),
         Err(reason) => {
-            terminal.say(format!("error: cannot migrate {file}: {reason}"));
+            terminal.report(format!("error: cannot migrate {file}: {reason}"));
             totals.failed = true;
         }
     }
@@ -196,7 +218,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
         problems.push(Diagnostic::error(
             Code::of("migrate/refused"),
             &file,
-            format!("cannot be edited: {reason}"),
+            format!("cannot edit the manifest: {reason}"),
         ));
     }
     let moved = changes.len() - applied.refused.len();
@@ -206,7 +228,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
             problems.push(Diagnostic::error(
                 Code::of("migrate/refused"),
                 &file,
-                "the migrated manifest would not mean the same; the file is left alone",
+                "the migrated manifest would change what containers run with; the file is not changed",
             ));
         }
         same
@@ -215,7 +237,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
     Ok(Migrated { text: new, moved, problems, utf16, old: text.into_owned() })
 }
 
-/// What every container of a text runs with, as the designs read it: field before annotation, container before pod.
+/// What every container of a text runs with, read with Palisade's extensions: field before annotation, container before pod.
 fn meaning(text: &str) -> Vec<(ObjectId, Vec<(String, String)>)> {
     let mut compat = Compat::designs();
     compat.gates.seccomp_config_maps = true;
@@ -257,7 +279,7 @@ impl Plan<'_, '_> {
                 self.profile(view, key, seccomp::from_annotation(value), field, None, path);
             } else if let Some(name) = key.strip_prefix(seccomp::CONTAINER_ANNOTATION_PREFIX) {
                 let Some(container) = view.container(name) else {
-                    self.nobody(view, key, name);
+                    self.without_container(view, key, name);
                     continue;
                 };
                 let field = container.security_context().and_then(|context| context.seccomp_profile.as_ref());
@@ -265,14 +287,14 @@ impl Plan<'_, '_> {
                 self.profile(view, key, seccomp::from_annotation(value), field, None, path);
             } else if let Some(name) = key.strip_prefix(apparmor::ANNOTATION_PREFIX) {
                 let Some(container) = view.container(name) else {
-                    self.nobody(view, key, name);
+                    self.without_container(view, key, name);
                     continue;
                 };
                 let field =
                     container.security_context().and_then(|context| context.app_armor_profile.as_ref());
                 let inherited = of_pod.and_then(|context| context.app_armor_profile.as_ref());
                 let path = container.path(view).fields(&["securityContext", "appArmorProfile"]);
-                // The design gives the empty value a meaning.
+                // With the extensions the empty value means the runtime's default.
                 let reference = if value.is_empty() {
                     Some(ProfileRef::RuntimeDefault)
                 } else {
@@ -297,7 +319,7 @@ impl Plan<'_, '_> {
             self.problem(
                 "profile/annotation",
                 &annotation,
-                format!("{key} names no profile, and is left alone"),
+                format!("{key} does not name a profile, and is not changed"),
                 "correct or remove it",
             );
             return;
@@ -311,19 +333,19 @@ impl Plan<'_, '_> {
             Some(field) if *field == wanted => self.edits.push(vec![Edit::Remove(annotation)]),
             Some(field) => {
                 let has = field.reference().map_or_else(|| field.kind.as_str().to_owned(), |r| r.to_string());
-                let message = format!("{key} says {reference}, but {path} says {has}; both are left alone");
+                let message = format!("{key} is {reference}, but {path} is {has}; neither is changed");
                 self.problem(
                     "profile/conflict",
                     &annotation,
                     message,
-                    "decide which of the two is right, and remove the other",
+                    "keep the one that is right, and remove the other",
                 );
             }
         }
     }
 
-    fn nobody(&mut self, view: &PodView<'_, '_>, key: &str, name: &str) {
-        let message = format!("{key} is for container \"{name}\", which does not exist; it is left alone");
+    fn without_container(&mut self, view: &PodView<'_, '_>, key: &str, name: &str) {
+        let message = format!("{key} is for container \"{name}\", which does not exist; it is not changed");
         self.problem(
             "annotation/dead",
             &view.annotation_path(key),
@@ -340,7 +362,7 @@ impl Plan<'_, '_> {
                 Lowering::Remove(path) => edits.push(Edit::Remove(path)),
                 Lowering::Impossible(path, reason) => {
                     let message = format!("{path} has no v1 form: {reason}");
-                    self.problem("migrate/impossible", &path, message, "say it in v1 fields by hand");
+                    self.problem("migrate/impossible", &path, message, "rewrite it by hand with v1 fields");
                     return;
                 }
             }

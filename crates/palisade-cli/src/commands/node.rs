@@ -21,11 +21,11 @@ use palisade_node::{
 use tokio::sync::mpsc;
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
     cluster::ClusterArgs,
     commands::node_agent::{self, AgentArgs},
-    service::{self, fail, stopped},
+    failure::{Exit, Failure},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -35,22 +35,22 @@ pub struct RuntimeArgs {
     /// Socket of the container runtime [default: /run/containerd/containerd.sock]
     #[arg(long, value_name = "SOCKET")]
     pub runtime_endpoint: Option<String>,
-    /// The node's folder: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
+    /// Folder of the node: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Deprecated: another folder for seccomp profiles than `seccomp` below the root-dir
+    /// Deprecated: folder of seccomp profiles [default: <root-dir>/seccomp]
     #[arg(long, value_name = "DIR")]
     pub seccomp_profile_root: Option<PathBuf>,
-    /// Name of the node [default: the host's]
+    /// Name of the node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of the node that pods are told
+    /// Address of the node
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<std::net::IpAddr>,
-    /// Containers that name no seccomp profile get the runtime's default
+    /// Use the runtime's default seccomp profile for containers without one
     #[arg(long)]
     pub seccomp_default: bool,
-    /// Load the AppArmor profiles of this file first; may be repeated
+    /// Load the AppArmor profiles of this file at start; may be repeated
     #[arg(long, value_name = "FILE")]
     pub load_apparmor_profile: Vec<PathBuf>,
 }
@@ -68,23 +68,24 @@ impl RuntimeArgs {
             || !self.load_apparmor_profile.is_empty()
     }
 
-    /// Loads the AppArmor profiles that were named, or says why not.
-    pub async fn load_profiles(&self) -> Result<(), String> {
+    /// Loads the AppArmor profiles that were named.
+    pub async fn load_profiles(&self) -> Result<(), Failure> {
         for file in &self.load_apparmor_profile {
-            let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+            let fail =
+                |error: &dyn std::fmt::Display| Failure::incomplete(format!("{}: {error}", file.display()));
             let text = std::fs::read_to_string(file).map_err(|error| fail(&error))?;
             load_profile(&text).await.map_err(|error| fail(&error))?;
         }
         Ok(())
     }
 
-    /// The settings of the node, or what is wrong with them.
-    pub fn config(&self, compat: Compat) -> Result<NodeConfig, String> {
+    /// The settings of the node.
+    pub fn config(&self, compat: Compat) -> Result<NodeConfig, Failure> {
         let minor = compat.kubelet.minor();
         if self.seccomp_profile_root.is_some() && compat.kubelet != Kubelet::Designs && minor >= 23 {
-            return Err(format!(
+            return Err(Failure::input(format!(
                 "the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp"
-            ));
+            )));
         }
         let mut config = NodeConfig {
             compat: Compat { seccomp_default: self.seccomp_default, ..compat },
@@ -93,9 +94,8 @@ impl RuntimeArgs {
         if let Some(endpoint) = &self.runtime_endpoint {
             config.runtime_endpoint.clone_from(endpoint);
         }
-        let absolute = |folder: &PathBuf| {
-            std::path::absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))
-        };
+        let absolute =
+            |folder: &PathBuf| std::path::absolute(folder).map_err(|error| Failure::file(folder, error));
         if let Some(folder) = &self.root_dir {
             config.root_dir = absolute(folder)?;
         }
@@ -107,32 +107,36 @@ impl RuntimeArgs {
             config.host_ip = address.to_string();
         }
         Runtime::check(&config.runtime_endpoint).map_err(|EndpointError { given }| {
-            format!("--runtime-endpoint {given:?} is no Unix socket: write it as a path or as unix:///path")
+            Failure::input(format!(
+                "--runtime-endpoint {given:?} is not a Unix socket: write it as a path or as unix:///path"
+            ))
         })?;
         Ok(config)
     }
 }
 
-/// What to look at when a runtime does not answer.
+/// The container runtime does not respond.
 #[must_use]
-pub fn runtime_away(why: &str) -> String {
-    format!("{why}\n  = help: see that it runs, and that --runtime-endpoint is its CRI v1 socket")
+pub fn runtime_away(error: impl std::fmt::Display) -> Failure {
+    Failure::incomplete(format!(
+        "{error}\n  = help: check that the runtime runs and that --runtime-endpoint is its CRI v1 socket"
+    ))
 }
 
 /// What runs pods needs to be root: it mounts, and looks into other users' processes.
-pub fn need_root() -> Result<(), String> {
+pub fn need_root() -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
-        Ok(())
-    } else {
-        Err("running pods takes root: it mounts volumes and reads what the kernel says about processes"
-            .to_owned())
+        return Ok(());
     }
+    Err(Failure::incomplete(
+        "root is required to run pods: volumes are mounted, and processes of other users are inspected",
+    ))
 }
 
 /// `palisade node`
 #[derive(Debug, Args)]
 pub struct NodeArgs {
-    /// What the agent is
+    /// Role of the process
     #[arg(long, value_enum, default_value_t = Mode::Kubelet, value_name = "MODE")]
     pub mode: Mode,
     /// Which cluster.
@@ -141,10 +145,10 @@ pub struct NodeArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: the designs]
+    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Beside a kubelet.
@@ -155,58 +159,43 @@ pub struct NodeArgs {
 /// What an agent on a node can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// In the place of a kubelet: it runs the pods of the node
+    /// In place of a kubelet: runs the pods of the node
     Kubelet,
-    /// Beside a kubelet: it puts seccomp profiles in place, verifies containers and reports
+    /// Beside a kubelet: installs seccomp profiles, verifies containers and reports
     Agent,
 }
 
 /// Runs until interrupted.
-#[must_use]
-pub fn run(args: &NodeArgs, terminal: &Terminal) -> Exit {
+pub fn run(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
 
-async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
+async fn serve(args: &NodeArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let beside_a_kubelet = args.mode == Mode::Agent;
-    let mut config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    if let Err(why) = need_root() {
-        return fail(terminal, &why, Exit::Incomplete);
-    }
+    let mut config = args.runtime.config(compat)?;
+    need_root()?;
     if beside_a_kubelet {
         // The kubelet's folder, not one of our own.
         if args.runtime.root_dir.is_none() {
             config.root_dir = PathBuf::from("/var/lib/kubelet");
         }
         if args.agent.prepare_only {
-            return node_agent::prepare(&args.agent, &config, terminal);
+            return node_agent::prepare(&args.agent, &config);
         }
     }
-    if let Err(why) = args.runtime.load_profiles().await {
-        return fail(terminal, &why, Exit::Incomplete);
+    args.runtime.load_profiles().await?;
+    let client = args.cluster.connect().await?.client;
+    if beside_a_kubelet {
+        return node_agent::serve(&args.agent, config, client, terminal).await;
     }
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Incomplete),
-    };
-    match args.mode {
-        Mode::Agent => node_agent::serve(&args.agent, config, client, terminal).await,
-        Mode::Kubelet => match node(config, client) {
-            Ok(node) => {
-                let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-                terminal.say(format!(
-                    "node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"
-                ));
-                kubelet::run(node, stopped()).await;
-                Exit::Clean
-            }
-            Err(error) => fail(terminal, &error.to_string(), Exit::Input),
-        },
-    }
+    let node = node(config, client).map_err(Failure::input)?;
+    let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
+    terminal.report(format!(
+        "node {name} runs its pods on {endpoint}; they keep running when you stop it with Ctrl-C"
+    ));
+    kubelet::run(node, stopped()).await;
+    Ok(Exit::Clean)
 }
 
 /// A node that runs the pods an API server gives it.
@@ -250,12 +239,12 @@ impl LogSource for NodeLogs {
             tokio::spawn(async move {
                 loop {
                     tokio::select! {
-                        // Whoever followed has gone.
+                        // The client has disconnected.
                         () = sender.closed() => return,
                         piece = pieces.next() => match piece {
                             Some(Ok(piece)) => if sender.send(piece).await.is_err() { return },
                             Some(Err(error)) => {
-                                tracing::warn!(%error, "log not read to its end");
+                                tracing::warn!(%error, "cannot read the log to its end");
                                 return;
                             }
                             None => return,

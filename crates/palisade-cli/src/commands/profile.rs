@@ -1,10 +1,15 @@
-//! `palisade profile`: look into seccomp profile documents.
+//! `palisade profile`: check, compare and hash seccomp profiles.
 //!
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
 
-use std::{fmt::Write as _, io::Write, path::Path, sync::Arc};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use clap::Subcommand;
 use palisade_model::{
     field_path::{self, FieldPath},
     profile::{
@@ -20,9 +25,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Exit,
-    args::ProfileCommand,
+    args::ValueError,
     diagnostic::{Code, Diagnostic, Label, Severity},
+    failure::{Exit, Failure},
     input::Input,
     judge::{FileReport, decode, yaml_problem},
     manifest::{Object, objects},
@@ -31,18 +36,46 @@ use crate::{
     terminal::Terminal,
 };
 
+/// `palisade profile …`
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Find mistakes: syntax, unknown system calls, actions and architectures, features that a kernel lacks
+    Lint {
+        /// Profiles (JSON), or manifests of ConfigMaps or SeccompProfiles
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Kernel the profile must work on, such as 5.10
+        #[arg(long, value_name = "VERSION", value_parser = kernel_version)]
+        kernel: Option<KernelVersion>,
+        /// Output: human, json, sarif, junit, github or name, each optionally =FILE
+        #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
+        output: Vec<Output>,
+    },
+    /// Compare the action of two profiles for every system call, with an example call for each difference
+    Diff {
+        /// The first profile
+        #[arg(value_name = "OLD")]
+        old: PathBuf,
+        /// The second profile
+        #[arg(value_name = "NEW")]
+        new: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the SHA-256 of profiles, as in the container status and as `sha256sum` prints it
+    Hash {
+        /// Profiles (JSON), or manifests of ConfigMaps
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
 /// Runs the command.
-pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Exit {
+pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Result<Exit, Failure> {
     match command {
         ProfileCommand::Lint { files, kernel, output } => {
-            let kernel = match kernel.as_deref().map(kernel_version).transpose() {
-                Ok(kernel) => kernel,
-                Err(given) => {
-                    terminal.say(format!("error: {given:?} is no kernel version such as 5.10"));
-                    return Exit::Input;
-                }
-            };
-            let linted: Vec<(FileReport, usize)> = files.iter().map(|file| lint(file, kernel)).collect();
+            let linted: Vec<(FileReport, usize)> = files.iter().map(|file| lint(file, *kernel)).collect();
             let judged = linted.iter().map(|(_, judged)| judged).sum();
             let reports: Vec<FileReport> = linted.into_iter().map(|(report, _)| report).collect();
             let output = if output.is_empty() { vec![Output::HUMAN] } else { output.clone() };
@@ -53,11 +86,11 @@ pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Exit {
     }
 }
 
-fn kernel_version(text: &str) -> Result<KernelVersion, String> {
+fn kernel_version(text: &str) -> Result<KernelVersion, ValueError> {
     let mut numbers = text.split(['.', '-']).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err(text.to_owned()),
+        _ => Err(ValueError::Form("write it as 5.10")),
     }
 }
 
@@ -65,7 +98,7 @@ fn kernel_version(text: &str) -> Result<KernelVersion, String> {
 struct Profile<'p> {
     /// The key of the ConfigMap or the name of the object; `None` for a file that is the profile.
     name: Option<String>,
-    /// What it says.
+    /// Its content.
     content: Content<'p>,
 }
 
@@ -82,7 +115,7 @@ enum Content<'p> {
     Object(Object<'p>),
 }
 
-/// What a profile says, and what the operator adds to it.
+/// A profile, and the base profile that the operator adds.
 struct Spec {
     value: Value,
     base: Option<String>,
@@ -164,7 +197,7 @@ fn read(path: &Path) -> Result<(Arc<str>, String), Box<Diagnostic>> {
     Ok((file, text))
 }
 
-/// What is wrong with the profiles of a file, and how many of them could be judged.
+/// What is wrong with the profiles of a file, and how many of them could be checked.
 fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
     let (file, text) = match read(path) {
         Ok(read) => read,
@@ -178,7 +211,7 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
         let problem = Diagnostic::error(
             Code::of("profile/none"),
             &file,
-            "this manifest holds no seccomp profile: neither a SeccompProfile nor a ConfigMap with a JSON value",
+            "no seccomp profile found: neither a SeccompProfile nor a ConfigMap with a JSON value",
         );
         report.diagnostics.push(problem);
         report.errors = 1;
@@ -241,7 +274,7 @@ fn lint_object(
     let here = FieldPath::root().field("spec");
     if let Some(base) = &spec.base {
         let message =
-            format!("the operator adds the rules of the base profile {base:?}, which are not judged here");
+            format!("the operator adds the rules of the base profile {base:?}, which are not checked here");
         let problem = Diagnostic::warning(Code::of("profile/base-profile"), file, message);
         let label = source.label(object.source.place(&here.clone().field("baseProfileName"), None).span, "");
         report.diagnostics.push(problem.at(label));
@@ -263,12 +296,12 @@ fn duplicate_keys(document: &Document<'_>, file: &Arc<str>, source: &Source<'_>)
                 Code::of("profile/duplicate-key"),
                 file,
                 format!(
-                    "the key \"{}\" is set twice, and readers disagree about which one counts",
+                    "the key \"{}\" is set twice, and runtimes disagree about which one applies",
                     duplicate.key
                 ),
             )
             .at(source.label(duplicate.second, "").related(source.label(duplicate.first, "first set here")))
-            .because("the profile has no certain meaning, and Palisade does not use it")
+            .because("the meaning of the profile is ambiguous, and Palisade does not use it")
             .help("remove one of them")
         })
         .collect()
@@ -294,7 +327,7 @@ fn lint_text(text: &str, kernel: Option<KernelVersion>, file: &Arc<str>, report:
             let found = document.map(|document| duplicate_keys(document, file, &source)).unwrap_or_default();
             if found.is_empty() {
                 let message =
-                    format!("the key {key:?} is set twice, and readers disagree about which one counts");
+                    format!("the key {key:?} is set twice, and runtimes disagree about which one applies");
                 report.diagnostics.push(Diagnostic::error(Code::of("profile/duplicate-key"), file, message));
             }
             report.diagnostics.extend(found);
@@ -304,7 +337,7 @@ fn lint_text(text: &str, kernel: Option<KernelVersion>, file: &Arc<str>, report:
         Err(JsonError::Syntax(_) | JsonError::TooDeep) => {
             let problem = match serde_json::from_str::<Value>(text) {
                 Err(error) => not_json(&error, file, &source),
-                Ok(_) => Diagnostic::error(Code::of("profile/not-json"), file, "this is not JSON"),
+                Ok(_) => Diagnostic::error(Code::of("profile/not-json"), file, "not JSON"),
             };
             report.diagnostics.push(problem);
             report.errors += 1;
@@ -368,68 +401,73 @@ fn not_json(error: &serde_json::Error, file: &Arc<str>, source: &Source<'_>) -> 
     let message = text.split(" at line ").next().unwrap_or(&text).to_owned();
     let line = source.lines().line_span(error.line()).unwrap_or(Span::at(0));
     let at = (line.start + error.column().saturating_sub(1)).min(line.end);
-    Diagnostic::error(Code::of("profile/not-json"), file, format!("this is not JSON: {message}"))
+    Diagnostic::error(Code::of("profile/not-json"), file, format!("not JSON: {message}"))
         .at(source.label(Span::new(at, (at + 1).min(source.text().len())), ""))
         .because("a container with this profile does not start")
 }
 
-fn print(reports: &[FileReport], judged: usize, outputs: Vec<Output>, terminal: &mut Terminal) -> Exit {
+fn print(
+    reports: &[FileReport],
+    judged: usize,
+    outputs: Vec<Output>,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
     let style = human::Style { color: terminal.out_color, width: Terminal::width() };
     let renderers: Vec<Renderer> =
         outputs.into_iter().map(|output| Renderer::new(output, LevelVersion::PRIVILEGED, style)).collect();
-    let mut sinks = match Sinks::open(&renderers, &mut terminal.out) {
-        Ok(sinks) => sinks,
-        Err(error) => return terminal.cannot_write(&error),
-    };
+    let mut sinks = Sinks::open(&renderers, &mut terminal.out).map_err(Failure::output)?;
     for report in reports {
         let fragments: Vec<_> = renderers.iter().map(|renderer| renderer.fragment(report)).collect();
         sinks.push(report, &fragments, &mut terminal.out);
     }
-    match sinks.finish(&mut terminal.out) {
-        Err(error) => terminal.cannot_write(&error),
-        Ok(_) if judged == 0 => Exit::Input,
-        Ok(totals) if totals.error_findings > 0 => Exit::Findings,
-        Ok(_) => Exit::Clean,
-    }
+    let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;
+    Ok(if judged == 0 {
+        Exit::Input
+    } else if totals.error_findings > 0 {
+        Exit::Findings
+    } else {
+        Exit::Clean
+    })
 }
 
 /// The meaning of the one profile of a file, for commands that compare.
-fn single(path: &Path) -> Result<Filter, String> {
-    let (file, text) = read(path).map_err(|problem| problem.summary)?;
+fn single(path: &Path) -> Result<Filter, Failure> {
+    let (file, text) = read(path)?;
     let parsed = parse(&text, &Limits::default());
     let mut profiles = profiles(&text, &parsed);
+    let unusable = |problem: &dyn std::fmt::Display| Failure::input(format!("{file}{problem}"));
     let value = match (profiles.pop().map(|profile| profile.content), profiles.is_empty()) {
-        (None, _) => return Err(format!("{file} holds no seccomp profile")),
+        (None, _) => return Err(unusable(&" has no seccomp profile")),
         (Some(_), false) => {
-            return Err(format!("{file} holds several profiles; put the one to compare into a file"));
+            return Err(unusable(&" has several profiles: write the one to compare to a file"));
         }
         (Some(Content::Text { text, .. }), true) => {
-            strict_json::read(&text).map_err(|error| format!("{file} {error}"))?
+            strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))?
         }
         (Some(Content::Object(object)), true) => {
             if let Some(duplicate) = object.node.document().duplicate_keys().first() {
-                return Err(format!("{file} sets the key {:?} twice", duplicate.key));
+                return Err(unusable(&format_args!(" sets the key {:?} twice", duplicate.key)));
             }
-            let spec = spec(&object).map_err(|error| format!("{file}: {error}"))?;
+            let spec = spec(&object).map_err(|error| unusable(&format_args!(": {error}")))?;
             if let Some(base) = spec.base {
-                return Err(format!("{file} has the base profile {base:?}, whose rules are not known here"));
+                let problem = format_args!(" has the base profile {base:?}, whose rules are not in the file");
+                return Err(unusable(&problem));
             }
             spec.value
         }
     };
-    Filter::read(&value).map_err(|error| format!("{file} has no meaning to compare: {error}"))
+    Filter::read(&value).map_err(|error| unusable(&format_args!(" cannot be compared: {error}")))
 }
 
-fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Exit {
+fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (before, after) = (single(old), single(new));
     for error in [&before, &after].into_iter().filter_map(|read| read.as_ref().err()) {
-        terminal.say(format!("error: {error}"));
+        terminal.report(format!("error: {error}"));
     }
-    let (Ok(before), Ok(after)) = (before, after) else { return Exit::Input };
-    let Ok(differences) = before.differences(&after) else {
-        terminal.say("error: the rules are too involved to be compared");
-        return Exit::Incomplete;
-    };
+    let (Ok(before), Ok(after)) = (before, after) else { return Ok(Exit::Input) };
+    let differences = before
+        .differences(&after)
+        .map_err(|_| Failure::incomplete("the rules are too complex to compare"))?;
     let of_calls = |kind: DifferenceKind| {
         differences.iter().filter(move |found| found.reach == Reach::Call && found.kind == kind)
     };
@@ -442,17 +480,14 @@ fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Exit 
         for found in &differences {
             let _ = writeln!(text, "{}", diff_line(found));
         }
-        terminal.say(if differences.is_empty() {
-            "both profiles do the same: no system call with any arguments gets another answer".to_owned()
+        terminal.report(if differences.is_empty() {
+            "the profiles are equal: every system call has the same action, whatever its arguments".to_owned()
         } else {
             format!("{gained} gained, {lost} lost, {changed} changed")
         });
     }
-    match terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        Err(error) => terminal.cannot_write(&error),
-        Ok(()) if differences.is_empty() => Exit::Clean,
-        Ok(()) => Exit::Findings,
-    }
+    terminal.print(text)?;
+    Ok(if differences.is_empty() { Exit::Clean } else { Exit::Findings })
 }
 
 fn syscall_name(found: &Difference) -> &'static str {
@@ -498,14 +533,14 @@ fn diff_json(differences: &[Difference]) -> Value {
     })
 }
 
-fn hash(files: &[std::path::PathBuf], terminal: &mut Terminal) -> Exit {
+fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut text = String::new();
     let mut exit = Exit::Clean;
     for path in files {
         let (file, content) = match read(path) {
             Ok(read) => read,
             Err(problem) => {
-                terminal.say(format!("error: {}", problem.summary));
+                terminal.report(format!("error: {}", problem.summary));
                 exit = Exit::Input;
                 continue;
             }
@@ -513,8 +548,8 @@ fn hash(files: &[std::path::PathBuf], terminal: &mut Terminal) -> Exit {
         let parsed = parse(&content, &Limits::default());
         for profile in profiles(&content, &parsed) {
             let Content::Text { text: document, .. } = &profile.content else {
-                terminal.say(format!(
-                    "error: {file}: the operator writes the file of a SeccompProfile, and its hash is not known here"
+                terminal.report(format!(
+                    "error: {file}: the operator generates the file of a SeccompProfile, so that its hash is not known"
                 ));
                 exit = Exit::Input;
                 continue;
@@ -526,8 +561,6 @@ fn hash(files: &[std::path::PathBuf], terminal: &mut Terminal) -> Exit {
             let _ = writeln!(text, "  {file}{key}");
         }
     }
-    match terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        Ok(()) => exit,
-        Err(error) => terminal.cannot_write(&error),
-    }
+    terminal.print(text)?;
+    Ok(exit)
 }

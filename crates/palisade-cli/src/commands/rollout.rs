@@ -1,4 +1,4 @@
-//! `palisade rollout status` and `plan`: which namespaces would suffer if Pod Security were enforced, why, and what
+//! `palisade rollout status` and `plan`: which namespaces violate Pod Security once it is enforced, why, and what
 //! to do about it, on a cluster, or from manifests or a dump of one.
 //!
 //! The answers are `palisade-controllers`'; here objects are read and the answers drawn. Where manifests are for OpenShift, what they
@@ -9,7 +9,6 @@ mod custom_resources;
 pub(crate) mod text;
 
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -31,23 +30,23 @@ use serde_json::Value;
 
 use self::text::{json_text, plan_text, status_text};
 use crate::{
-    Exit,
-    args::{ApiVersion, ExplainFormat},
+    args::{ApiVersion, TableFormat},
     cluster::ClusterArgs,
     config::glob_matches,
+    failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
     manifest::objects,
-    service::fail,
+    service,
     terminal::Terminal,
 };
 
 /// `palisade rollout …`
 #[derive(Debug, Subcommand)]
 pub enum RolloutCommand {
-    /// The level every namespace needs, and what in it would be refused
+    /// Show the level of every namespace, and the workloads that it rejects
     Status(RolloutArgs),
-    /// The commands that would let everything go on running, with the reasons as comments
+    /// Print the commands that keep everything running, with the reasons as comments
     Plan(RolloutArgs),
 }
 
@@ -55,81 +54,82 @@ pub enum RolloutCommand {
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct RolloutArgs {
-    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin; without any, a cluster is asked
+    /// Files, folders (searched for .yaml, .yml and .json), or - for stdin [default: the cluster]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Leave out paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
+    /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Namespace of objects that name none [default: default]
+    /// Namespace of objects that do not set one [default: default]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// With paths: they are for OpenShift, and what they leave out is as in a new cluster [default: if they show that they are]
+    /// With paths: they are for OpenShift, and omitted objects are those of a new cluster [default: detected]
     #[arg(long)]
     pub openshift: bool,
-    /// API server whose rules apply: v1.19 to v1.37, or designs [default: the cluster's; with paths, v1.37, or designs if they
-    /// use the fields of those]
+    /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: that of the cluster; with
+    /// paths, v1.37, or `extended` if they use the extensions]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
     /// Output: table or json
-    #[arg(long, short, value_enum, default_value_t = ExplainFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
-    pub output: ExplainFormat,
+    #[arg(long, short, value_enum, default_value_t = TableFormat::Table, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: TableFormat,
 }
 
 const AFTER_HELP: &str = "\
-Exit status: 0 everything was judged and complies, 1 something blocks enforcement or is undecided, 2 something could not be
-read or wrong usage, 3 the cluster could not be asked.
+Exit status: 0 everything complies, 1 something blocks enforcement or is undecided, 2 something could not be read or wrong
+usage, 3 cluster unreachable.
 
 A workload blocks enforcement if the level rejects its pods, or if they are rejected already: no constraint admits its template, or
-it reports that its pods cannot be created. What cannot be judged is undecided: templates that cannot be decoded, pods in kinds
-that are not known, workloads with fewer pods than they ask for and no reason.
+it reports that its pods cannot be created. What cannot be evaluated is undecided: templates that cannot be decoded, pods in unknown
+kinds, workloads with missing pods and no reported reason.
 
-A cluster is asked for everything the rollout depends on, once. From a dump of one:
+A cluster is read once. To read a dump instead:
     kubectl get -A -o yaml --show-managed-fields ns,sa,pods,deploy,ds,sts,rs,jobs,cronjobs,\\
         roles,rolebindings,clusterroles,clusterrolebindings,scc | palisade rollout status -
-Without managed fields a label that the label syncer has set looks like the owner's.";
+Without managed fields, labels of the label syncer are taken for labels of the owner.";
 
 /// How long a cluster may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs the command.
-pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
+pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let (RolloutCommand::Status(args) | RolloutCommand::Plan(args)) = command;
     let is_cluster_named = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
     let (answer, problems) = match (args.paths.is_empty(), is_cluster_named) {
-        (false, true) => return fail(terminal, "either paths or a cluster, not both", Exit::Input),
-        (true, _) => match ask(args) {
-            Ok(answer) => (answer, Vec::new()),
-            Err((why, exit)) => return fail(terminal, &why, exit),
-        },
+        (false, true) => {
+            return Err(Failure::input(
+                "paths conflict with --kubeconfig and --context: use one or the other",
+            ));
+        }
+        (true, _) => (service::block_on(read_cluster(args))?, Vec::new()),
         (false, false) => {
-            let mut reading = read(args);
+            let mut reading = read_manifests(args);
             let cluster = reading.cluster();
             let Reading { problems, used, hides_owners, assumes, .. } = reading;
             for problem in &problems {
-                terminal.say(format!("error: {problem}"));
+                terminal.report(format!("error: {problem}"));
             }
             if hides_owners {
-                terminal.say(
-                    "note: namespaces came without managed fields, so that labels of the label syncer look like \
-                     their owner's; dump them with --show-managed-fields",
+                terminal.report(
+                    "note: the namespaces have no managed fields, so that labels of the label syncer are taken for labels of the \
+                     owner; dump them with --show-managed-fields",
                 );
             }
             if used == 0 {
-                return fail(terminal, "no namespace, workload or pod found", Exit::Input);
+                return Err(Failure::input("no namespaces, workloads or pods found"));
             }
             if cluster.constraints().is_empty() {
-                terminal.say(
-                    "note: nothing in the input belongs to OpenShift, so that no constraint and no label is assumed; use \
-                     --openshift to judge it as in a new OpenShift cluster",
+                terminal.report(
+                    "note: nothing in the input belongs to OpenShift, so that no constraints and labels are assumed; use --openshift \
+                     to evaluate it as in a new OpenShift cluster",
                 );
             } else if assumes {
-                terminal.say(
-                    "note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new \
-                     cluster are assumed",
+                terminal.report(
+                    "note: the input belongs to OpenShift and has no SecurityContextConstraints, so that those of a new cluster \
+                     are assumed",
                 );
             }
             (Answer::of(&cluster, report(&cluster).collect(), None), problems)
@@ -137,29 +137,27 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Exit {
     };
     let namespaces = &answer.namespaces;
     let text = match (command, args.output) {
-        (RolloutCommand::Status(_), ExplainFormat::Table) => status_text(&answer),
-        (RolloutCommand::Plan(_), ExplainFormat::Table) => plan_text(&answer),
-        (_, ExplainFormat::Json) => json_text(&answer),
+        (RolloutCommand::Status(_), TableFormat::Table) => status_text(&answer),
+        (RolloutCommand::Plan(_), TableFormat::Table) => plan_text(&answer),
+        (_, TableFormat::Json) => json_text(&answer),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     if !problems.is_empty() {
         // What could not be read may be what stands in the way.
-        return Exit::Input;
+        return Ok(Exit::Input);
     }
     let is_compliant = answer.unplaced.is_empty() && namespaces.iter().all(NamespaceReport::is_compliant);
-    if is_compliant { Exit::Clean } else { Exit::Findings }
+    Ok(if is_compliant { Exit::Clean } else { Exit::Findings })
 }
 
-/// What is known, from wherever it comes.
+/// What was found, in a cluster or in manifests.
 struct Answer {
     namespaces: Vec<NamespaceReport>,
     /// Constraints that admit nothing because they make no sense, and why.
     skipped: Vec<(String, String)>,
-    /// What cannot be judged and is in no namespace.
+    /// What cannot be evaluated and is in no namespace.
     unplaced: Vec<Undecided>,
-    /// What a cluster says of itself.
+    /// The state that the cluster reports.
     live: Option<Live>,
 }
 
@@ -171,77 +169,67 @@ impl Answer {
     }
 }
 
-/// What a cluster says of itself.
+/// The state that a cluster reports.
 struct Live {
     /// The `PSAEnforcementConfig`; null where there is none.
     config: Value,
-    /// What every instance does, and when it last said so if that is long ago.
+    /// The state of every instance, and when it was last reported if that is long ago.
     instances: Vec<String>,
     /// Namespaces that lack the enforce label they would get.
     unlabelled: Vec<String>,
 }
 
-/// Asks a cluster.
-fn ask(args: &RolloutArgs) -> Result<Answer, (String, Exit)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| (format!("cannot start: {error}"), Exit::Incomplete))?;
-    runtime.block_on(async {
-        let client = args.cluster.connect().await.map_err(|why| (why, Exit::Incomplete))?;
-        let api = Api::new(client);
-        let compat = match args.kubernetes_version {
-            Some(ApiVersion(compat)) => compat,
-            None => api.compat().await.map_err(|why| (why, Exit::Incomplete))?,
-        };
-        let observed = Observed::new(compat);
-        let _watches = observed.watch(&api);
-        let failing = async {
-            let mut changes = observed.subscribe();
-            loop {
-                if let Some(why) = observed.lock().failing() {
-                    return why;
-                }
-                if changes.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
+/// Reads a cluster.
+async fn read_cluster(args: &RolloutArgs) -> Result<Answer, Failure> {
+    let cluster = args.cluster.connect().await?;
+    let announced = cluster.compat().await?;
+    let api = Api::new(cluster.client.clone());
+    let observed = Observed::new(args.kubernetes_version.map_or(announced, |ApiVersion(compat)| compat));
+    let _watches = observed.watch(&api);
+    let failing = async {
+        let mut changes = observed.subscribe();
+        loop {
+            if let Some(reason) = observed.lock().failing() {
+                return cluster.not_watched(reason);
             }
-        };
-        tokio::select! {
-            () = observed.synced() => {}
-            why = failing => return Err((why, Exit::Incomplete)),
-            () = tokio::time::sleep(ANSWER_WITHIN) => {
-                let why = format!("the cluster has not answered within {} s", ANSWER_WITHIN.as_secs());
-                return Err((why, Exit::Incomplete));
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
-        // Whoever may not read it learns the same, without the times of those that the status does not list.
-        let ledger = Ledger::read(&api).await.unwrap_or_default();
-        let others = custom_resources::list(&api).await;
-        let mut state = observed.lock();
-        for (object, problem) in &others {
-            match problem {
-                None => {
-                    state.cluster.observe(object);
-                }
-                Some(problem) => {
-                    let text = |key: &str| object[key].as_str().unwrap_or_default();
-                    state.cluster.set_undecided(text("apiVersion"), text("kind"), "", "*", problem);
-                }
+    };
+    tokio::select! {
+        () = observed.synced() => {}
+        error = failing => return Err(error.into()),
+        () = tokio::time::sleep(ANSWER_WITHIN) => return Err(cluster.timeout(ANSWER_WITHIN).into()),
+    }
+    // Without the permission to read it, the report lacks only the times of those that the status does not list.
+    let ledger = Ledger::read(&api).await.unwrap_or_default();
+    let others = custom_resources::list(&api).await;
+    let mut state = observed.lock();
+    for (object, problem) in &others {
+        match problem {
+            None => {
+                state.cluster.observe(object);
+            }
+            Some(problem) => {
+                let text = |key: &str| object[key].as_str().unwrap_or_default();
+                state.cluster.set_undecided(text("apiVersion"), text("kind"), "", "*", problem);
             }
         }
-        if !state.is_config_served {
-            state.cluster.without_label_syncer();
-        }
-        let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
-        let live = Live {
-            config: state.config.clone(),
-            instances: state.instances(),
-            unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
-        };
-        Ok(Answer::of(&state.cluster, namespaces, Some(live)))
-    })
+    }
+    if !state.is_config_served {
+        state.cluster.without_label_syncer();
+    }
+    let namespaces = report_with_times(&state.cluster, &state.config, &ledger);
+    let live = Live {
+        config: state.config.clone(),
+        instances: state.instances(),
+        unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
+    };
+    Ok(Answer::of(&state.cluster, namespaces, Some(live)))
 }
 
-/// Whether this is a namespace whose enforce label may be the label syncer's, and nobody can say.
+/// Whether the owner of the enforce label of a namespace is unknown.
 fn hides_owners(object: &Value) -> bool {
     let metadata = &object["metadata"];
     object["kind"] == "Namespace"
@@ -251,7 +239,7 @@ fn hides_owners(object: &Value) -> bool {
 }
 
 /// Reads manifests.
-fn read(args: &RolloutArgs) -> Reading<'_> {
+fn read_manifests(args: &RolloutArgs) -> Reading<'_> {
     let excluded = |path: &Path| args.exclude.iter().any(|pattern| glob_matches(pattern, path));
     let found = discover(&args.paths, excluded);
     let mut reading = Reading::new(args);
@@ -269,9 +257,9 @@ struct Reading<'a> {
     objects: Vec<(Value, String)>,
     problems: Vec<String>,
     used: usize,
-    /// Some namespace has labels as the label syncer sets them, and does not say who set them.
+    /// Some namespace has labels of the label syncer without managed fields.
     hides_owners: bool,
-    /// The constraints of a new OpenShift cluster are assumed without anybody having asked for that.
+    /// The constraints of a new OpenShift cluster are assumed without `--openshift`.
     assumes: bool,
 }
 
@@ -318,7 +306,7 @@ impl<'a> Reading<'a> {
             match cluster.observe(object) {
                 Seen::Used | Seen::Undecided => self.used += 1,
                 Seen::Irrelevant => {}
-                Seen::Unreadable => self.problems.push(format!("{name} cannot be read")),
+                Seen::Unreadable => self.problems.push(format!("cannot read {name}")),
             }
         }
         cluster.assume_what_manifests_leave_out();
@@ -351,7 +339,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Items of a list need not say what they are, nor manifests where they go.
+    /// Adds what items of a list and manifests may omit: `apiVersion`, `kind` and the namespace.
     fn complete(&self, mut value: Value, api_version: &str, kind: &str) -> Value {
         let is_namespaced = workload_kind(api_version, kind).is_some()
             || matches!(kind, "Pod" | "ServiceAccount" | "Role" | "RoleBinding")

@@ -15,16 +15,16 @@ use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
     commands::{
         node::{RuntimeArgs, need_root, runtime_away},
         verify::{Format, human_text},
     },
+    failure::{Exit, Failure},
     input::Input,
     judge::decode,
     manifest,
-    service::{self, fail, stopped},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -38,16 +38,16 @@ pub struct RunArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: the designs]
+    /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
-    /// Seconds the pod may take until it runs
+    /// Seconds to wait until the pod runs
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,
-    /// Go on after the report: print the log as it grows until the pod ends or Ctrl-C
+    /// Continue after the report: print the log until the pod ends or Ctrl-C
     #[arg(long)]
     pub follow: bool,
     /// Output: human or json
@@ -56,52 +56,36 @@ pub struct RunArgs {
 }
 
 const AFTER_HELP: &str = "\
-The pod is started, compared with what the kernel says about its processes, shown with its log, and removed again.
+Starts the pod, compares it with what the kernel enforces, prints its log, and removes it.
 
-Exit status: 0 it ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
-2 the manifest cannot be used, 3 the runtime does not answer.";
+Exit status: 0 the pod ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
+2 the manifest cannot be used, 3 runtime unreachable.";
 
 /// How long a pod runs at least before it is looked at.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
-    let (pod, objects) = match read(&args.filename) {
-        Ok(read) => read,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
+pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let (pod, objects) = read(&args.filename)?;
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // There is nobody here whom the gate could protect: who runs the pod brought the ConfigMap.
+    // The gate protects nothing here: the ConfigMap comes from the same user as the pod.
     compat.gates.seccomp_config_maps |= compat.is_designs();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
-    let config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    if let Err(why) = need_root() {
-        return fail(terminal, &why, Exit::Incomplete);
-    }
+    let config = args.runtime.config(compat)?;
+    need_root()?;
     for warning in config.warnings() {
-        terminal.say(format!("warning: {warning}"));
+        terminal.report(format!("warning: {warning}"));
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(terminal, &format!("cannot start: {error}"), Exit::Incomplete),
-    };
+    let runtime = service::started(tokio::runtime::Builder::new_multi_thread().worker_threads(2))?;
     service::log_to_stderr(terminal);
     runtime.block_on(async {
-        if let Err(why) = args.runtime.load_profiles().await {
-            return fail(terminal, &why, Exit::Incomplete);
-        }
-        let running = match RunningPod::start(config, pod, &objects).await {
-            Ok(running) => running,
-            Err(error @ RunError::Runtime(_)) => {
-                return fail(terminal, &runtime_away(&error.to_string()), Exit::Incomplete);
-            }
-            Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
-        };
+        args.runtime.load_profiles().await?;
+        let running = RunningPod::start(config, pod, &objects).await.map_err(|error| match error {
+            RunError::Runtime(_) => runtime_away(error),
+            error => Failure::input(error),
+        })?;
         for warning in &running.warnings {
-            terminal.say(format!("warning: {warning}"));
+            terminal.report(format!("warning: {warning}"));
         }
         let exit = show(args, &running, terminal).await;
         running.stop(None).await;
@@ -109,29 +93,24 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Exit {
     })
 }
 
-async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Exit {
+async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Result<Exit, Failure> {
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
-        () = stopped() => return fail(terminal, "stopped before the pod ran", Exit::Incomplete),
+        () = stopped() => return Err(Failure::incomplete("interrupted before the pod ran")),
     }
     if !args.follow {
-        // A moment, so that its log has something to say.
+        // The first lines of the log take a moment.
         tokio::time::sleep(MOMENT).await;
     }
-    let report = match running.report().await {
-        Ok(report) => report,
-        Err(error) => return fail(terminal, &error.to_string(), Exit::Incomplete),
-    };
+    let report = running.report().await.map_err(Failure::incomplete)?;
     let written = match args.output {
         Format::Json => print_json(running, &report, terminal).await,
         Format::Human => print_human(args, running, &report, terminal).await,
     };
-    if let Err(error) = written {
-        return terminal.cannot_write(&error);
-    }
+    written.map_err(Failure::output)?;
     let outcome = if args.follow { running.outcome() } else { report.outcome };
     let ran = matches!(outcome, RunOutcome::Running | RunOutcome::Succeeded);
-    if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings }
+    Ok(if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings })
 }
 
 async fn print_human(
@@ -142,11 +121,11 @@ async fn print_human(
 ) -> std::io::Result<()> {
     let key = &running.pod.key;
     for event in report.events.iter().filter(|event| event.kind.as_str() == "Warning") {
-        terminal.say(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
+        terminal.report(format!("{} {}: {}", event.kind.as_str(), event.reason, event.message));
     }
     let out = &mut terminal.out;
     write_state(out, running, &report.status)?;
-    // Where nothing runs, why it does not was just said.
+    // Where nothing runs, the reason is printed already.
     if report.verified.containers.iter().any(|container| container.skipped.is_none()) {
         writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
     }
@@ -256,21 +235,22 @@ async fn print_json(
 }
 
 /// The pod of the manifests, and everything else in them.
-fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), String> {
+fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), Failure> {
     let mut pods = Vec::new();
     let mut others = Vec::new();
     for file in files {
         let input = if file.as_os_str() == "-" { Input::Stdin } else { Input::File(file.clone()) };
         let name: Arc<str> = input.name();
-        let bytes = input.read().map_err(|problem| problem.summary.clone())?;
-        let text = decode(&name, &bytes).map_err(|problem| problem.summary.clone())?;
+        let bytes = input.read()?;
+        let text = decode(&name, &bytes)?;
         let parsed = parse(&text, &Limits::default());
+        let unreadable = |error: &dyn std::fmt::Display| Failure::input(format!("{name}: {error}"));
         if let Some(error) = parsed.errors.first() {
-            return Err(format!("{name}: {error}"));
+            return Err(unreadable(error));
         }
         for document in &parsed.documents {
             for object in manifest::objects(document) {
-                let mut value = object.node.to_json().map_err(|error| format!("{name}: {error}"))?;
+                let mut value = object.node.to_json().map_err(|error| unreadable(&error))?;
                 if let Value::Object(fields) = &mut value {
                     fields.insert("kind".to_owned(), object.kind.into());
                 }
@@ -279,10 +259,11 @@ fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), String> {
         }
     }
     if pods.len() > 1 {
-        return Err(format!("there are {} pods in the manifests: run one at a time", pods.len()));
+        let message = format!("the manifests have {} pods: run one at a time", pods.len());
+        return Err(Failure::input(message));
     }
-    let pod = pods
-        .pop()
-        .ok_or("there is no pod in the manifests: of a Deployment, run its pod template as a Pod")?;
+    let pod = pods.pop().ok_or_else(|| {
+        Failure::input("the manifests have no pod: to run the pod template of a workload, write it as a Pod")
+    })?;
     Ok((pod, others))
 }

@@ -1,4 +1,4 @@
-//! `palisade up`: the embedded API server, until it is told to stop.
+//! `palisade up`: the embedded API server, until SIGTERM or Ctrl-C.
 //!
 //! The server itself is `palisade-apiserver`; here its options are read, its place is announced, and its Pod Security
 //! configuration is kept up to date with its file.
@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use clap::Args;
 use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin, server::SnapshotReport};
 use palisade_controllers::{
@@ -20,40 +21,86 @@ use palisade_policy::standards::policy::{Exemptions, Policy};
 use palisade_serve::file_watch;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::{
-    Exit,
-    args::{Emulated, FeatureGate, UpArgs},
+    args::{Emulated, FeatureGate},
     commands::{
-        node::{self, NodeLogs},
+        controller::RolloutRunArgs,
+        node::{self, NodeLogs, RuntimeArgs},
         openshift::Rollout,
     },
-    service::{self, fail, stopped, with_causes},
+    failure::{Exit, Failure},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
+/// `palisade up`
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// Address to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: std::net::SocketAddr,
+    /// File for the administrator's kubeconfig [default: palisade.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Folder for objects and keys; every acknowledged write is durable [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Behave exactly as this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
+    #[arg(long, value_name = "VERSION")]
+    pub emulate_kubernetes: Option<Emulated>,
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Behave as an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig and its rollout
+    #[arg(long)]
+    pub openshift: bool,
+    /// Options of the rollout.
+    #[command(flatten)]
+    pub rollout: RolloutRunArgs,
+    /// Admission plugins to enable in addition to the default ones, such as a single one of OpenShift
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins to disable
+    #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; reloaded when it changes
+    #[arg(long, value_name = "FILE")]
+    pub admission_config: Option<PathBuf>,
+    /// Load the objects of a dump, such as the output of `kubectl get -o yaml`; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Vec<PathBuf>,
+    /// Write an audit log with one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+    /// Run the pods on the container runtime of this machine (requires root)
+    #[arg(long)]
+    pub node: bool,
+    /// Which runtime.
+    #[command(flatten)]
+    pub runtime: RuntimeArgs,
+}
+
 /// Serves until interrupted.
-#[must_use]
-pub fn run(args: &UpArgs, terminal: &Terminal) -> Exit {
+pub fn run(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
 
-async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
+async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.runtime.is_given() && !args.node {
-        return fail(terminal, "the options of a node need --node", Exit::Input);
+        return Err(Failure::input("the options of the node require --node"));
     }
     if args.rollout.is_given() && !args.openshift {
-        return fail(terminal, "the options of the rollout need --openshift", Exit::Input);
+        return Err(Failure::input("the options of the rollout require --openshift"));
     }
-    let rollout = match args.rollout.options(&args.feature_gates, &ROLLOUT) {
-        Ok(options) => options,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
+    let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT)?;
     let follows = rollout.controllers.contains(config_observer::apply::NAME);
     if args.openshift && follows && args.admission_config.is_some() {
-        let why = "the config observer writes the configuration of Pod Security: leave --admission-config out, or \
-                   name --controllers without config-observer";
-        return fail(terminal, why, Exit::Input);
+        return Err(Failure::input(
+            "--admission-config conflicts with the config observer, which writes the same configuration: omit it, or set \
+             --controllers without config-observer",
+        ));
     }
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
@@ -73,28 +120,15 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         builder = builder.snapshot(file);
     }
     if let Some(file) = &args.admission_config {
-        match read_configuration(file) {
-            Ok((defaults, exemptions)) => builder = builder.pod_security(defaults, exemptions),
-            Err(why) => return fail(terminal, &why, Exit::Input),
-        }
+        let (defaults, exemptions) = read_configuration(file)?;
+        builder = builder.pod_security(defaults, exemptions);
     }
-    let node = match node_config(args, compat) {
-        Ok(node) => node,
-        Err((why, exit)) => return fail(terminal, &why, exit),
-    };
+    let node = node_config(args, compat)?;
     if let Some(config) = &node {
-        if let Err(why) = args.runtime.load_profiles().await {
-            return fail(terminal, &why, Exit::Incomplete);
-        }
-        match NodeLogs::new(config.clone()) {
-            Ok(logs) => builder = builder.log_source(Arc::new(logs)),
-            Err(error) => return fail(terminal, &error.to_string(), Exit::Input),
-        }
+        args.runtime.load_profiles().await?;
+        builder = builder.log_source(Arc::new(NodeLogs::new(config.clone()).map_err(Failure::input)?));
     }
-    let server = match builder.start().await {
-        Ok(server) => server,
-        Err(error) => return fail(terminal, &with_causes(&error), Exit::Incomplete),
-    };
+    let server = builder.start().await.map_err(Failure::incomplete)?;
     for report in &server.snapshots {
         report_snapshot(report, terminal);
     }
@@ -106,30 +140,28 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
     } else {
         None
     };
-    let shown =
-        args.emulate_kubernetes.map_or_else(|| "the designs".to_owned(), |version| version.to_string());
     let announced = format!(
-        "palisade is up on {}, speaking {shown}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
+        "palisade is up on {}, {}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
          pod-security.kubernetes.io/enforce=restricted\n  kubectl run web --image=nginx --privileged --dry-run=server  # rejected\n\n\
          Stop it with Ctrl-C.\n",
         server.url(),
+        args.emulate_kubernetes.unwrap_or_default(),
         absolute(&kubeconfig).display()
     );
-    terminal.say_text(&announced);
+    terminal.report_text(&announced);
     let reloading =
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
     let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
-    match node.map(|config| node::node(config, client)) {
+    match node.map(|config| node::node(config, client)).transpose().map_err(Failure::input)? {
         None => stopped().await,
-        Some(Err(error)) => return fail(terminal, &error.to_string(), Exit::Input),
-        Some(Ok(node)) => {
+        Some(node) => {
             let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-            terminal.say(format!("Node {name} runs pods on {endpoint}."));
+            terminal.report(format!("Node {name} runs pods on {endpoint}."));
             kubelet::run(node.clone(), stopped()).await;
             if args.data_dir.is_none() {
-                // Nobody will know of these pods any more.
-                terminal.say("stopping the pods of the node");
+                // Their objects end with this process.
+                terminal.report("stopping the pods of this node");
                 kubelet::remove_pods(&node).await;
             }
         }
@@ -142,7 +174,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         task.abort();
     }
     server.shutdown().await;
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
 /// Prints what of a snapshot is not there; nothing is left out silently.
@@ -152,10 +184,11 @@ fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
     }
     let path = report.path.display();
     for ((api_version, kind), count) in &report.unserved {
-        terminal.say(format!("{path}: not loaded: {count} of {kind} ({api_version}), which is not served"));
+        terminal
+            .report(format!("{path}: not loaded: {count} of {kind} ({api_version}): the kind is not served"));
     }
     for why in &report.rejected {
-        terminal.say(format!("{path}: not loaded: {why}"));
+        terminal.report(format!("{path}: not loaded: {why}"));
     }
 }
 
@@ -163,7 +196,7 @@ fn report_snapshot(report: &SnapshotReport, terminal: &Terminal) {
 fn report_set_aside(server: &Server, terminal: &Terminal) {
     let records = server.api.store.set_aside();
     if !records.is_empty() {
-        terminal.say(format!(
+        terminal.report(format!(
             "{} records of the data directory cannot be read and are set aside; list them with: kubectl get --raw \
              /palisade/set-aside",
             records.len()
@@ -172,12 +205,12 @@ fn report_set_aside(server: &Server, terminal: &Terminal) {
 }
 
 /// The settings of the node, if one is wanted, or why there can be none.
-fn node_config(args: &UpArgs, compat: Compat) -> Result<Option<NodeConfig>, (String, Exit)> {
+fn node_config(args: &UpArgs, compat: Compat) -> Result<Option<NodeConfig>, Failure> {
     if !args.node {
         return Ok(None);
     }
-    let config = args.runtime.config(compat).map_err(|why| (why, Exit::Input))?;
-    node::need_root().map_err(|why| (why, Exit::Incomplete))?;
+    let config = args.runtime.config(compat)?;
+    node::need_root()?;
     Ok(Some(config))
 }
 
@@ -185,24 +218,40 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// Why a text is not a usable `PodSecurityConfiguration`.
+#[derive(Debug, Error)]
+pub enum ConfigurationError {
+    /// It is not YAML.
+    #[error("{0}")]
+    Syntax(String),
+    /// It is empty.
+    #[error("the file is empty")]
+    Empty,
+    /// It has values that JSON does not.
+    #[error(transparent)]
+    Value(#[from] palisade_yaml::DeserializeError),
+    /// It is an `AdmissionConfiguration` for other plugins.
+    #[error("the AdmissionConfiguration has no configuration for the plugin PodSecurity")]
+    NoPlugin,
+}
+
 /// Reads a `PodSecurityConfiguration` from a file.
-fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), String> {
-    let fail = |why: String| format!("{}: {why}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
-    let value = pod_security_configuration(&text).map_err(fail)?;
+fn read_configuration(file: &Path) -> Result<(Policy, Exemptions), Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, error))?;
+    let value = pod_security_configuration(&text).map_err(|error| Failure::file(file, error))?;
     let configuration: PodSecurityConfiguration =
-        serde_json::from_value(value).map_err(|error| fail(error.to_string()))?;
-    configuration.resolve().map_err(|error| fail(error.to_string()))
+        serde_json::from_value(value).map_err(|error| Failure::file(file, error))?;
+    configuration.resolve().map_err(|error| Failure::file(file, error))
 }
 
 /// The `PodSecurityConfiguration` in a text, bare or inside an `AdmissionConfiguration`.
-pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
+pub fn pod_security_configuration(text: &str) -> Result<Value, ConfigurationError> {
     let parsed = parse(text, &Limits::default());
     if let Some(error) = parsed.errors.first() {
-        return Err(error.to_string());
+        return Err(ConfigurationError::Syntax(error.to_string()));
     }
-    let document = parsed.documents.first().ok_or_else(|| "there is no document in it".to_owned())?;
-    let value = document.root().to_json().map_err(|error| error.to_string())?;
+    let document = parsed.documents.first().ok_or(ConfigurationError::Empty)?;
+    let value = document.root().to_json()?;
     if value.get("kind").and_then(Value::as_str) != Some("AdmissionConfiguration") {
         return Ok(value);
     }
@@ -211,9 +260,7 @@ pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
         .into_iter()
         .flatten()
         .find(|plugin| plugin.get("name").and_then(Value::as_str) == Some("PodSecurity"));
-    own.and_then(|plugin| plugin.get("configuration"))
-        .cloned()
-        .ok_or_else(|| "it configures no PodSecurity plugin".to_owned())
+    own.and_then(|plugin| plugin.get("configuration")).cloned().ok_or(ConfigurationError::NoPlugin)
 }
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
@@ -224,8 +271,8 @@ async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
                 plugin.configure(defaults, exemptions);
                 tracing::info!(file = %file.display(), "Pod Security configuration applied");
             }
-            Err(why) => {
-                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
+            Err(error) => {
+                tracing::error!(%error, "Pod Security configuration not applied; the previous one stays in effect");
             }
         }
         true

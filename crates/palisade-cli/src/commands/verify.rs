@@ -3,8 +3,6 @@
 //! What a pod declares comes from the API server where a cluster is named, and otherwise from what the node wrote down
 //! at the runtime when it made the pod. The comparison is `palisade_node::verify`'s.
 
-use std::io::Write as _;
-
 use clap::{Args, ValueEnum};
 use palisade_node::{
     api::{PodKey, PodSource, kube::KubeSource},
@@ -20,14 +18,14 @@ use palisade_node::{
 use serde_json::{Value, json};
 
 use crate::{
-    Exit,
     args::{Emulated, FeatureGate},
-    cluster::ClusterArgs,
+    cluster::{ClusterArgs, ClusterError},
     commands::{
         node::{RuntimeArgs, runtime_away},
         rollout::text::table,
     },
-    service::{self, fail},
+    failure::{Exit, Failure},
+    service,
     terminal::Terminal,
 };
 
@@ -35,7 +33,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
-    /// Only this pod, as NAMESPACE/NAME; default/ may be left out
+    /// Verify only this pod: NAMESPACE/NAME, or NAME in the namespace default
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub pod: Option<String>,
     /// Which cluster.
@@ -44,10 +42,10 @@ pub struct VerifyArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// The kubelet behaves as this release, v1.19 to v1.37 [default: the designs]
+    /// Release of the kubelet, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Switches of the designs: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Output: human or json
@@ -57,10 +55,10 @@ pub struct VerifyArgs {
 
 const AFTER_HELP: &str = "\
 Exit status: 0 everything declared is enforced, 1 something is not, or a running container could not be compared, 2 no such pod or
-wrong usage, 3 the runtime or the cluster does not answer.
+wrong usage, 3 runtime or cluster unreachable.
 
-Pods come from the API server if --kubeconfig, --context or KUBECONFIG names one, otherwise from what the node noted at the
-runtime. Only the API server knows whether a ConfigMap holds another profile by now.";
+Pods are read from the API server if --kubeconfig, --context or KUBECONFIG is set, otherwise from the annotations of the
+pod sandboxes. A ConfigMap whose profile has changed since is only found with an API server.";
 
 /// How a report is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,45 +70,27 @@ pub enum Format {
 }
 
 /// Runs the command.
-pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Exit {
+pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // Whoever looks wants to see profiles from ConfigMaps for what they are, unless the gate is named.
+    // Profiles from ConfigMaps are verified unless the gate is set.
     compat.gates.seccomp_config_maps = true;
     let compat = FeatureGate::apply(&args.feature_gates, compat);
-    let config = match args.runtime.config(compat) {
-        Ok(config) => config,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let mut found = Verified::default();
-    let exit = service::ask(terminal, async {
-        match collect(args, &config).await {
-            Ok(verified) => {
-                found = verified;
-                Exit::Clean
-            }
-            Err((why, exit)) => fail(terminal, &why, exit),
-        }
-    });
-    if exit != Exit::Clean {
-        return exit;
-    }
-    let Verified { reports, unverified } = found;
+    let config = args.runtime.config(compat)?;
+    let Verified { reports, unverified } = service::block_on(collect(args, &config))?;
     let text = match args.output {
         Format::Json => json_text(&reports, &unverified),
         Format::Human => human_text(&reports),
     };
-    if let Err(error) = terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        return terminal.cannot_write(&error);
-    }
+    terminal.print(text)?;
     for container in &unverified {
-        terminal.say(format!("error: {container}"));
+        terminal.report(format!("error: {container}"));
     }
     let compared =
         reports.iter().flat_map(|report| &report.containers).any(|report| report.skipped.is_none());
-    // Who asks for one pod wants to know about that pod; on a whole node there may be nothing.
+    // A named pod must have been compared; a node may have no pods.
     let nothing = !compared && args.pod.is_some();
     let enforced = !reports.iter().any(PodReport::has_mismatch) && unverified.is_empty() && !nothing;
-    if enforced { Exit::Clean } else { Exit::Findings }
+    Ok(if enforced { Exit::Clean } else { Exit::Findings })
 }
 
 /// What was compared, and what runs without having been.
@@ -128,7 +108,7 @@ struct RunningContainer {
     id: String,
 }
 
-/// The running containers that no comparison covers: those of pods that nobody declares here, those that a pod does not name, and
+/// The running containers that no comparison covers: those of unknown pods, those that a pod does not name, and
 /// those whose process could not be read. `compared` holds the identity of the pod and the name of the container.
 fn unverified(
     mut running: Vec<RunningContainer>,
@@ -148,11 +128,11 @@ fn unverified(
         let short = id.get(..12).unwrap_or(&id);
         let of = format!("{}/{}", pod.namespace, pod.name);
         found.push(if pod.uid.is_empty() {
-            format!("container {short} runs, but belongs to no pod")
+            format!("container {short} runs without a pod")
         } else if known.iter().any(|key| key.uid == pod.uid) {
-            format!("container {name:?} ({short}) of pod {of} runs, but could not be compared")
+            format!("container {name:?} ({short}) of pod {of} runs and could not be compared")
         } else {
-            format!("container {name:?} ({short}) runs for pod {of}, which is not known to run on this node")
+            format!("container {name:?} ({short}) runs for pod {of}, which is not a known pod of this node")
         });
     }
     found
@@ -176,28 +156,25 @@ async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContainer>, 
     Ok(read.collect())
 }
 
-async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (String, Exit)> {
-    let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)
-        .map_err(|error| (error.to_string(), Exit::Input))?;
-    let no_answer = |error: RuntimeError| {
-        (runtime_away(&format!("the container runtime does not answer: {error}")), Exit::Incomplete)
-    };
+async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Failure> {
+    let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout).map_err(Failure::input)?;
+    let no_answer =
+        |error: RuntimeError| runtime_away(format!("the container runtime does not respond: {error}"));
     // A runtime that hangs is found out sooner by this than by a list.
     runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
-    let source = source(args, config).await.map_err(|why| (why, Exit::Incomplete))?;
+    let source = source(args, config).await?;
     let mut pods: Vec<RunPod> = match &source {
         None => {
             for (key, _) in noted.iter().filter(|(_, pod)| pod.is_none()) {
-                tracing::warn!(pod = %key, "only its API server knows what it declares");
+                tracing::warn!(pod = %key, "what this pod declares is only known to its API server");
             }
             noted.into_iter().filter_map(|(_, pod)| pod).collect()
         }
         Some(source) => {
-            let all = source
-                .list()
-                .await
-                .map_err(|error| (format!("the API server does not answer: {error}"), Exit::Incomplete))?;
+            let all = source.list().await.map_err(|error| {
+                Failure::incomplete(format!("cannot list the pods of this node: {error}"))
+            })?;
             let here = |pod: &RunPod| noted.iter().any(|(key, _)| key.uid == pod.key.uid);
             all.into_iter().filter_map(|object| RunPod::from_object(object).ok()).filter(here).collect()
         }
@@ -206,7 +183,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (St
         let (namespace, name) = wanted.split_once('/').unwrap_or(("default", wanted));
         pods.retain(|pod| pod.key.namespace == namespace && pod.key.name == name);
         if pods.is_empty() {
-            return Err((format!("no pod {namespace}/{name} runs here"), Exit::Input));
+            return Err(Failure::input(format!("no pod {namespace}/{name} runs on this node")));
         }
     }
     pods.sort_by(|a, b| a.key.cmp(&b.key));
@@ -228,14 +205,17 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, (St
 }
 
 /// The API server, if one was named.
-async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, String> {
+async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, ClusterError> {
     let named = args.cluster.kubeconfig.is_some()
         || args.cluster.context.is_some()
         || std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     if !named {
         return Ok(None);
     }
-    Ok(Some(KubeSource::new(args.cluster.connect().await?, &config.node_name)))
+    let cluster = args.cluster.connect().await?;
+    // Its own errors do not name the address.
+    cluster.compat().await?;
+    Ok(Some(KubeSource::new(cluster.client, &config.node_name)))
 }
 
 fn json_text(reports: &[PodReport], unverified: &[String]) -> String {
@@ -253,8 +233,7 @@ pub fn human_text(reports: &[PodReport]) -> String {
     let header = ["POD", "CONTAINER", "CHECK", "DECLARED", "KERNEL", "VERDICT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().flat_map(PodReport::lines).collect();
     if rows.is_empty() {
-        return "nothing was compared: no pod that is known to run on this node has containers here\n"
-            .to_owned();
+        return "nothing was compared: no known pod of this node has running containers\n".to_owned();
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
@@ -281,16 +260,16 @@ mod tests {
             (
                 "twice, and one of them compared",
                 vec![running("1", "c", "aa"), running("1", "c", "bb")],
-                &["container \"c\" (bb) of pod shop/web runs, but could not be compared"],
+                &["container \"c\" (bb) of pod shop/web runs and could not be compared"],
             ),
             (
                 "another node's pod",
                 vec![running("2", "c", "0123456789abcdef")],
                 &[
-                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not known to run on this node",
+                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not a known pod of this node",
                 ],
             ),
-            ("nobody's", vec![running("", "", "aa")], &["container aa runs, but belongs to no pod"]),
+            ("without a pod", vec![running("", "", "aa")], &["container aa runs without a pod"]),
         ] {
             assert_eq!(unverified(containers, &compared, &[key("1", "web")]), expected, "{case}");
         }

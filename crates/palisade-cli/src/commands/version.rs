@@ -1,19 +1,18 @@
-//! `palisade version`: which one this is, and what it knows.
-
-use std::io::Write;
+//! `palisade version`: the version and the supported releases.
 
 use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
 
-use crate::{Exit, terminal::Terminal};
+use crate::{
+    failure::{Exit, Failure},
+    terminal::Terminal,
+};
 
 /// Prints the version.
-pub fn run(terminal: &mut Terminal) -> Exit {
+pub fn run(terminal: &mut Terminal) -> Result<Exit, Failure> {
     let text = format!(
         "palisade {}\nPod Security Standards v1.0 to v1.{NEWEST_MINOR}\nKubernetes v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}\n",
         env!("CARGO_PKG_VERSION")
     );
-    match terminal.out.write_all(text.as_bytes()).and_then(|()| terminal.out.flush()) {
-        Ok(()) => Exit::Clean,
-        Err(error) => terminal.cannot_write(&error),
-    }
+    terminal.print(text)?;
+    Ok(Exit::Clean)
 }

@@ -1,4 +1,4 @@
-//! `palisade webhook`: answers the admission reviews of a real cluster, until it is told to stop.
+//! `palisade webhook`: serves the admission reviews of a real cluster, until SIGTERM or Ctrl-C.
 //!
 //! The webhook itself is `palisade-webhook`; here its options are read.
 
@@ -14,11 +14,11 @@ use palisade_webhook::{
 };
 
 use crate::{
-    Exit,
-    args::Emulated,
+    args::{Emulated, ValueError, duration},
     cluster::ClusterArgs,
     commands::up::pod_security_configuration,
-    service::{self, fail, stopped, with_causes},
+    failure::{Exit, Failure},
+    service::{self, stopped},
     terminal::Terminal,
 };
 
@@ -29,85 +29,85 @@ pub struct WebhookArgs {
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Address for reviews, over TLS; port 0 takes a free one
+    /// Address for admission reviews, over TLS; port 0 selects a free port
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
-    /// Address for /metrics, /healthz and /readyz in plain HTTP as well
+    /// Additional address for /metrics, /healthz and /readyz, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Namespace that the webhook itself runs in; it is never judged
+    /// Namespace that the webhook runs in; its pods are never sent to the webhook
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = instances::NAMESPACE)]
     pub namespace: String,
-    /// What tells this replica from others [default: the host's name]
+    /// Name of this replica [default: the host name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub identity: Option<String>,
-    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; applied again when it changes
+    /// PodSecurityConfiguration, bare or in an AdmissionConfiguration; reloaded when it changes
     #[arg(long, alias = "config", value_name = "FILE", conflicts_with = "admission_config_map")]
     pub admission_config: Option<PathBuf>,
     /// The same in a ConfigMap, watched [default: palisade-system/pod-security-configuration]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
     pub admission_config_map: Option<(String, String)>,
-    /// Judge by security context constraints as well; not for OpenShift, whose API server does
+    /// Enforce security context constraints; not for OpenShift, where the API server enforces them
     #[arg(long)]
     pub security_context_constraints: bool,
-    /// Answer everything that this release would, instead of what the API server that asks leaves out: v1.19 to v1.37
+    /// Respond as a whole API server of this release, instead of adding what the requesting one lacks: v1.19 to v1.37
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Make and keep the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration
+    /// Create and maintain the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration
     #[arg(long, requires = "reached")]
     pub register: bool,
-    /// Where the API server reaches this webhook from outside the cluster, such as https://10.0.0.5:8443
+    /// URL of this webhook outside the cluster, such as https://10.0.0.5:8443
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// The Service through which the API server reaches this webhook
+    /// Service of this webhook inside the cluster
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", value_parser = service_name)]
     pub service: Option<Endpoint>,
     /// Name of both webhook configurations
     #[arg(long, value_name = "NAME", default_value = "palisade")]
     pub name: String,
-    /// What happens while nobody answers: Fail or Ignore for all, or mutate=Ignore,validate=Fail
+    /// Failure policy of the webhooks: Fail or Ignore for all, or mutate=Ignore,validate=Fail
     #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = failure_policy, default_value = "Fail")]
     pub failure_policy: Vec<(Part, FailurePolicy)>,
-    /// Namespaces that are never sent here, besides the webhook's own; may be repeated
+    /// Namespaces that are excluded, in addition to the webhook's own; may be repeated
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_value = "kube-system")]
     pub exclude_namespace: Vec<String>,
-    /// Service account this webhook runs as; its own requests are not sent here
+    /// Service account of this webhook; its requests are excluded
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
     pub service_account: Option<(String, String)>,
-    /// How long the API server waits for an answer, in seconds
+    /// Timeout of the webhooks, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=30))]
     pub timeout_seconds: u8,
-    /// Certificate to serve, PEM; read again when it changes [default: an authority of our own]
+    /// Serving certificate, PEM; reloaded when it changes [default: signed by a CA that the webhook creates]
     #[arg(long, alias = "tls-cert-file", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Its private key, PEM
     #[arg(long, alias = "tls-private-key-file", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Authority that the API server shall trust for it, PEM [default: what it trusts anyway]
+    /// CA of the serving certificate for the API server, PEM [default: the CAs of the API server's host]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub ca: Option<PathBuf>,
-    /// Further names for the certificate of our own; may be repeated
+    /// Additional names in the created certificate; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "tls_cert")]
     pub tls_name: Vec<String>,
-    /// Secret in which replicas share authority and certificate
+    /// Secret in which replicas share CA and certificate
     #[arg(long, value_name = "NAME", default_value = "palisade-webhook-certificates")]
     pub certificate_secret: String,
-    /// How long an authority of our own is valid
+    /// Validity of a created CA
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "3650d")]
     pub ca_validity: Duration,
-    /// How long a certificate of our own is valid
+    /// Validity of a created certificate
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "90d")]
     pub certificate_validity: Duration,
-    /// How long a new authority is announced before it signs, and an old one after it has signed
+    /// How long a new CA is published before it signs, and an old one after it signed last
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub rotation_overlap: Duration,
-    /// A body of this many bytes or more is refused
+    /// Size in bytes from which on a request is rejected
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body)]
     pub max_request_bytes: usize,
-    /// Connections at a time
+    /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = palisade_serve::Limits::default().connections)]
     pub max_connections: usize,
-    /// How long reviews are still taken after the wish to stop
+    /// How long reviews are still served after SIGTERM
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub shutdown_delay: Duration,
 }
@@ -123,44 +123,31 @@ pub enum Part {
     Validate,
 }
 
-/// Serves until told to stop.
-#[must_use]
-pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Exit {
+/// Serves until SIGTERM or Ctrl-C.
+pub fn run(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
 
-async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Exit {
-    let options = match args.options() {
-        Ok(options) => options,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let client = match args.cluster.connect().await {
-        Ok(client) => client,
-        Err(why) => return fail(terminal, &why, Exit::Input),
-    };
-    let webhook = match Webhook::start(options, client).await {
-        Ok(webhook) => webhook,
-        Err(error) => {
-            let exit = match error {
-                StartError::Configuration { .. } | StartError::Certificate(_) => Exit::Input,
-                StartError::Listen { .. } | StartError::Tls(_) => Exit::Incomplete,
-            };
-            return fail(terminal, &with_causes(&error), exit);
-        }
-    };
-    let mut announced = format!("palisade answers admission reviews on https://{}\n", webhook.address);
+async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure> {
+    let options = args.options()?;
+    let cluster = args.cluster.connect().await.map_err(Failure::input)?;
+    let webhook = Webhook::start(options, cluster.client).await.map_err(|error| match error {
+        StartError::Configuration { .. } | StartError::Certificate(_) => Failure::input(error),
+        StartError::Listen { .. } | StartError::Tls(_) => Failure::incomplete(error),
+    })?;
+    let mut announced = format!("palisade serves admission reviews on https://{}\n", webhook.address);
     if let Some(address) = webhook.metrics_address {
         let _ = writeln!(announced, "metrics on http://{address}/metrics");
     }
-    terminal.say_text(&announced);
+    terminal.report_text(&announced);
     stopped().await;
     webhook.shutdown().await;
-    Exit::Clean
+    Ok(Exit::Clean)
 }
 
 impl WebhookArgs {
-    /// The options of the webhook, or what makes no sense in them.
-    pub fn options(&self) -> Result<Options, String> {
+    /// The options of the webhook.
+    pub fn options(&self) -> Result<Options, Failure> {
         let endpoint = match (&self.url, &self.service) {
             (Some(url), _) => Some(Endpoint::Url(url.clone())),
             (None, service) => service.clone(),
@@ -208,7 +195,7 @@ impl WebhookArgs {
             emulate: self.emulate_kubernetes.map(|Emulated(compat)| compat),
             constraints: self.security_context_constraints,
             configuration,
-            read_configuration: pod_security_configuration,
+            read_configuration: |text| pod_security_configuration(text).map_err(|error| error.to_string()),
             certificate: self.certificate(endpoint.as_ref(), host),
             registration,
             limits: Limits {
@@ -264,8 +251,8 @@ impl WebhookArgs {
 }
 
 /// The host in a URL that an API server may call: https, and nothing after the path.
-fn host_of(url: &str) -> Result<String, String> {
-    let wrong = || format!("--url {url:?}: write it as https://HOST[:PORT][/PATH]");
+fn host_of(url: &str) -> Result<String, Failure> {
+    let wrong = || Failure::input(format!("--url {url:?}: write it as https://HOST[:PORT][/PATH]"));
     let rest = url.strip_prefix("https://").ok_or_else(wrong)?;
     let authority = rest.split('/').next().unwrap_or_default();
     if rest.contains(['?', '#', '@']) || authority.is_empty() {
@@ -277,19 +264,20 @@ fn host_of(url: &str) -> Result<String, String> {
     Ok(authority.split(':').next().unwrap_or_default().to_owned())
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), ValueError> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err("write it as NAMESPACE/NAME".to_owned()),
+        _ => Err(ValueError::Form("write it as NAMESPACE/NAME")),
     }
 }
 
-fn service_name(text: &str) -> Result<Endpoint, String> {
+fn service_name(text: &str) -> Result<Endpoint, ValueError> {
     let (rest, port) = match text.rsplit_once(':') {
         Some((rest, port)) => {
-            (rest, port.parse::<u16>().ok().filter(|port| *port > 0).ok_or("the port is a number")?)
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+            (rest, port.ok_or(ValueError::Form("the port must be a number from 1 to 65535"))?)
         }
         None => (text, 443),
     };
@@ -297,45 +285,28 @@ fn service_name(text: &str) -> Result<Endpoint, String> {
     Ok(Endpoint::Service { namespace, name, port })
 }
 
-fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), String> {
+fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), ValueError> {
     let (part, policy) = match text.split_once('=') {
         Some(("mutate", policy)) => (Part::Mutate, policy),
         Some(("validate", policy)) => (Part::Validate, policy),
-        Some((part, _)) => return Err(format!("{part:?} is neither mutate nor validate")),
+        Some((part, _)) => {
+            return Err(ValueError::Neither { given: part.to_owned(), expected: ("mutate", "validate") });
+        }
         None => (Part::All, text),
     };
     match policy {
         "Fail" => Ok((part, FailurePolicy::Fail)),
         "Ignore" => Ok((part, FailurePolicy::Ignore)),
-        _ => Err("the policy is Fail or Ignore".to_owned()),
+        _ => Err(ValueError::Form("the failure policy must be Fail or Ignore")),
     }
-}
-
-/// `90d`, `24h`, `10m`, `5s`, `250ms`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write it as 250ms, 5s, 10m, 24h or 90d".to_owned();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        "d" => number.checked_mul(86_400_000),
-        _ => None,
-    };
-    millis.map(Duration::from_millis).ok_or_else(wrong)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use clap::Parser;
     use palisade_webhook::options::{Endpoint, FailurePolicy};
 
-    use super::{WebhookArgs, duration, host_of, service_name};
+    use super::{Failure, WebhookArgs, host_of, service_name};
 
     #[derive(Parser)]
     struct Line {
@@ -343,13 +314,13 @@ mod tests {
         args: WebhookArgs,
     }
 
-    fn options(line: &str) -> Result<palisade_webhook::Options, String> {
+    fn options(line: &str) -> Result<palisade_webhook::Options, Failure> {
         let parsed = Line::try_parse_from(std::iter::once("webhook").chain(line.split_whitespace()));
-        parsed.map_err(|error| error.to_string())?.args.options()
+        parsed.map_err(Failure::input)?.args.options()
     }
 
     #[test]
-    fn a_service_a_url_or_nobody() {
+    fn registers_a_service_or_a_url() {
         let registered = options("--register --service a/b:8443 --failure-policy mutate=Ignore").unwrap();
         let registration = registered.registration.unwrap();
         assert_eq!(
@@ -366,16 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_people_write() {
-        assert_eq!(host_of("https://[::1]:8443/x").as_deref(), Ok("::1"));
-        assert_eq!(host_of("https://web.example:8443").as_deref(), Ok("web.example"));
+    fn reads_urls_and_services() {
+        assert_eq!(host_of("https://[::1]:8443/x").unwrap(), "::1");
+        assert_eq!(host_of("https://web.example:8443").unwrap(), "web.example");
         assert!(host_of("https://user@x").is_err() && host_of("http://x").is_err());
         let service = Endpoint::Service { namespace: "a".into(), name: "b".into(), port: 443 };
         assert_eq!(service_name("a/b"), Ok(service));
         assert!(service_name("a/b:x").is_err() && service_name("b").is_err());
-        assert_eq!(duration("90d"), Ok(Duration::from_hours(90 * 24)));
-        assert!(
-            duration("90").is_err() && duration("d").is_err() && duration("99999999999999999999d").is_err()
-        );
     }
 }

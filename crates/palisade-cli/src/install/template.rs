@@ -1,6 +1,6 @@
 //! One text for two readers: manifests for `kubectl apply`, and templates of the Helm chart.
 //!
-//! Templates are YAML with comments, and say where they vary: `${path}` is a value; lines that begin with `#@` are
+//! Templates are YAML with comments and placeholders: `${path}` is a value; lines that begin with `#@` are
 //! directives, of which there are few:
 //!
 //! | directive | means |

@@ -1,4 +1,4 @@
-//! JSON as YAML in the block style that people write: for manifests, and for objects of a cluster that are judged like files.
+//! JSON as YAML in block style: for manifests, and for objects of a cluster that are checked like files.
 
 use std::fmt::Write as _;
 
@@ -51,7 +51,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A string as plain text where nobody could take it for anything else, and quoted as JSON is otherwise.
+/// A string as plain text where it is unambiguous, and quoted as in JSON otherwise.
 fn scalar_text(text: &str) -> String {
     let first = text.as_bytes().first().copied().unwrap_or_default();
     let plain = (first.is_ascii_alphabetic() || matches!(first, b'/' | b'.' | b'_'))
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_as_people_write() {
+    fn writes_block_style() {
         let mut text = String::new();
         let value =
             json!({"a": [{"b": "x", "c": []}, "w", ["z"]], "d": {"e": "true", "f": "1", "g": null, "h": {}}});

@@ -1,4 +1,4 @@
-//! Legacy annotations that do nothing on this version, or will soon do nothing.
+//! Legacy annotations that have no effect on this version, or will soon have none.
 //!
 //! Facts: seccomp annotations became fields in v1.19, were copied into them when a pod was created up to v1.26, and
 //! do nothing since v1.27. AppArmor annotations became fields in v1.30 and are still copied.
@@ -16,7 +16,7 @@ use palisade_yaml::{NodeRef, View};
 use super::Context;
 use crate::diagnostic::{Code, Diagnostic};
 
-const MIGRATE: &str = "`palisade migrate` turns it into the field";
+const MIGRATE: &str = "`palisade migrate` rewrites it into the field";
 
 /// `written` is the pod before an API server touches it.
 pub(super) fn report(
@@ -44,7 +44,7 @@ pub(super) fn report(
 
 fn place(context: &Context<'_, '_>, finding: Diagnostic, path: &FieldPath) -> Diagnostic {
     let span = context.object.place(path, None).span;
-    let text = if finding.code.as_str() == "annotation/dead" { "does nothing" } else { "deprecated" };
+    let text = if finding.code.as_str() == "annotation/dead" { "no effect" } else { "deprecated" };
     Diagnostic { path: Some(path.to_string()), ..finding.at(context.source.label(span, text)) }
 }
 
@@ -76,9 +76,9 @@ fn seccomp_annotation(
     };
     if context.settings.compat.seccomp_sync() == SyncDirection::None {
         let mut finding =
-            dead(context, format!("the seccomp annotation \"{value}\" of {who} does nothing on {api}"));
+            dead(context, format!("the seccomp annotation \"{value}\" of {who} has no effect on {api}"));
         let really = match (field, of_pod) {
-            (Some(field), _) => format!("the field decides: {}", field.kind),
+            (Some(field), _) => format!("the field applies: {}", field.kind),
             (None, Some(of_pod)) => format!("{who} runs with the pod's profile: {}", of_pod.kind),
             (None, None) if name.is_none() => {
                 "containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default"
@@ -117,21 +117,21 @@ fn app_armor_annotation(
 ) -> Option<Diagnostic> {
     let compat = &context.settings.compat;
     let name = key.strip_prefix(apparmor::ANNOTATION_PREFIX)?;
-    // An annotation for nobody is refused, and said so by the validation.
+    // Validation reports an annotation for a container that does not exist.
     let container = view.container(name)?;
     let own = |finding: Diagnostic| Some(Diagnostic { container: Some(name.to_owned()), ..finding });
     if view.spec().is_windows() {
-        return own(dead(context, format!("the AppArmor annotation of container \"{name}\" does nothing"))
+        return own(dead(context, format!("the AppArmor annotation of container \"{name}\" has no effect"))
             .because("Windows nodes have no AppArmor")
             .help("remove it"));
     }
     if value.is_empty() && !compat.is_designs() {
         return own(dead(
             context,
-            format!("the empty AppArmor annotation of container \"{name}\" does nothing"),
+            format!("the empty AppArmor annotation of container \"{name}\" has no effect"),
         )
         .because(
-            "an empty value names no profile: the container runs with the pod's profile or the runtime's own",
+            "an empty value names no profile: the container runs with the profile of the pod or of the runtime",
         )
         .help("remove it"));
     }
@@ -158,8 +158,8 @@ fn misplaced(context: &Context<'_, '_>, node: NodeRef<'_>, findings: &mut Vec<Di
         }
         let template = FieldPath::of(context.workload.path).fields(&["metadata", "annotations"]);
         let kind = context.workload.kind;
-        let finding = dead(context, format!("{} on the {kind} itself does nothing", entry.key))
-            .because(format!("only the annotations of the pod template count, at {template}"))
+        let finding = dead(context, format!("{} on the {kind} itself has no effect", entry.key))
+            .because(format!("only the annotations of the pod template apply, at {template}"))
             .help("set the profile as a field of the template's securityContext, and remove the annotation");
         let path = FieldPath::of(&["metadata", "annotations"]).key(entry.key);
         findings.push(place(context, finding, &path));
@@ -185,7 +185,7 @@ pub(super) fn ports(context: &Context<'_, '_>, pod: &Prepared<'_>, findings: &mu
         let span = context.object.place(&at, None).span;
         let mut finding = Diagnostic::warning(Code::of("api/ports"), context.file, warning.clone())
             .at(context.source.label(span, text.split(" with ").next().unwrap_or_default()))
-            .because(format!("an API server of {} warns of it", context.settings.compat.api));
+            .because(format!("an API server of {} warns about it", context.settings.compat.api));
         finding.path = Some(at.to_string());
         finding.container = Some(container.to_owned());
         findings.push(finding);

@@ -1,4 +1,4 @@
-//! Fields that no API server knows, and values of types that none accepts.
+//! Fields that no API server has, and values of types that none accepts.
 //!
 //! An API server drops an unknown field and admits the rest, so that a misspelt `securityContext` protects nothing.
 //! Implements: "Field validation" of the Kubernetes API concepts, in its strict form, with the nearest known name.
@@ -153,7 +153,7 @@ impl Walk<'_, '_, '_> {
         });
     }
 
-    /// A field that another release has: this one drops it, and judges the rest.
+    /// A field that another release has: this one drops it.
     fn other_release(&mut self, field: &Field, node: NodeRef<'_>) {
         let (release, name) = (self.release, &*field.name);
         let extension = field.since == u8::MAX;

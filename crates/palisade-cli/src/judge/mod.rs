@@ -1,6 +1,6 @@
 //! A text of manifests in, findings with places out.
 //!
-//! Every object goes the way it would go in an API server: read, prepared, synced, validated, judged. The verdict
+//! Every object goes the way it would go in an API server: read, prepared, synced, validated, evaluated. The verdict
 //! is upstream's; the places are the user's. No IO here: [`crate::input`] reads, [`crate::render`] writes.
 
 mod annotations;
@@ -35,7 +35,7 @@ use crate::{
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
 
-/// What to judge by.
+/// The rules to check by.
 #[derive(Debug)]
 pub struct Settings {
     /// Level and edition of the standards.
@@ -100,7 +100,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// `Deployment default/web`, as a person would say it.
+    /// `Deployment default/web`, as messages name it.
     #[must_use]
     pub fn title(&self) -> String {
         let name = self.name.as_deref().unwrap_or("(unnamed)");
@@ -124,7 +124,7 @@ pub struct FileReport {
     pub skipped: usize,
     /// Documents that are no Kubernetes objects: where they begin.
     pub foreign: Vec<Label>,
-    /// Documents, or whole files, that could not be judged.
+    /// Documents, or whole files, that could not be checked.
     pub errors: usize,
     /// Findings that a person accepted.
     pub suppressed: usize,
@@ -145,7 +145,7 @@ impl FileReport {
         }
     }
 
-    /// Says of documents that are no Kubernetes objects that they are none: an error where the user named the file and it holds
+    /// Reports documents that are not Kubernetes objects: an error where the user named the file and it holds
     /// nothing else, a warning beside objects, and nothing for files that a search found.
     pub fn name_foreign(&mut self, named: bool) {
         let alone = self.verdicts.is_empty() && self.errors == 0 && self.skipped == self.foreign.len();
@@ -154,7 +154,7 @@ impl FileReport {
         }
         let empty = alone && self.foreign.is_empty();
         if empty {
-            let summary = format!("{} holds no Kubernetes object", self.file);
+            let summary = format!("{} has no Kubernetes object", self.file);
             self.diagnostics.push(Diagnostic::error(Code::of("input/not-an-object"), &self.file, summary));
         }
         for label in std::mem::take(&mut self.foreign) {
@@ -173,7 +173,7 @@ impl FileReport {
         self.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
-    /// A file of which nothing could be judged.
+    /// A file of which nothing could be checked.
     #[must_use]
     pub fn unreadable(problem: Diagnostic) -> Self {
         let mut report = Self::new(Arc::clone(&problem.file));
@@ -183,7 +183,7 @@ impl FileReport {
     }
 }
 
-/// Judges the bytes of a file.
+/// Checks the bytes of a file.
 #[must_use]
 pub fn judge_bytes(file: &Arc<str>, bytes: &[u8], settings: &Settings, accepted: &[Terms]) -> FileReport {
     match decode(file, bytes) {
@@ -192,7 +192,7 @@ pub fn judge_bytes(file: &Arc<str>, bytes: &[u8], settings: &Settings, accepted:
     }
 }
 
-/// Bytes to text, or a clear word about why not.
+/// Bytes as text.
 pub fn decode<'b>(file: &Arc<str>, bytes: &'b [u8]) -> Result<Cow<'b, str>, Box<Diagnostic>> {
     palisade_yaml::decode(bytes).map_err(|error| {
         let code = match error {
@@ -205,7 +205,7 @@ pub fn decode<'b>(file: &Arc<str>, bytes: &'b [u8]) -> Result<Cow<'b, str>, Box<
     })
 }
 
-/// Judges the documents of a text.
+/// Checks the documents of a text.
 #[must_use]
 pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[Terms]) -> FileReport {
     let source = Source::new(text);
@@ -228,7 +228,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     }
     for document in &parsed.documents {
         for duplicate in document.duplicate_keys() {
-            let label = source.label(duplicate.second, "the last one counts");
+            let label = source.label(duplicate.second, "the last value applies");
             let first = source.label(duplicate.first, "first set here");
             report.diagnostics.push(
                 Diagnostic::error(
@@ -266,7 +266,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     report
 }
 
-/// In a file of several objects a place alone does not say which of them is meant.
+/// In a file of several objects a place alone is ambiguous.
 fn name_subjects(report: &mut FileReport) {
     if report.verdicts.len() < 2 {
         return;
@@ -284,7 +284,7 @@ pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<D
     Some(
         Diagnostic::error(Code::of("input/template"), file, format!("{file} is a template, not a manifest"))
             .at(source.label(span, "filled in by a template engine such as Helm"))
-            .help("check what it renders to: helm template CHART | palisade check -"),
+            .help("check the rendered manifests: helm template CHART | palisade check -"),
     )
 }
 
@@ -307,7 +307,7 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
 }
 
-const NOT_AN_OBJECT: &str = "this is no Kubernetes object: it has no apiVersion and no kind";
+const NOT_AN_OBJECT: &str = "not a Kubernetes object: apiVersion and kind are missing";
 
 struct Walk<'w, 's> {
     file: &'w Arc<str>,
@@ -334,7 +334,7 @@ impl<'w, 's> Walk<'w, 's> {
         if let Some((what, help)) = manifest::misnamed(api_version, kind) {
             let mut finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
                 .at(self.source.label(object.head(), ""))
-                .because("an API server does not serve it, and what is in it was not judged");
+                .because("an API server does not serve this kind, and the object was not checked");
             finding.help = help;
             self.report.diagnostics.push(finding);
             self.report.errors += 1;
@@ -351,11 +351,13 @@ impl<'w, 's> Walk<'w, 's> {
             ("", "") => NOT_AN_OBJECT.to_owned(),
             (_, "") => "this object has no kind".to_owned(),
             ("", kind) => format!("this {kind} has no apiVersion"),
-            (api_version, kind) => format!("{kind} of {api_version} holds no pod that could be judged"),
+            (api_version, kind) => {
+                format!("{kind} of {api_version} is not checked: it has no pod template that Palisade knows")
+            }
         };
         let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
             .at(self.source.label(object.head(), ""))
-            .because("--strict takes nothing that cannot be judged");
+            .because("--strict rejects what cannot be checked");
         self.report.diagnostics.push(finding);
         self.report.errors += 1;
     }
@@ -450,7 +452,7 @@ impl<'w, 's> Walk<'w, 's> {
     }
 }
 
-/// Everything the reporters need to know about the object at hand.
+/// What the reporters need about an object.
 struct Context<'c, 's> {
     file: &'c Arc<str>,
     source: &'c Source<'s>,

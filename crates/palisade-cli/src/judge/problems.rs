@@ -1,4 +1,4 @@
-//! What an API server would refuse, as diagnostics.
+//! What an API server would reject, as diagnostics.
 
 use palisade_model::{
     field_path::{FieldPath, Step},
@@ -18,13 +18,13 @@ pub(super) fn report(
     problems: &[Problem],
     findings: &mut Vec<Diagnostic>,
 ) {
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for problem in problems {
         let text = problem.to_string();
-        // Upstream says some things twice.
-        if !told.contains(&text) {
+        // Upstream reports some problems twice.
+        if !reported.contains(&text) {
             findings.push(diagnostic(context, view, problem));
-            told.push(text);
+            reported.push(text);
         }
     }
     if view.spec().containers.is_empty() {
@@ -44,7 +44,7 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
     let mut diagnostic = Diagnostic::error(Code::of(code), context.file, problem.to_string())
         .at(context.source.label(place.span, label))
         .because(format!(
-            "an API server of {} refuses this {}",
+            "an API server of {} rejects this {}",
             context.settings.compat.api, context.workload.kind
         ));
     if let Some(annotation) = place.annotation {
@@ -56,13 +56,15 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
         let key = annotation_behind(&problem.at, view);
         diagnostic.annotation = key.map(|key| view.annotation_path(&key));
         diagnostic.help = Some(match &diagnostic.annotation {
-            Some(annotation) => format!("decide which of the two is right: this field, or {annotation}"),
-            None => "decide which of the two is right".to_owned(),
+            Some(annotation) => {
+                format!("keep the one that is right and remove the other: this field, or {annotation}")
+            }
+            None => "keep the one that is right and remove the other".to_owned(),
         });
     }
     if code == "profile/seccomp-type" && problem.value.as_deref() == Some("\"ConfigMap\"") {
         diagnostic.help = Some(
-            "no release of Kubernetes has profiles from ConfigMaps; Palisade does: check with --kubernetes-version designs --feature-gates SeccompConfigMaps=true"
+            "profiles from ConfigMaps are one of Palisade's extensions: check with --kubernetes-version extended --feature-gates SeccompConfigMaps=true"
                 .to_owned(),
         );
     }

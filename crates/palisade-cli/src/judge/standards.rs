@@ -32,8 +32,8 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
     let rule = checks::check(check);
     let level = rule.map_or(settings.policy.level, |rule| rule.level);
     let text = match (&place.missing, finding.value.is_some()) {
-        (Some(missing), false) => format!("no {missing} here; {level} asks for {}", finding.allowed),
-        // A value that is not in the file comes from a default: what is wrong stands nearby.
+        (Some(missing), false) => format!("no {missing} here; {level} requires {}", finding.allowed),
+        // A value that is not in the file comes from a default.
         _ => format!("{level} allows {}", finding.allowed),
     };
     let mut diagnostic = Diagnostic::error(Code::standard(check), context.file, finding.summary.clone())
@@ -63,7 +63,7 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
             diagnostic.help = Some(words.edits(&edits));
             diagnostic.fix = Some(edits);
         }
-        Remedy::Manual(reason) => diagnostic.help = Some(format!("a person must decide: {reason}")),
+        Remedy::Manual(reason) => diagnostic.help = Some(format!("no automatic fix: {reason}")),
     }
     diagnostic
 }

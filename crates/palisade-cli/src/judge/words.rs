@@ -30,7 +30,7 @@ fn is_plain(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/'))
 }
 
-/// Knows how the user calls things.
+/// The names that the user gave to things.
 pub(super) struct Words<'w, 'd, 'p, 'a> {
     pub(super) object: &'w ObjectSource<'d>,
     pub(super) view: &'w PodView<'p, 'a>,

@@ -162,7 +162,7 @@ mod tests {
     use super::clean;
 
     #[test]
-    fn nothing_untrusted_reaches_the_terminal() {
+    fn escapes_control_characters_of_untrusted_text() {
         assert_eq!(
             clean("a\tb\u{1b}[31m\u{202e}c\r\u{9b}x\n"),
             "a    b\u{fffd}[31m\u{fffd}c\u{fffd}\u{fffd}x\\n"

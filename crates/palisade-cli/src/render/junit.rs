@@ -1,6 +1,6 @@
 //! JUnit XML: a suite for each file, a test case for each object.
 //!
-//! An object that is denied, or has another error, is a failure; a file or document that cannot be judged is an
+//! An object that is denied, or has another error, is a failure; a file or document that cannot be checked is an
 //! error.
 
 use std::{
@@ -53,7 +53,7 @@ impl Suites {
             case.set_classname(&*report.file);
             suite.add_test_case(case);
         }
-        // What is left is about the file, or about objects that could not be judged.
+        // What is left is about the file, or about objects that could not be checked.
         let mut others: Vec<Diagnostic> = by_object.into_values().flatten().collect();
         others.sort_by(|a, b| a.order().cmp(&b.order()));
         for finding in &others {

@@ -1,6 +1,6 @@
-//! How findings are told: one file for each format.
+//! How findings are printed: one file for each format.
 //!
-//! A file's part of the output is made by the worker that judged it ([`Renderer::fragment`], no state, any order);
+//! A file's part of the output is made by the worker that checked it ([`Renderer::fragment`], no state, any order);
 //! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
 
 mod github;
@@ -18,7 +18,10 @@ use std::{
 
 use palisade_policy::standards::level::LevelVersion;
 
-use crate::judge::{FileReport, kubectl_kind};
+use crate::{
+    args::ValueError,
+    judge::{FileReport, kubectl_kind},
+};
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +55,9 @@ impl Output {
 }
 
 impl FromStr for Output {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let (format, file) = match text.split_once('=') {
             Some((format, file)) => (format, Some(PathBuf::from(file))),
             None => (text, None),
@@ -66,10 +69,10 @@ impl FromStr for Output {
             "junit" => Format::Junit,
             "github" => Format::Github,
             "name" => Format::Name,
-            _ => return Err("formats are human, json, sarif, junit, github and name".to_owned()),
+            _ => return Err(ValueError::Form("formats are human, json, sarif, junit, github and name")),
         };
         if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
-            return Err("a file name must follow the =".to_owned());
+            return Err(ValueError::Form("the file name after = is missing"));
         }
         Ok(Self { format, file })
     }
@@ -80,7 +83,7 @@ impl FromStr for Output {
 pub struct Totals {
     /// Files looked at.
     pub files: usize,
-    /// Objects judged.
+    /// Objects checked.
     pub objects: usize,
     /// Of them allowed.
     pub allowed: usize,
@@ -88,7 +91,7 @@ pub struct Totals {
     pub denied: usize,
     /// Objects that hold no pod.
     pub skipped: usize,
-    /// Documents and files that could not be judged.
+    /// Documents and files that could not be checked.
     pub errors: usize,
     /// Findings of severity error.
     pub error_findings: usize,
@@ -96,7 +99,7 @@ pub struct Totals {
     pub warning_findings: usize,
     /// Findings that could be fixed mechanically.
     pub fixable: usize,
-    /// Findings that a person accepted.
+    /// Findings that are suppressed.
     pub suppressed: usize,
 }
 
@@ -140,12 +143,6 @@ impl Renderer {
     pub fn new(output: Output, policy: LevelVersion, style: human::Style) -> Self {
         let style = if output.file.is_some() { human::Style::PLAIN } else { style };
         Self { output, policy, style }
-    }
-
-    /// Where it goes.
-    #[must_use]
-    pub const fn output(&self) -> &Output {
-        &self.output
     }
 
     /// The part of one file.
@@ -285,7 +282,7 @@ impl Sinks {
         }
     }
 
-    /// Brings what was written so far before the eyes.
+    /// Flushes stdout.
     pub fn flush(&mut self, stdout: &mut dyn Write) {
         if let Err(error) = stdout.flush() {
             self.trouble.get_or_insert(error);

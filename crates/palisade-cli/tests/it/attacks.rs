@@ -3,13 +3,9 @@
 //! A case is a file: its attack is rejected as the file expects, and its harmless twin succeeds. `tests/attacks/README.md`
 //! describes the format. `ATTACKS=<substring>` restricts a run to the files whose names contain it.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod case;
+
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -19,8 +15,7 @@ use kube::Client;
 use palisade_apimachinery::KubeVersion;
 use palisade_apimachinery::patch::{PatchType, untyped};
 use palisade_apiserver::{Router, Server, auth::UserInfo};
-use palisade_cli::{args::FeatureGate, commands::up::pod_security_configuration};
-use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_cli::commands::up::pod_security_configuration;
 use palisade_webhook::{
     answer::{Answerer, Route},
     configuration::Follower,
@@ -28,14 +23,11 @@ use palisade_webhook::{
     metrics::Metrics,
     options::ConfigurationSource,
 };
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
+use self::case::{Case, MODES, Mode, Part, Step, cases, contains, read_yaml};
 use crate::support::{Project, Run};
-
-/// The modes of a case that names none.
-const MODES: [Mode; 4] = [Mode::Default, Mode::Release(37), Mode::Release(24), Mode::OpenShift];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attacks_fail_in_default_mode() {
@@ -77,206 +69,6 @@ fn attacks_fail_on_the_command_line() {
         }
     }
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
-}
-
-/// Whose rules a server follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Default,
-    Release(u16),
-    OpenShift,
-}
-
-impl Mode {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "default" => Some(Self::Default),
-            "openshift" => Some(Self::OpenShift),
-            release => {
-                let minor = release.strip_prefix("v1.")?.parse().ok()?;
-                (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor).then_some(Self::Release(minor))
-            }
-        }
-    }
-
-    fn compat(self) -> Compat {
-        match self {
-            Self::Default | Self::OpenShift => Compat::designs(),
-            Self::Release(minor) => Compat::kubernetes(minor),
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::OpenShift => f.write_str("openshift"),
-            Self::Release(minor) => write!(f, "v1.{minor}"),
-        }
-    }
-}
-
-/// A file of `tests/attacks`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Case {
-    #[serde(skip)]
-    file: String,
-    #[serde(skip)]
-    path: PathBuf,
-    #[expect(dead_code, reason = "for readers of the file; required")]
-    about: String,
-    #[serde(default)]
-    modes: Vec<String>,
-    gates: Option<String>,
-    user: Option<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    files: BTreeMap<String, String>,
-    #[serde(default)]
-    setup: Vec<Value>,
-    attack: Vec<Step>,
-    twin: Vec<Step>,
-    #[serde(default)]
-    webhook: bool,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Step {
-    request: Option<String>,
-    command: Option<Vec<String>>,
-    content_type: Option<String>,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    body: Option<Value>,
-    /// A body that is no text.
-    base64: Option<String>,
-    user: Option<String>,
-    #[serde(default)]
-    expect: Expected,
-    /// Whether the webhook is left out for this step.
-    #[serde(default)]
-    no_webhook: bool,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Expected {
-    status: Option<OneOrMore<u16>>,
-    message: Option<OneOrMore<String>>,
-    /// What the response does not contain.
-    absent: Option<OneOrMore<String>>,
-    exit: Option<OneOrMore<i32>>,
-    stdout: Option<OneOrMore<String>>,
-    stderr: Option<OneOrMore<String>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum OneOrMore<T> {
-    One(T),
-    More(Vec<T>),
-}
-
-impl<T> OneOrMore<T> {
-    fn as_slice(&self) -> &[T] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::More(more) => more,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Setup,
-    Attack,
-    Twin,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Setup => "setup",
-            Self::Attack => "attack",
-            Self::Twin => "twin",
-        })
-    }
-}
-
-fn read_yaml(text: &str) -> Result<Value, String> {
-    let parsed = palisade_yaml::parse(text, &palisade_yaml::Limits::default());
-    if let Some(error) = parsed.errors.first() {
-        return Err(error.to_string());
-    }
-    match parsed.documents.as_slice() {
-        [document] => document.root().to_json().map_err(|error| error.to_string()),
-        other => Err(format!("{} documents", other.len())),
-    }
-}
-
-fn cases() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/attacks");
-    let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
-        .collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "no cases in {}", folder.display());
-    let only = std::env::var("ATTACKS").unwrap_or_default();
-    paths.retain(|path| path.to_string_lossy().contains(&only));
-    paths.into_iter().map(|path| read_case(&path)).collect()
-}
-
-fn read_case(path: &Path) -> Case {
-    let file = path.file_name().unwrap().to_string_lossy().into_owned();
-    let text = fs::read_to_string(path).unwrap();
-    let read = read_yaml(&text)
-        .and_then(|value| serde_json::from_value::<Case>(value).map_err(|error| error.to_string()));
-    let mut case = read.unwrap_or_else(|why| panic!("{file}: {why}"));
-    assert!(!case.attack.is_empty() && !case.twin.is_empty(), "{file}: needs an attack and a twin");
-    path.clone_into(&mut case.path);
-    case.file = file;
-    case.modes();
-    case
-}
-
-impl Case {
-    fn modes(&self) -> Vec<Mode> {
-        if self.modes.is_empty() {
-            return MODES.to_vec();
-        }
-        let parse =
-            |text: &String| Mode::parse(text).unwrap_or_else(|| panic!("{}: mode {text:?}", self.file));
-        self.modes.iter().map(parse).collect()
-    }
-
-    /// Whether anything but commands that name no server is in it.
-    fn needs_server(&self) -> bool {
-        let served = |step: &Step| match &step.command {
-            Some(arguments) => arguments.iter().any(|argument| argument.contains("{kubeconfig}")),
-            None => true,
-        };
-        !self.setup.is_empty() || self.attack.iter().chain(&self.twin).any(served)
-    }
-
-    /// The name of its namespace.
-    fn namespace(&self) -> String {
-        let stem = self.path.file_stem().unwrap().to_string_lossy().to_lowercase();
-        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(50).collect()
-    }
-
-    fn project(&self) -> Project {
-        let project = Project::new();
-        for (name, text) in &self.files {
-            project.file(name, text);
-        }
-        project
-    }
 }
 
 async fn run_mode(wanted: impl Fn(Mode) -> bool) {
@@ -476,87 +268,8 @@ impl<'c> Arena<'c> {
     }
 }
 
-impl Case {
-    fn compat(&self, mode: Mode) -> Compat {
-        let gates = self.gates.iter().flat_map(|gates| gates.split(','));
-        let gates: Vec<FeatureGate> = gates.map(|gate| gate.parse().unwrap()).collect();
-        FeatureGate::apply(&gates, mode.compat())
-    }
-}
-
 fn shortened(text: &str) -> String {
     text.chars().take(600).collect()
-}
-
-impl Step {
-    fn content_type(&self) -> &str {
-        self.content_type.as_deref().unwrap_or("application/json")
-    }
-
-    fn bytes(&self, fill: impl Fn(&str) -> String) -> Result<Bytes, String> {
-        if let Some(encoded) = &self.base64 {
-            let joined: String = encoded.split_whitespace().collect();
-            return BASE64_STANDARD.decode(joined).map(Bytes::from).map_err(|error| error.to_string());
-        }
-        Ok(match &self.body {
-            None => Bytes::new(),
-            Some(Value::String(text)) => fill(text).into(),
-            Some(structure) => fill(&structure.to_string()).into(),
-        })
-    }
-
-    fn creates_pod(&self) -> bool {
-        let path = self.request.as_deref().and_then(|request| request.strip_prefix("POST "));
-        let is_pods =
-            path.is_some_and(|path| path.split('?').next().is_some_and(|path| path.ends_with("/pods")));
-        is_pods && !self.no_webhook
-    }
-}
-
-impl Expected {
-    /// With what only a run has.
-    fn filled(&self, fill: impl Fn(&str) -> String) -> Self {
-        let fill = |texts: &Option<OneOrMore<String>>| {
-            texts
-                .as_ref()
-                .map(|texts| OneOrMore::More(texts.as_slice().iter().map(|text| fill(text)).collect()))
-        };
-        Self { message: fill(&self.message), absent: fill(&self.absent), ..self.clone() }
-    }
-
-    fn judge(&self, answer: &Answer, part: Part) -> Result<(), String> {
-        let code = answer.status;
-        match (&self.status, part) {
-            (Some(expected), _) if !expected.as_slice().contains(&code) => {
-                return Err(format!("expected status {:?}", expected.as_slice()));
-            }
-            (None, Part::Attack) if !(400..500).contains(&code) => {
-                return Err("expected a rejection".to_owned());
-            }
-            (None, Part::Twin | Part::Setup) if !(200..300).contains(&code) => {
-                return Err("expected success".to_owned());
-            }
-            _ => {}
-        }
-        contains("message", self.message.as_ref(), &answer.text)?;
-        for text in self.absent.as_ref().map_or(&[][..], OneOrMore::as_slice) {
-            if answer.text.contains(text.as_str()) {
-                return Err(format!("did not expect {text:?}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn contains(what: &str, expected: Option<&OneOrMore<String>>, found: &str) -> Result<(), String> {
-    // Inside a Status the quotes of a message are escaped.
-    let plain = found.replace("\\\"", "\"");
-    for text in expected.map_or(&[][..], OneOrMore::as_slice) {
-        if !found.contains(text.as_str()) && !plain.contains(text.as_str()) {
-            return Err(format!("expected {what} {text:?}"));
-        }
-    }
-    Ok(())
 }
 
 fn run_command(
@@ -592,7 +305,12 @@ impl Webhook {
         let client = Client::new(arena.router("admin"), "default");
         let metrics = Arc::new(Metrics::default());
         let (source, compat) = (ConfigurationSource::default(), case.compat(mode));
-        let follower = Follower::new(&source, pod_security_configuration, compat, metrics.clone());
+        let follower = Follower::new(
+            &source,
+            |text| pod_security_configuration(text).map_err(|error| error.to_string()),
+            compat,
+            metrics.clone(),
+        );
         let follower = Arc::new(follower);
         let facts = ClusterFacts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
         let mut watches = JoinSet::new();

@@ -15,7 +15,7 @@ fn alias_bomb() -> String {
 }
 
 #[test]
-fn each_gets_one_diagnostic_and_status_2() {
+fn unreadable_input_gets_one_diagnostic_and_status_2() {
     for (case, content, code) in [
         ("broken YAML", b"a: b: c\n".to_vec(), "yaml/syntax"),
         ("never closed", b"spec: {containers: [\n".to_vec(), "yaml/syntax"),
@@ -68,7 +68,7 @@ fn each_gets_one_diagnostic_and_status_2() {
 }
 
 #[test]
-fn they_read_like_this() {
+fn diagnostics_of_unreadable_input_have_a_place() {
     let project = Project::new();
     project
         .file("1.yaml", "spec:\n  containers: [\n")
@@ -98,15 +98,15 @@ fn they_read_like_this() {
       |
     2 |   hostPID: {{ .Values.pid }}
       |            ^^^^^^^^^^^^^^^^^ filled in by a template engine such as Helm
-      = help: check what it renders to: helm template CHART | palisade check -
+      = help: check the rendered manifests: helm template CHART | palisade check -
 
-    0 objects in 4 files judged at restricted:latest: 0 allowed, 0 denied; 4 errors
+    0 objects in 4 files checked at restricted:latest: 0 allowed, 0 denied; 4 errors
     exit status: 2
     "#);
 }
 
 #[test]
-fn a_file_of_100_megabytes() {
+fn rejects_a_file_of_100_megabytes() {
     let project = Project::new();
     let file = fs::File::create(project.path("huge.yaml")).unwrap();
     file.set_len(100 << 20).unwrap();
@@ -115,7 +115,7 @@ fn a_file_of_100_megabytes() {
 }
 
 #[test]
-fn duplicate_keys_are_judged_by_the_last_as_kubernetes_does() {
+fn uses_the_last_of_duplicate_keys_as_kubernetes_does() {
     let text = PRIVILEGED
         .replace("        privileged: true\n", "        privileged: true\n        privileged: false\n");
     let run = Project::with(&text).run(&["check", "--level=baseline", "."]);
@@ -126,10 +126,10 @@ fn duplicate_keys_are_judged_by_the_last_as_kubernetes_does() {
     10 |         privileged: true
        |         ---------- first set here
     11 |         privileged: false
-       |         ^^^^^^^^^^ the last one counts
+       |         ^^^^^^^^^^ the last value applies
        = help: remove one of them
 
-    1 object in 1 file judged at baseline:latest: 1 allowed, 0 denied; 1 error
+    1 object in 1 file checked at baseline:latest: 1 allowed, 0 denied; 1 error
     exit status: 1
     "#);
 }
@@ -153,39 +153,39 @@ fn unknown_kinds_are_skipped_unless_strict() {
     let text = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\njust: data\n---\napiVersion: example.com/v1\nkind: Gadget\n";
     let run = Project::with(&format!("{text}---\n{GOOD}")).run(&["check", "."]);
     assert_eq!((run.codes(), run.status), (vec!["input/not-an-object".to_owned()], 0), "{run}");
-    assert!(run.stderr.contains("3 objects without a pod skipped"), "{run}");
+    assert!(run.stderr.contains("3 objects of kinds that are not checked"), "{run}");
     let run = Project::with(text).run(&["check", "."]);
-    assert_eq!(run.status, 2, "nothing was judged: {run}");
-    assert!(run.stderr.contains("error: nothing was judged"), "{run}");
+    assert_eq!(run.status, 2, "nothing was checked: {run}");
+    assert!(run.stderr.contains("error: nothing was checked"), "{run}");
     let run = Project::with(text).run(&["check", ".", "--strict", "-q"]);
     insta::assert_snapshot!(run, @r#"
-    error[input/unknown-kind]: Service of v1 holds no pod that could be judged
+    error[input/unknown-kind]: Service of v1 is not checked: it has no pod template that Palisade knows
      --> pod.yaml:2:7
       |
     2 | kind: Service
       |       ^^^^^^^
-      = because: --strict takes nothing that cannot be judged
+      = because: --strict rejects what cannot be checked
 
-    error[input/unknown-kind]: this is no Kubernetes object: it has no apiVersion and no kind
+    error[input/unknown-kind]: not a Kubernetes object: apiVersion and kind are missing
      --> pod.yaml:5:1
       |
     5 | just: data
       | ^^^^^^^^^^
-      = because: --strict takes nothing that cannot be judged
+      = because: --strict rejects what cannot be checked
 
-    error[input/unknown-kind]: Gadget of example.com/v1 holds no pod that could be judged
+    error[input/unknown-kind]: Gadget of example.com/v1 is not checked: it has no pod template that Palisade knows
      --> pod.yaml:8:7
       |
     8 | kind: Gadget
       |       ^^^^^^
-      = because: --strict takes nothing that cannot be judged
+      = because: --strict rejects what cannot be checked
 
     exit status: 2
     "#);
 }
 
 #[test]
-fn unreadable_files_and_folders() {
+fn reports_unreadable_files_and_checks_the_rest() {
     let project = Project::new();
     project.file("a.yaml", GOOD).file("locked/b.yaml", GOOD);
     std::os::unix::fs::symlink("nowhere", project.path("dangling.yaml")).unwrap();
@@ -199,13 +199,13 @@ fn unreadable_files_and_folders() {
         expected.push("input/unreadable");
     }
     assert_eq!(run.codes(), expected, "{run}");
-    assert!(run.stdout.contains("cannot read dangling.yaml: there is no such file or folder"), "{run}");
-    assert_eq!(run.status, 1, "the rest is judged: {run}");
+    assert!(run.stdout.contains("cannot read dangling.yaml: no such file or folder"), "{run}");
+    assert_eq!(run.status, 1, "the rest is checked: {run}");
     assert_eq!(project.run(&["check", "no-such-file.yaml"]).status, 2);
 }
 
 #[test]
-fn nothing_to_look_at() {
+fn input_without_pods_is_status_2() {
     let project = Project::new();
     project.file("README.md", "# hello");
     let run = project.run(&["check", "."]);
@@ -214,25 +214,25 @@ fn nothing_to_look_at() {
     project.file("empty.yaml", "# nothing\n---\n---\n").file("values.yaml", "replicas: 3\n");
     let run = project.run(&["check", "."]);
     assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{run}");
-    assert!(run.stderr.contains("error: nothing was judged"), "{run}");
+    assert!(run.stderr.contains("error: nothing was checked"), "{run}");
     project.file("shadow", "root:*:19000:0:99999:7:::\n");
     insta::assert_snapshot!(project.run(&["check", "shadow", "empty.yaml"]), @r#"
-    error[input/not-an-object]: empty.yaml holds no Kubernetes object
+    error[input/not-an-object]: empty.yaml has no Kubernetes object
      --> empty.yaml
 
-    error[input/not-an-object]: this is no Kubernetes object: it has no apiVersion and no kind
+    error[input/not-an-object]: not a Kubernetes object: apiVersion and kind are missing
      --> shadow:1:1
       |
     1 | root:*:19000:0:99999:7:::
       | ^^^^^^^^^^^^^^^^^^^^^^^^
 
-    0 objects in 2 files judged at restricted:latest: 0 allowed, 0 denied; 2 errors
+    0 objects in 2 files checked at restricted:latest: 0 allowed, 0 denied; 2 errors
     exit status: 2
     "#);
 }
 
 #[test]
-fn fields_and_kinds_that_no_api_server_knows() {
+fn reports_unknown_fields_and_kinds() {
     let project = Project::new();
     project
         .file(
@@ -248,7 +248,7 @@ fn fields_and_kinds_that_no_api_server_knows() {
       |
     1 | kind: CronJob
       |       ^^^^^^^
-      = because: an API server does not serve it, and what is in it was not judged
+      = because: an API server does not serve this kind, and the object was not checked
       = help: did you mean apiVersion: batch/v1?
 
     error[input/unknown-kind]: apps/v1 has no kind Deploymnt
@@ -256,7 +256,7 @@ fn fields_and_kinds_that_no_api_server_knows() {
       |
     2 | kind: Deploymnt
       |       ^^^^^^^^^
-      = because: an API server does not serve it, and what is in it was not judged
+      = because: an API server does not serve this kind, and the object was not checked
       = help: did you mean Deployment?
 
     error[api/unknown-field]: unknown field "securityContxt"
@@ -297,7 +297,7 @@ fn fields_and_kinds_that_no_api_server_knows() {
       |                                                       ^^ expected a list, found a mapping
       = because: an API server cannot read this Pod
 
-    1 object in 4 files judged at privileged:latest: 1 allowed, 0 denied; 6 errors, 1 warning
+    1 object in 4 files checked at privileged:latest: 1 allowed, 0 denied; 6 errors, 1 warning
     exit status: 1
     "#);
     let older = project.run(&["check", "--level=privileged", "--kubernetes-version=v1.24", "pod.yaml"]);
@@ -308,7 +308,7 @@ fn fields_and_kinds_that_no_api_server_knows() {
 }
 
 #[test]
-fn a_path_that_vanishes_while_running() {
+fn reports_a_file_that_is_deleted_while_running() {
     let project = Project::new();
     for number in 0..400 {
         project.file(&format!("{number:03}.yaml"), GOOD);
@@ -329,7 +329,7 @@ fn a_path_that_vanishes_while_running() {
 }
 
 #[test]
-fn a_read_only_file_is_not_replaced() {
+fn does_not_replace_a_read_only_file() {
     let project = Project::with(PRIVILEGED);
     fs::set_permissions(project.path("pod.yaml"), fs::Permissions::from_mode(0o444)).unwrap();
     let run = project.run(&["check", "--fix", "--level=baseline", "."]);
@@ -341,7 +341,7 @@ fn a_read_only_file_is_not_replaced() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_leaves_the_file_whole() {
+fn keeps_the_file_if_its_folder_is_read_only() {
     let project = Project::new();
     project.file("ro/pod.yaml", PRIVILEGED);
     fs::set_permissions(project.path("ro"), fs::Permissions::from_mode(0o555)).unwrap();

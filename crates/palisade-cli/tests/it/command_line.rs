@@ -9,7 +9,7 @@ use std::{
 use crate::support::{GOOD, PRIVILEGED, Project, Run};
 
 #[test]
-fn mistakes_in_usage_are_status_2() {
+fn wrong_usage_is_status_2() {
     let project = Project::with(GOOD);
     for arguments in [
         &[][..],
@@ -32,7 +32,7 @@ fn mistakes_in_usage_are_status_2() {
 }
 
 #[test]
-fn help_version_completions_and_manual() {
+fn prints_help_version_completions_and_manual() {
     let project = Project::new();
     for (arguments, expected) in [
         (&["--help"][..], "Usage: palisade"),
@@ -52,7 +52,7 @@ fn help_version_completions_and_manual() {
 }
 
 #[test]
-fn as_a_kubectl_plugin_it_calls_itself_so() {
+fn uses_the_name_of_the_kubectl_plugin() {
     let project = Project::with(PRIVILEGED);
     let plugin = project.path("kubectl-palisade");
     symlink(env!("CARGO_BIN_EXE_palisade"), &plugin).unwrap();
@@ -63,7 +63,7 @@ fn as_a_kubectl_plugin_it_calls_itself_so() {
 }
 
 #[test]
-fn a_closed_pipe_is_fine() {
+fn stops_quietly_when_stdout_is_closed() {
     let project = Project::new();
     for number in 0..300 {
         project.file(&format!("{number}.yaml"), PRIVILEGED);
@@ -78,7 +78,7 @@ fn a_closed_pipe_is_fine() {
 }
 
 #[test]
-fn nowhere_to_write_is_status_3() {
+fn a_full_disk_is_status_3() {
     let project = Project::with(PRIVILEGED);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = project.command().args(["check", "."]).stdout(full).output().unwrap();
@@ -86,7 +86,7 @@ fn nowhere_to_write_is_status_3() {
 }
 
 #[test]
-fn folders_are_searched_and_files_are_taken_as_they_are_called() {
+fn searches_folders_for_manifests_and_reads_named_files_always() {
     let project = Project::new();
     for name in ["a.yaml", "b.yml", "c.json", "d.YAML", "e.txt", "f", ".hidden/g.yaml", "deep/er/h.yaml"] {
         project.file(name, PRIVILEGED);
@@ -107,7 +107,7 @@ fn folders_are_searched_and_files_are_taken_as_they_are_called() {
 }
 
 #[test]
-fn an_older_server_knows_only_its_own_rules() {
+fn applies_the_rules_of_the_given_release() {
     let text = GOOD.replace("    runAsNonRoot: true\n", "").replace("spec:\n", "spec:\n  hostUsers: false\n");
     let project = Project::with(&text);
     assert_eq!(project.run(&["check", "."]).status, 0, "v1.35 and later allow root in a user namespace");
@@ -116,7 +116,7 @@ fn an_older_server_knows_only_its_own_rules() {
 }
 
 #[test]
-fn the_designs_have_profiles_in_config_maps() {
+fn profiles_from_config_maps_need_the_extensions_and_the_gate() {
     let text =
         GOOD.replace("type: RuntimeDefault", "type: ConfigMap\n      configMapProfile: profiles/web.json");
     let project = Project::with(&text);

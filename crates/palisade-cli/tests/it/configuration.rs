@@ -3,7 +3,7 @@
 use crate::support::{PRIVILEGED, Project, Run};
 
 #[test]
-fn is_found_upwards_and_the_command_line_wins() {
+fn is_found_in_parent_folders_and_options_override_it() {
     let project = Project::new();
     project
         .file("palisade.toml", "level = \"privileged\"\nkubernetes-version = \"v1.30\"\n")
@@ -17,7 +17,7 @@ fn is_found_upwards_and_the_command_line_wins() {
 }
 
 #[test]
-fn excludes_and_accepts_by_path() {
+fn applies_excludes_and_suppressions_by_path() {
     let project = Project::new();
     project
         .file("palisade.toml", "level = \"baseline\"\nexclude = [\"vendor\", \"*.skip.yaml\"]\n[[ignore]]\npaths = [\"ops/**\"]\ncodes = [\"pss/privileged\"]\nreason = \"agents\"\n")
@@ -37,18 +37,18 @@ fn excludes_and_accepts_by_path() {
 }
 
 #[test]
-fn an_exception_that_has_ended_does_not_hold() {
+fn an_expired_suppression_has_no_effect() {
     let project = Project::with(PRIVILEGED);
     project.file(
         "palisade.toml",
         "level = \"baseline\"\n[[ignore]]\ncodes = [\"pss/*\"]\nreason = \"old\"\nuntil = \"2020-01-01\"\n",
     );
     let run = project.run(&["check", "."]);
-    assert!(run.status == 1 && run.stdout.contains("ended on 2020-01-01"), "{run}");
+    assert!(run.status == 1 && run.stdout.contains("expired on 2020-01-01"), "{run}");
 }
 
 #[test]
-fn severities_and_formats() {
+fn sets_severities_and_output_formats() {
     let project = Project::with(PRIVILEGED);
     project.file(
         "palisade.toml",
@@ -63,7 +63,7 @@ fn severities_and_formats() {
 }
 
 #[test]
-fn mistakes_have_a_place() {
+fn reports_the_place_of_a_mistake() {
     let project = Project::with(PRIVILEGED);
     project.file("palisade.toml", "levle = \"baseline\"\n");
     insta::assert_snapshot!(project.run(&["check", "."]), @r#"

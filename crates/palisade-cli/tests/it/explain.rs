@@ -36,7 +36,7 @@ fn explain(text: &str, arguments: &[&str]) -> crate::support::Run {
 }
 
 #[test]
-fn every_container_and_every_field_with_its_source() {
+fn shows_every_field_of_every_container_with_its_source() {
     insta::assert_snapshot!(explain(POD, &[]), @r#"
     Pod shop/p (pod.yaml:2) on API server v1.37, kubelet v1.37
 
@@ -100,13 +100,13 @@ fn every_container_and_every_field_with_its_source() {
       readonlyPaths             5 paths                        procMount is Default
       note: annotation honoured by kubelet v1.18, ignored by v1.37: this container runs Unconfined
 
-    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod does nothing on v1.37
+    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod has no effect on v1.37
      --> pod.yaml:7:47
       |
     7 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
-      |                                               ^^^^^^^^^^^^^^^ does nothing
+      |                                               ^^^^^^^^^^^^^^^ no effect
       = because: Kubernetes ignores seccomp annotations since v1.27; containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     warning[annotation/deprecated]: the AppArmor annotation of container "web" is deprecated since v1.30
      --> pod.yaml:8:57
@@ -114,14 +114,14 @@ fn every_container_and_every_field_with_its_source() {
     8 |     container.apparmor.security.beta.kubernetes.io/web: localhost/web
       |                                                         ^^^^^^^^^^^^^ deprecated
       = because: it is still copied into the field when a pod is created on v1.37
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     exit status: 0
     "#);
 }
 
 #[test]
-fn version_skew_is_told_in_a_sentence() {
+fn warns_about_version_skew() {
     for (case, arguments, sentence) in [
         (
             "a new pair ignores the annotation",
@@ -185,7 +185,7 @@ spec:
 }
 
 #[test]
-fn json_has_the_same_in_full() {
+fn prints_the_same_as_json() {
     let run = explain(POD, &["-o", "json", "--container", "web"]);
     let json = run.json();
     assert_eq!(json["kubelet"], "v1.37");
@@ -203,7 +203,7 @@ fn json_has_the_same_in_full() {
 }
 
 #[test]
-fn what_is_asked_for_must_be_there() {
+fn missing_containers_and_pods_are_status_2() {
     let run = explain(POD, &["--container=nobody"]);
     assert_eq!(run.status, 2, "{run}");
     let run = explain("kind: Service\napiVersion: v1\n", &[]);

@@ -79,7 +79,7 @@ fn adds_in_the_style_of_the_file() {
 }
 
 #[test]
-fn says_what_was_fixed_and_what_was_left() {
+fn reports_what_is_fixed_and_what_is_left() {
     let project = Project::with(&PRIVILEGED.replace("spec:\n", "spec:\n  hostPID: true\n"));
     insta::assert_snapshot!(project.run(&["check", "--fix", "--level=baseline", "."]), @r#"
     error[pss/hostNamespaces]: pod sets hostPID
@@ -88,10 +88,10 @@ fn says_what_was_fixed_and_what_was_left() {
     7 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
-    fixed pod.yaml: 1 finding gone, 1 left
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
+    fixed pod.yaml: 1 finding fixed, 1 left
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error
     exit status: 1
     "#);
     insta::assert_snapshot!(project.read("pod.yaml"), @r#"
@@ -132,7 +132,7 @@ fn a_diff_writes_nothing() {
         +    runAsNonRoot: true
         +    seccompProfile:
         +      type: RuntimeDefault
-        1 object in 1 file judged at restricted:latest: 0 allowed, 1 denied; 5 errors
+        1 object in 1 file checked at restricted:latest: 0 allowed, 1 denied; 5 errors
         exit status: 1
         "#);
         }
@@ -162,7 +162,7 @@ fn a_clean_file_is_not_written() {
 }
 
 #[test]
-fn mode_and_links_stay() {
+fn keeps_mode_and_links() {
     let project = Project::new();
     project.file("real/pod.yaml", PRIVILEGED);
     let real = project.path("real/pod.yaml");
@@ -197,7 +197,7 @@ fn accepted_findings_are_not_fixed() {
 }
 
 #[test]
-fn an_annotation_that_would_contradict_the_fix_goes() {
+fn removes_annotations_that_contradict_the_fix() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -229,7 +229,7 @@ spec:
 }
 
 #[test]
-fn items_of_lists_and_json_are_fixed_too() {
+fn fixes_items_of_lists_and_json() {
     let project = Project::new();
     project.file("a.json", "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n  \"spec\": {\"containers\": [{\"name\": \"c\"}]}}]}\n");
     let run = project.run(&["check", "--fix", "a.json"]);

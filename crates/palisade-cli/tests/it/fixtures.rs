@@ -17,7 +17,7 @@ fn folders(root: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_verdict_is_upstreams() {
+fn verdicts_on_upstreams_fixtures_are_upstreams() {
     let Some(root) = shared("fixtures/pod-security-standards") else { return };
     let project = Project::new();
     let mut judged = 0;
@@ -45,7 +45,7 @@ fn every_verdict_is_upstreams() {
 }
 
 #[test]
-fn a_whole_tree_is_judged_in_one_run() {
+fn checks_a_whole_tree_in_one_run() {
     let Some(root) = shared("fixtures/pod-security-standards") else { return };
     let run = Project::new().run(&["check", root.to_str().unwrap(), "-o", "json"]);
     assert!(run.json()["summary"]["objects"].as_u64().unwrap() >= 1600);

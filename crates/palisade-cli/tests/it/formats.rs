@@ -40,7 +40,7 @@ fn json_has_exactly_the_stable_keys() {
 }
 
 #[test]
-fn json_says_what_upstream_says() {
+fn json_has_the_messages_of_upstream() {
     let run = project().run(&["check", ".", "--level=baseline", "--policy-version=v1.30", "-o", "json"]);
     insta::assert_snapshot!(run, @r#"
     {"objects":[
@@ -51,10 +51,10 @@ fn json_says_what_upstream_says() {
     {"file":"c/list.yaml","document":2,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"}],
     "findings":[
     {"code":"pss/privileged","severity":"error","file":"b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]},
-    {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"a person must decide: the workload may rely on the node's namespace; leave it only if it does not","fix":null},
+    {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"no automatic fix: the workload may rely on the node's namespace; leave it only if it does not","fix":null},
     {"code":"pss/privileged","severity":"error","file":"c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]}],
     "summary":{"objects":5,"allowed":2,"denied":3,"skipped":1,"errors":0}}
-    5 objects in 3 files judged at baseline:v1.30: 2 allowed, 3 denied; 3 errors, 1 object without a pod skipped
+    5 objects in 3 files checked at baseline:v1.30: 2 allowed, 3 denied; 3 errors, 1 object of kinds that are not checked
     2 findings can be fixed with --fix; --diff shows what would change
     exit status: 1
     "#);
@@ -69,7 +69,7 @@ fn json_without_any_file_to_read_is_still_json() {
 }
 
 #[test]
-fn a_namespace_can_be_implied() {
+fn uses_the_namespace_of_the_option() {
     let run = Project::with(GOOD).run(&["check", ".", "-o", "json", "--namespace", "team-a"]);
     assert_eq!(run.json()["objects"][0]["namespace"], "team-a");
     let run = Project::with(PRIVILEGED).run(&["check", ".", "-o", "json", "--namespace", "team-a"]);
@@ -174,7 +174,7 @@ fn names_are_those_of_kubectl() {
 }
 
 #[test]
-fn several_outputs_at_once() {
+fn writes_several_outputs_at_once() {
     let project = Project::with(PRIVILEGED);
     let outputs = ["-o", "human", "-o", "json=out.json,sarif=out.sarif", "-o", "junit=out.xml"];
     let run =
@@ -194,7 +194,7 @@ fn several_outputs_at_once() {
 }
 
 #[test]
-fn output_is_the_same_whoever_is_faster() {
+fn output_does_not_depend_on_the_order_of_workers() {
     let project = Project::new();
     for number in 0..200 {
         project.file(&format!("{number:03}.yaml"), if number % 3 == 0 { PRIVILEGED } else { GOOD });

@@ -35,7 +35,7 @@ fn points_at_the_parent_of_a_missing_field() {
      --> pod.yaml:6:1
       |
     6 | spec:
-      | ^^^^ no securityContext.runAsNonRoot here; restricted asks for true, for the pod or for every container
+      | ^^^^ no securityContext.runAsNonRoot here; restricted requires true, for the pod or for every container
       = because: Pod Security Standards v1.37, Restricted, "Running as Non-root": root inside a container is root on the node once it gets out
       = help: add `spec.securityContext.runAsNonRoot: true`
 
@@ -43,7 +43,7 @@ fn points_at_the_parent_of_a_missing_field() {
      --> pod.yaml:6:1
       |
     6 | spec:
-      | ^^^^ no securityContext.seccompProfile.type here; restricted asks for RuntimeDefault or Localhost
+      | ^^^^ no securityContext.seccompProfile.type here; restricted requires RuntimeDefault or Localhost
       = because: Pod Security Standards v1.37, Restricted, "Seccomp": without a profile a container can call everything the kernel offers
       = help: add `spec.securityContext.seccompProfile: {type: RuntimeDefault}`
 
@@ -51,7 +51,7 @@ fn points_at_the_parent_of_a_missing_field() {
      --> pod.yaml:9:7
       |
     9 |       securityContext:
-      |       ^^^^^^^^^^^^^^^ no allowPrivilegeEscalation here; restricted asks for false
+      |       ^^^^^^^^^^^^^^^ no allowPrivilegeEscalation here; restricted requires false
       = because: Pod Security Standards v1.37, Restricted, "Privilege Escalation": without it a set-user-ID program inside the image makes its caller root
       = help: add `securityContext.allowPrivilegeEscalation: false` in container "web"
 
@@ -59,7 +59,7 @@ fn points_at_the_parent_of_a_missing_field() {
      --> pod.yaml:9:7
       |
     9 |       securityContext:
-      |       ^^^^^^^^^^^^^^^ no capabilities.drop here; restricted asks for a drop list with ALL
+      |       ^^^^^^^^^^^^^^^ no capabilities.drop here; restricted requires a drop list with ALL
       = because: Pod Security Standards v1.37, Restricted, "Capabilities": a process without capabilities cannot use root's powers even if it becomes root
       = help: add `securityContext.capabilities.drop: [ALL]` in container "web"
 
@@ -76,14 +76,14 @@ fn points_at_the_parent_of_a_missing_field() {
 }
 
 #[test]
-fn a_pod_without_any_security_context() {
+fn reports_everything_that_restricted_requires() {
     let text = pod("  containers:\n  - name: web\n    image: nginx\n");
     insta::assert_snapshot!(check(&text, &["--policy-version=v1.18"]), @r#"
     error[pss/runAsNonRoot]: container "web" may run as root
      --> pod.yaml:4:1
       |
     4 | spec:
-      | ^^^^ no securityContext.runAsNonRoot here; restricted asks for true, for the pod or for every container
+      | ^^^^ no securityContext.runAsNonRoot here; restricted requires true, for the pod or for every container
       = because: Pod Security Standards v1.18, Restricted, "Running as Non-root": root inside a container is root on the node once it gets out
       = help: add `spec.securityContext.runAsNonRoot: true`
 
@@ -91,7 +91,7 @@ fn a_pod_without_any_security_context() {
      --> pod.yaml:6:5
       |
     6 |   - name: web
-      |     ^^^^^^^^^ no securityContext.allowPrivilegeEscalation here; restricted asks for false
+      |     ^^^^^^^^^ no securityContext.allowPrivilegeEscalation here; restricted requires false
       = because: Pod Security Standards v1.18, Restricted, "Privilege Escalation": without it a set-user-ID program inside the image makes its caller root
       = help: add `securityContext.allowPrivilegeEscalation: false` in container "web"
 
@@ -126,7 +126,7 @@ fn names_every_baseline_mistake() {
     5 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
     error[pss/seLinuxOptions]: pod sets the SELinux type spc_t
      --> pod.yaml:7:28
@@ -166,7 +166,7 @@ fn names_every_baseline_mistake() {
     12 |     hostPath: {path: /etc}
        |     ^^^^^^^^ baseline allows any other volume type
        = because: Pod Security Standards v1.37, Baseline, "HostPath Volumes": a folder of the node is a way out of the container
-       = help: a person must decide: what the workload reads or writes on the node must be provided another way
+       = help: no automatic fix: what the workload reads or writes on the node must be provided another way
 
     error[pss/hostPorts]: container "web" uses port 80 of the node
       --> pod.yaml:15:43
@@ -181,7 +181,7 @@ fn names_every_baseline_mistake() {
        |
     17 |       procMount: Unmasked
        |                  ^^^^^^^^ `hostUsers` must be false to use `Unmasked`
-       = because: an API server of v1.37 refuses this Pod
+       = because: an API server of v1.37 rejects this Pod
 
     error[pss/procMount]: container "web" sees an unmasked /proc
       --> pod.yaml:17:18
@@ -220,7 +220,7 @@ fn names_every_baseline_mistake() {
 }
 
 #[test]
-fn a_windows_pod_is_not_told_to_use_linux_settings() {
+fn does_not_suggest_linux_settings_for_windows_pods() {
     let text = pod(concat!(
         "  os: {name: windows}\n",
         "  containers:\n",
@@ -233,13 +233,13 @@ fn a_windows_pod_is_not_told_to_use_linux_settings() {
       |
     4 | spec:
       | ^^^^ no hostNetwork here
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     error[pss/runAsNonRoot]: container "web" may run as root
      --> pod.yaml:4:1
       |
     4 | spec:
-      | ^^^^ no securityContext.runAsNonRoot here; restricted asks for true, for the pod or for every container
+      | ^^^^ no securityContext.runAsNonRoot here; restricted requires true, for the pod or for every container
       = because: Pod Security Standards v1.37, Restricted, "Running as Non-root": root inside a container is root on the node once it gets out
       = help: add `spec.securityContext.runAsNonRoot: true`
 
@@ -249,21 +249,21 @@ fn a_windows_pod_is_not_told_to_use_linux_settings() {
     8 |     securityContext: {windowsOptions: {hostProcess: true}, capabilities: {drop: [ALL]}}
       |                                                     ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "HostProcess": a host process has the privileges of the Windows node
-      = help: a person must decide: a host process exists to manage the node; it cannot do so as a plain container
+      = help: no automatic fix: a host process exists to manage the node; it cannot do so as a plain container
 
     error[api/invalid]: spec.containers[0].securityContext.capabilities: Forbidden: cannot be set for a windows pod
      --> pod.yaml:8:60
       |
     8 |     securityContext: {windowsOptions: {hostProcess: true}, capabilities: {drop: [ALL]}}
       |                                                            ^^^^^^^^^^^^ cannot be set for a windows pod
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     exit status: 1
     "#);
 }
 
 #[test]
-fn what_an_api_server_refuses() {
+fn reports_what_an_api_server_rejects() {
     let text = pod(concat!(
         "  securityContext:\n",
         "    runAsUser: -1\n",
@@ -279,35 +279,35 @@ fn what_an_api_server_refuses() {
       |
     6 |     runAsUser: -1
       |                ^^ must be between 0 and 2147483647, inclusive
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     error[profile/seccomp-file]: spec.securityContext.seccompProfile.localhostProfile: Invalid value: "../../etc/passwd": must not contain '..'
      --> pod.yaml:7:57
       |
     7 |     seccompProfile: {type: Localhost, localhostProfile: ../../etc/passwd}
       |                                                         ^^^^^^^^^^^^^^^^ must not contain '..'
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     error[profile/apparmor-name]: spec.securityContext.appArmorProfile.localhostProfile: Invalid value: "x": can only be set when AppArmor type is Localhost
      --> pod.yaml:8:63
       |
     8 |     appArmorProfile: {type: RuntimeDefault, localhostProfile: x}
       |                                                               ^ can only be set when AppArmor type is Localhost
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     warning[api/ports]: spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]
       --> pod.yaml:11:35
        |
     11 |     ports: [{containerPort: 80}, {containerPort: 80}]
        |                                   ^^^^^^^^^^^^^^^^^ duplicate port definition
-       = because: an API server of v1.37 warns of it
+       = because: an API server of v1.37 warns about it
 
     exit status: 1
     "#);
 }
 
 #[test]
-fn a_pod_without_containers_and_a_deployment_without_template() {
+fn reports_missing_containers_and_templates() {
     let text = "apiVersion: v1\nkind: Pod\nspec: {}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  replicas: 1\n";
     insta::assert_snapshot!(check(text, &[]), @r#"
     error[api/invalid]: spec.containers: Required value
@@ -315,7 +315,7 @@ fn a_pod_without_containers_and_a_deployment_without_template() {
       |
     3 | spec: {}
       | ^^^^ no containers here
-      = because: an API server of v1.37 refuses this Pod
+      = because: an API server of v1.37 rejects this Pod
 
     error[api/invalid]: Deployment has no pod template at spec.template
      --> pod.yaml:8:1
@@ -328,7 +328,7 @@ fn a_pod_without_containers_and_a_deployment_without_template() {
 }
 
 #[test]
-fn a_type_that_no_api_server_can_read() {
+fn reports_values_of_a_wrong_type() {
     let text = pod("  hostNetwork: \"yes please\"\n  containers: []\n");
     insta::assert_snapshot!(check(&text, &[]), @r#"
     error[api/type]: spec.hostNetwork: expected a boolean, found the string "yes please"
@@ -357,21 +357,21 @@ spec:
 ";
 
 #[test]
-fn dead_annotations_say_what_really_happens() {
+fn reports_annotations_without_effect_and_what_applies_instead() {
     insta::assert_snapshot!(check(ANNOTATED, &["--level=privileged"]), @r#"
-    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod does nothing on v1.37
+    warning[annotation/dead]: the seccomp annotation "runtime/default" of the pod has no effect on v1.37
      --> pod.yaml:6:47
       |
     6 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
-      |                                               ^^^^^^^^^^^^^^^ does nothing
+      |                                               ^^^^^^^^^^^^^^^ no effect
       = because: Kubernetes ignores seccomp annotations since v1.27; containers without a profile of their own run Unconfined, unless the kubelet has --seccomp-default
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     warning[annotation/dead]: a seccomp annotation for container "gone", which does not exist
      --> pod.yaml:7:58
       |
     7 |     container.seccomp.security.alpha.kubernetes.io/gone: unconfined
-      |                                                          ^^^^^^^^^^ does nothing
+      |                                                          ^^^^^^^^^^ no effect
       = help: remove it, or correct the name; containers are web
 
     warning[annotation/deprecated]: the AppArmor annotation of container "web" is deprecated since v1.30
@@ -380,7 +380,7 @@ fn dead_annotations_say_what_really_happens() {
     8 |     container.apparmor.security.beta.kubernetes.io/web: localhost/web
       |                                                         ^^^^^^^^^^^^^ deprecated
       = because: it is still copied into the field when a pod is created on v1.37
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     exit status: 0
     "#);
@@ -395,13 +395,13 @@ fn the_same_annotations_still_work_on_an_old_release() {
     6 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
       |                                               ^^^^^^^^^^^^^^^ deprecated
       = because: it is still copied into the field when a pod is created on v1.24; v1.27 and later ignore it
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     warning[annotation/dead]: a seccomp annotation for container "gone", which does not exist
      --> pod.yaml:7:58
       |
     7 |     container.seccomp.security.alpha.kubernetes.io/gone: unconfined
-      |                                                          ^^^^^^^^^^ does nothing
+      |                                                          ^^^^^^^^^^ no effect
       = help: remove it, or correct the name; containers are web
 
     exit status: 0
@@ -428,7 +428,7 @@ spec:
     6 |     container.apparmor.security.beta.kubernetes.io/web: unconfined
       |                                                         ^^^^^^^^^^ deprecated
       = because: it is still copied into the field when a pod is created on v1.37
-      = help: `palisade migrate` turns it into the field
+      = help: `palisade migrate` rewrites it into the field
 
     error[pss/appArmorProfile]: container "web" asks for the AppArmor profile type "Unconfined"
      --> pod.yaml:6:57
@@ -452,7 +452,7 @@ spec:
 }
 
 #[test]
-fn a_conflict_of_annotation_and_field() {
+fn reports_a_conflict_of_annotation_and_field() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -468,12 +468,12 @@ spec:
   - name: web
 ";
     insta::assert_snapshot!(check(text, &["--level=privileged"]), @r#"
-    warning[annotation/dead]: the seccomp annotation "unconfined" of the pod does nothing on v1.37
+    warning[annotation/dead]: the seccomp annotation "unconfined" of the pod has no effect on v1.37
      --> pod.yaml:6:47
       |
     6 |     seccomp.security.alpha.kubernetes.io/pod: unconfined
-      |                                               ^^^^^^^^^^ does nothing
-      = because: Kubernetes ignores seccomp annotations since v1.27; the field decides: RuntimeDefault
+      |                                               ^^^^^^^^^^ no effect
+      = because: Kubernetes ignores seccomp annotations since v1.27; the field applies: RuntimeDefault
       = help: remove it
 
     error[profile/conflict]: spec.securityContext.seccompProfile.type: Forbidden: seccomp type in annotation and field must match
@@ -481,15 +481,15 @@ spec:
        |
     10 |       type: RuntimeDefault
        |             ^^^^^^^^^^^^^^ seccomp type in annotation and field must match
-       = because: an API server of v1.37 refuses this Pod
-       = help: decide which of the two is right: this field, or metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]
+       = because: an API server of v1.37 rejects this Pod
+       = help: keep the one that is right and remove the other: this field, or metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]
 
     exit status: 1
     "#);
 }
 
 #[test]
-fn an_annotation_on_the_workload_itself() {
+fn reports_annotations_of_the_workload_instead_of_its_template() {
     let text = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -503,12 +503,12 @@ spec:
       containers: [{name: web}]
 ";
     insta::assert_snapshot!(check(text, &["--level=privileged"]), @r#"
-    warning[annotation/dead]: seccomp.security.alpha.kubernetes.io/pod on the Deployment itself does nothing
+    warning[annotation/dead]: seccomp.security.alpha.kubernetes.io/pod on the Deployment itself has no effect
      --> pod.yaml:6:47
       |
     6 |     seccomp.security.alpha.kubernetes.io/pod: runtime/default
-      |                                               ^^^^^^^^^^^^^^^ does nothing
-      = because: only the annotations of the pod template count, at spec.template.metadata.annotations
+      |                                               ^^^^^^^^^^^^^^^ no effect
+      = because: only the annotations of the pod template apply, at spec.template.metadata.annotations
       = help: set the profile as a field of the template's securityContext, and remove the annotation
 
     exit status: 0
@@ -542,7 +542,7 @@ items:
       |              ^^^^ baseline allows false, or no value
       = in: Pod a
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
     error[pss/hostNamespaces]: pod sets hostIPC
      --> pod.yaml:8:14
@@ -551,7 +551,7 @@ items:
       |              ^^^^ baseline allows false, or no value
       = in: Pod b
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
     error[pss/hostNamespaces]: pod sets hostPID
       --> pod.yaml:15:14
@@ -560,14 +560,14 @@ items:
        |              ^^^^ baseline allows false, or no value
        = in: Pod b
        = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-       = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+       = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
     exit status: 1
     "#);
 }
 
 #[test]
-fn wide_characters_tabs_and_terminal_codes_do_no_harm() {
+fn handles_wide_characters_tabs_and_terminal_codes() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: \"\\e[31m日本\\tx\", \"日本\": 1, securityContext: {privileged: true}}\n";
     insta::assert_snapshot!(check(text, &["--level=baseline"]), @r#"
     error[api/unknown-field]: unknown field "日本"
@@ -609,7 +609,7 @@ fn a_very_long_line_is_cut_around_the_place() {
     1 | … xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "spec": {"hostPID": true, "containers": [{"name": "c"}], "b": "xxxxxxxxxxxxxxxxxxxxx …
       |                                                               ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: no automatic fix: the workload may rely on the node's namespace; leave it only if it does not
 
     error[api/unknown-field]: unknown field "b"
      --> pod.yaml:1:2103
@@ -623,7 +623,7 @@ fn a_very_long_line_is_cut_around_the_place() {
 }
 
 #[test]
-fn colours_are_used_only_where_they_are_wanted() {
+fn uses_colors_only_where_they_are_enabled() {
     let project = Project::with(PRIVILEGED);
     let check = ["check", "pod.yaml"];
     assert!(!project.run(&check).stdout.contains('\u{1b}'), "no terminal");

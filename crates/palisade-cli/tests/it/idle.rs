@@ -5,7 +5,7 @@ use std::{fs, thread, time::Duration};
 use crate::support::{Project, Running};
 
 #[test]
-fn code_of_the_start_is_given_back() {
+fn releases_the_memory_of_startup_code() {
     let project = Project::new();
     let mut up = project.command();
     let service = Running::start(

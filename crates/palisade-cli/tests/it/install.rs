@@ -9,7 +9,7 @@ use std::{
 
 use clap::Parser as _;
 use palisade_apiserver::Server;
-use palisade_cli::{args::Cli, install::chart_templates};
+use palisade_cli::{command_line::Cli, install::chart_templates};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn names(objects: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn everything_is_there_and_nothing_twice() {
+fn every_object_is_printed_once() {
     let (_, objects) = installed(&[]);
     let names = names(&objects);
     insta::assert_snapshot!(names.join("\n"), @r"
@@ -115,10 +115,10 @@ fn options_choose_what_is_printed() {
     let (constraints, _) = installed(&["--components", "constraints"]);
     assert!(!constraints.contains(": null"), "kubectl would leave it out, and the field is required");
     for (arguments, error) in [
-        (&["--kubernetes-version", "v1.23"][..], "Palisade is installed on v1.24 to v1.37"),
-        (&["-n", "Not_A_Name"], "is not the name of a namespace"),
-        (&["--image", "a b"], "is not the name of an image"),
-        (&["-n", "guard", "--rollout"], "needs the namespace palisade-system"),
+        (&["--kubernetes-version", "v1.23"][..], "Palisade runs on v1.24 to v1.37"),
+        (&["-n", "Not_A_Name"], "is not a valid name of a namespace"),
+        (&["--image", "a b"], "is not a valid name of an image"),
+        (&["-n", "guard", "--rollout"], "requires the namespace palisade-system"),
     ] {
         let output =
             Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
@@ -147,7 +147,7 @@ fn containers(objects: &[Value]) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_argument_is_one_the_binary_takes() {
+fn every_argument_in_the_manifests_exists() {
     for arguments in
         [&[][..], &["--rollout"], &["-n", "guard", "--image", "registry.example/palisade@sha256:0"]]
     {
@@ -170,7 +170,7 @@ fn every_argument_is_one_the_binary_takes() {
 }
 
 #[test]
-fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
+fn everything_but_the_node_agent_complies_with_restricted() {
     let project = Project::new();
     for arguments in
         [&["--components", "webhook,controller"][..], &["--components", "webhook,controller", "--rollout"]]
@@ -178,7 +178,7 @@ fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
         project.file("install.yaml", &installed(arguments).0);
         let shown = project.run(&["check", "--level=restricted", "install.yaml"]).to_string();
         assert!(
-            shown.contains("2 objects in 1 file judged at restricted:latest: 2 allowed, 0 denied"),
+            shown.contains("2 objects in 1 file checked at restricted:latest: 2 allowed, 0 denied"),
             "{shown}"
         );
     }
@@ -188,7 +188,7 @@ fn all_but_the_node_agent_is_restricted_by_our_own_standards() {
 }
 
 #[test]
-fn every_rule_and_every_host_access_says_why() {
+fn every_rule_and_every_host_access_has_a_reason() {
     let (text, _) = installed(&["--rollout"]);
     let lines: Vec<&str> = text.lines().collect();
     let mut rules = 0;
@@ -209,7 +209,7 @@ fn every_rule_and_every_host_access_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_it_to_the_embedded_server_twice() {
+async fn kubectl_applies_the_manifests_twice_without_changes() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
@@ -263,7 +263,7 @@ fn the_chart_is_made_of_the_same_templates() {
 
 /// Go's own template engine, with the few functions of Helm that the chart uses.
 #[test]
-fn the_chart_renders_to_what_install_prints() {
+fn the_chart_renders_what_install_prints() {
     let chart = chart();
     let output = Command::new("go")
         .arg("run")

@@ -24,7 +24,7 @@ fn palisade(arguments: &[&str], kubeconfig: &std::path::Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
+async fn checks_and_explains_objects_of_a_cluster_like_files() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let server = Server::builder().kubeconfig(&kubeconfig).start().await.unwrap();
@@ -67,7 +67,9 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
         [("web-1", uid.as_str(), alike), ("unlike", uid.as_str(), &other), ("hidden", "1", alike)]
     {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true});
-        let pod = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec});
+        // The garbage collector would delete a pod without its owner, sooner or later.
+        let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["example.com/hold"]});
+        let pod = json!({"metadata": metadata, "spec": spec});
         put("", "Pod", Some("shop"), pod).await;
     }
 
@@ -85,7 +87,10 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
         "a pod that is not what its controller makes: {shown}"
     );
     assert!(shown.contains("--> cluster:shop/pod/hidden:"), "a controller that does not exist: {shown}");
-    assert!(shown.contains("5 objects in 5 files judged at baseline:latest: 0 allowed, 5 denied"), "{shown}");
+    assert!(
+        shown.contains("5 objects in 5 files checked at baseline:latest: 0 allowed, 5 denied"),
+        "{shown}"
+    );
     assert!(shown.ends_with("exit status: 1"), "{shown}");
     let shown = run(&["check", "--cluster", "-n", "shop", "--owned", "--level=baseline", "-q", "-o", "name"])
         .await
@@ -93,7 +98,7 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     assert!(shown.contains("web-1"), "{shown}");
     let shown = run(&["check", "--cluster"]).await.unwrap();
     assert_eq!(
-        shown, "error: nothing was judged: there are no pods or workloads\nexit status: 2",
+        shown, "error: nothing was checked: no pods or workloads found\nexit status: 2",
         "the context's namespace is empty"
     );
 
@@ -104,13 +109,17 @@ async fn objects_of_a_cluster_are_judged_and_explained_like_files() {
     let shown = run(&["explain", "--live", "deploy/web", "-n", "shop"]).await.unwrap();
     assert!(shown.contains("hostNetwork"), "{shown}");
     let shown = run(&["explain", "--live", "shop/absent"]).await.unwrap();
-    assert_eq!(shown, "error: pods \"absent\" not found\nexit status: 3");
+    let absent = format!(
+        "error: cannot read from {}: pods \"absent\" not found; check the name and the namespace",
+        server.url()
+    );
+    assert_eq!(shown, absent + "\nexit status: 3");
     server.shutdown().await;
 }
 
 /// The embedded server announces its extensions and gates; an emulated release looks like the release.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_announces_whose_rules_it_applies() {
+async fn uses_the_rules_that_the_server_announces() {
     for (compat, git_version, api, status) in [
         (
             Compat {
@@ -118,10 +127,10 @@ async fn the_server_announces_whose_rules_it_applies() {
                 ..Compat::designs()
             },
             "v1.37.0+palisade",
-            "the designs",
+            "v1.37 with Palisade's extensions",
             0,
         ),
-        (Compat::designs(), "v1.37.0+palisade", "the designs", 1),
+        (Compat::designs(), "v1.37.0+palisade", "v1.37 with Palisade's extensions", 1),
         (Compat::kubernetes(37), "v1.37.0", "v1.37", 1),
         (Compat::kubernetes(24), "v1.24.0", "v1.24", 1),
     ] {

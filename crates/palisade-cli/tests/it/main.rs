@@ -3,12 +3,14 @@
 
 mod attacks;
 mod bad_input;
+mod cluster_errors;
 mod command_line;
 mod configuration;
 mod explain;
 mod fix;
 mod fixtures;
 mod formats;
+mod generated;
 mod human;
 mod idle;
 mod install;

@@ -69,19 +69,19 @@ fn check_and_diff_write_nothing() {
 }
 
 #[test]
-fn conflicts_are_reported_and_left_alone() {
+fn reports_conflicts_and_does_not_change_them() {
     let text = LEGACY
         .replace("    image: nginx\n", "    securityContext: {seccompProfile: {type: RuntimeDefault}}\n");
     let project = Project::with(&text);
     let run = project.run(&["migrate", "pod.yaml"]);
     insta::assert_snapshot!(run, @r#"
     migrated pod.yaml: 2 settings
-    error[profile/conflict]: container.seccomp.security.alpha.kubernetes.io/web says Localhost web.json, but spec.containers[0].securityContext.seccompProfile says RuntimeDefault; both are left alone
+    error[profile/conflict]: container.seccomp.security.alpha.kubernetes.io/web is Localhost web.json, but spec.containers[0].securityContext.seccompProfile is RuntimeDefault; neither is changed
      --> pod.yaml:8:57
       |
     8 |     container.seccomp.security.alpha.kubernetes.io/web: 'localhost/web.json'
       |                                                         ^^^^^^^^^^^^^^^^^^^^
-      = help: decide which of the two is right, and remove the other
+      = help: keep the one that is right, and remove the other
 
     2 settings in 1 file migrated
     exit status: 1
@@ -95,7 +95,7 @@ fn conflicts_are_reported_and_left_alone() {
 }
 
 #[test]
-fn an_annotation_that_says_the_same_as_the_field_goes() {
+fn removes_annotations_that_equal_the_field() {
     let text = "\
 apiVersion: v1
 kind: Pod
@@ -118,7 +118,7 @@ spec:
 }
 
 #[test]
-fn the_proposals_defaults_become_v1_fields() {
+fn extensions_become_v1_fields() {
     let text = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -168,7 +168,7 @@ fn stdin_goes_to_stdout() {
 }
 
 #[test]
-fn a_file_without_anything_to_migrate_stays() {
+fn does_not_write_files_without_legacy_settings() {
     let text = "# c\nkind: Service\napiVersion: v1\n";
     let project = Project::with(text);
     assert_eq!(project.run(&["migrate", "."]).status, 0);

@@ -3,14 +3,14 @@
 use super::support::Project;
 
 #[test]
-fn says_what_is_wrong_before_anything_is_started() {
+fn reports_wrong_usage_before_anything_starts() {
     let project = Project::with(super::support::GOOD);
     project.file("two.yaml", format!("{0}---\n{0}", super::support::GOOD));
     project.file("none.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n");
     project.file("broken.yaml", "a: [\n");
     for (arguments, status, why) in [
-        (&["up", "--root-dir", "x"][..], 2, "the options of a node need --node"),
-        (&["up", "--node", "--runtime-endpoint", "tcp://x"], 2, "is no Unix socket"),
+        (&["up", "--root-dir", "x"][..], 2, "the options of the node require --node"),
+        (&["up", "--node", "--runtime-endpoint", "tcp://x"], 2, "is not a Unix socket"),
         (
             &["up", "--node", "--emulate-kubernetes", "v1.31", "--seccomp-profile-root", "x"],
             2,
@@ -19,13 +19,13 @@ fn says_what_is_wrong_before_anything_is_started() {
         (&["run"], 2, "--filename <FILE>"),
         (&["run", "-f", "absent.yaml"], 2, "absent.yaml"),
         (&["run", "-f", "broken.yaml"], 2, "broken.yaml: "),
-        (&["run", "-f", "two.yaml"], 2, "there are 2 pods in the manifests: run one at a time"),
-        (&["run", "-f", "none.yaml"], 2, "there is no pod in the manifests"),
-        (&["run", "-f", "pod.yaml", "--runtime-endpoint", "x.sock"], 2, "is no Unix socket"),
+        (&["run", "-f", "two.yaml"], 2, "the manifests have 2 pods: run one at a time"),
+        (&["run", "-f", "none.yaml"], 2, "the manifests have no pod"),
+        (&["run", "-f", "pod.yaml", "--runtime-endpoint", "x.sock"], 2, "is not a Unix socket"),
         (
             &["verify", "--runtime-endpoint", "/nonexistent/c.sock"],
             3,
-            "the container runtime does not answer: rpc error: code = Unavailable",
+            "the container runtime does not respond: rpc error: code = Unavailable",
         ),
         (&["node", "--mode", "nothing"], 2, "invalid value 'nothing' for '--mode <MODE>'"),
     ] {

@@ -341,7 +341,7 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rollouts_controllers_are_granted_what_they_use() {
+async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     let folder = tempfile::tempdir().unwrap();
     let (admin, audit) = (folder.path().join("admin"), folder.path().join("audit"));
     let server = Server::builder().kubeconfig(&admin).audit_log(&audit).start().await.unwrap();

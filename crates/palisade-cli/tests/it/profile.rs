@@ -50,7 +50,7 @@ fn lint_points_into_the_file() {
 }
 
 #[test]
-fn lint_knows_what_a_kernel_lacks() {
+fn lint_reports_what_a_kernel_lacks() {
     let project = Project::new();
     project.file("p.json", PROFILE.replace("SCMP_ACT_ERRNO", "SCMP_ACT_KILL_PROCESS"));
     assert_eq!(project.run(&["profile", "lint", "p.json", "--kernel", "5.10"]).status, 0);
@@ -78,7 +78,7 @@ fn lint_reads_config_maps() {
 }
 
 #[test]
-fn lint_of_something_else() {
+fn lint_reports_files_without_a_profile() {
     let project = Project::new();
     project
         .file("a.json", "{\"defaultAction\": \"SCMP_ACT_ERRNO\",}")
@@ -91,7 +91,7 @@ fn lint_of_something_else() {
 }
 
 #[test]
-fn diff_says_what_is_gained_and_lost() {
+fn diff_reports_what_is_gained_and_lost() {
     let project = Project::new();
     project.file("old.json", PROFILE).file("new.json", PROFILE.replace("\"write\"", "\"mount\", \"ptrace\""));
     insta::assert_snapshot!(project.run(&["profile", "diff", "old.json", "new.json"]), @r#"
@@ -122,7 +122,7 @@ fn hash_is_that_of_sha256sum() {
 }
 
 #[test]
-fn diff_judges_by_meaning_and_shows_a_call() {
+fn diff_compares_meaning_and_shows_an_example_call() {
     let project = Project::new();
     let rule = |args: &str| {
         format!(
@@ -170,7 +170,7 @@ fn diff_judges_by_meaning_and_shows_a_call() {
 }
 
 #[test]
-fn lint_names_what_confines_nothing_or_means_two_things() {
+fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
     let project = Project::new();
     project
         .file("log.json", r#"{"defaultAction":"SCMP_ACT_LOG"}"#)
@@ -191,14 +191,14 @@ fn lint_names_what_confines_nothing_or_means_two_things() {
       |                  ^^^^^^^^^^^^^^
       = because: a container with this profile is as free as one without a profile
 
-    error[profile/duplicate-key]: the key "defaultAction" is set twice, and readers disagree about which one counts
+    error[profile/duplicate-key]: the key "defaultAction" is set twice, and runtimes disagree about which one applies
      --> twice.json:3:3
       |
     2 |   "defaultAction": "SCMP_ACT_ERRNO",
       |   --------------- first set here
     3 |   "defaultAction": "SCMP_ACT_ALLOW"
       |   ^^^^^^^^^^^^^^^
-      = because: the profile has no certain meaning, and Palisade does not use it
+      = because: the meaning of the profile is ambiguous, and Palisade does not use it
       = help: remove one of them
 
     error[profile/docker-only]: includes is Docker's: other runtimes drop it, and the rule applies to every container
@@ -216,7 +216,7 @@ fn lint_names_what_confines_nothing_or_means_two_things() {
       |                  ^^^^^^^^^^^^
       = because: a container with this profile is as free as one without a profile
 
-    warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not judged here
+    warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not checked here
      --> spo.yaml:6:20
       |
     6 |   baseProfileName: runc-v1.3

@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_judged_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_checked_or_rejected(bytes in vec(any::<u8>(), 0..300)) {
         let report = judge_bytes(&Arc::from("x"), &bytes, &settings(Level::Restricted, Compat::designs()), &[]);
         let mut drawn = String::new();
         diagnostics(&report.diagnostics, Style { color: true, width: Some(40) }, &mut drawn);

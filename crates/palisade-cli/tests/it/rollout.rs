@@ -15,13 +15,13 @@ fn example(arguments: &[&str]) -> Run {
 #[test]
 fn status_names_every_blocker_with_its_cause() {
     insta::assert_snapshot!(example(&["status"]), @r#"
-    NAMESPACE        HELD TO     COMPLIES    BLOCKERS  REASON
+    NAMESPACE        LEVEL       COMPLIES    BLOCKERS  REASON
     by-user          restricted  baseline    1         PSALabel: ServiceAccount with insufficient SCCs
     no-syncer        restricted  privileged  1         PSAConfig: PSA label syncer disabled
     openshift-addon  restricted  privileged  1         PSAConfig: Misconfigured OpenShift Namespace
     shop             restricted  restricted  0         -
 
-    namespace by-user, held to restricted
+    namespace by-user, level restricted
       Pod debug, admitted by anyuid through a user, not its service account default
         spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
         spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
@@ -32,7 +32,7 @@ fn status_names_every_blocker_with_its_cause() {
         kubectl create rolebinding anyuid-default --namespace=by-user --clusterrole=system:openshift:scc:anyuid --serviceaccount=by-user:default
         kubectl label --overwrite namespace by-user pod-security.kubernetes.io/enforce=baseline
 
-    namespace no-syncer, held to restricted
+    namespace no-syncer, level restricted
       CronJob backup, admitted by hostmount-anyuid
         spec.jobTemplate.spec.template.spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
         spec.jobTemplate.spec.template.spec.containers[0].securityContext.capabilities.drop         capabilities_restricted    allowed: a drop list with ALL
@@ -44,7 +44,7 @@ fn status_names_every_blocker_with_its_cause() {
         kubectl label --overwrite namespace no-syncer security.openshift.io/scc.podSecurityLabelSync=true
         kubectl label --overwrite namespace no-syncer pod-security.kubernetes.io/enforce=privileged
 
-    namespace openshift-addon, held to restricted
+    namespace openshift-addon, level restricted
       Pod agent, admitted by privileged
         spec.hostNetwork                                             hostNamespaces             allowed: false, or no value
         spec.containers[0].securityContext.allowPrivilegeEscalation  allowPrivilegeEscalation   allowed: false
@@ -55,7 +55,7 @@ fn status_names_every_blocker_with_its_cause() {
         kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
     3 of 4 namespaces block enforcement
-    note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new cluster are assumed
+    note: the input belongs to OpenShift and has no SecurityContextConstraints, so that those of a new cluster are assumed
     exit status: 1
     "#);
 }
@@ -92,7 +92,7 @@ fn plan_is_a_script() {
     #     spec.securityContext.seccompProfile.type, allowed: RuntimeDefault or Localhost
     kubectl label --overwrite namespace openshift-addon pod-security.kubernetes.io/enforce=privileged
 
-    note: the input belongs to OpenShift and holds no SecurityContextConstraints, so that those of a new cluster are assumed
+    note: the input belongs to OpenShift and has no SecurityContextConstraints, so that those of a new cluster are assumed
     exit status: 1
     "#);
 }
@@ -127,7 +127,7 @@ fn json_has_the_same_facts() {
 }
 
 #[test]
-fn a_list_from_stdin_and_objects_without_a_namespace() {
+fn reads_lists_from_stdin_and_objects_without_a_namespace() {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "PodList", "items": [
         {"metadata": {"name": "p"}, "spec": {"hostPID": true, "containers": [{"name": "c", "image": "i"}]}},
     ]});
@@ -140,7 +140,7 @@ fn a_list_from_stdin_and_objects_without_a_namespace() {
 }
 
 #[test]
-fn how_it_ends() {
+fn exit_statuses_are_as_documented() {
     let good = Project::with(GOOD).run(&["rollout", "status", "-n", "team", "pod.yaml"]);
     assert_eq!(good.status, 0, "{good}");
     for (case, text) in [
@@ -158,7 +158,7 @@ fn how_it_ends() {
 /// Replicas that differ only in their names are told of once, a constraint of the user's own is granted with a role of its
 /// own, and one that makes no sense is named.
 #[test]
-fn replicas_together_and_constraints_of_ones_own() {
+fn groups_replicas_and_uses_constraints_of_the_input() {
     let pod = |name: &str, account: &str| {
         serde_json::json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": "team",
@@ -185,10 +185,10 @@ fn replicas_together_and_constraints_of_ones_own() {
     let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
     let run = Project::new().run_with_stdin(&["rollout", "status", "-"], list.to_string());
     insta::assert_snapshot!(run, @r#"
-    NAMESPACE  HELD TO     COMPLIES    BLOCKERS  REASON
+    NAMESPACE  LEVEL       COMPLIES    BLOCKERS  REASON
     team       restricted  privileged  3         PSALabel: ServiceAccount with insufficient SCCs
 
-    namespace team, held to restricted
+    namespace team, level restricted
       Pod web-1 (and 2 others) of ReplicaSet web, admitted by ours through a user, not its service account runner
         spec.hostPID  hostNamespaces  allowed: false, or no value
       fix: change these fields, or let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or set pod-security.kubernetes.io/enforce on the namespace
@@ -204,7 +204,7 @@ fn replicas_together_and_constraints_of_ones_own() {
 
 /// `kubectl get` leaves managed fields out unless it is asked for them; what the label syncer set cannot be told then.
 #[test]
-fn a_dump_without_managed_fields_is_noted() {
+fn notes_a_dump_without_managed_fields() {
     let enforce = "pod-security.kubernetes.io/enforce";
     let mut namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team",
         "labels": {enforce: "privileged"},

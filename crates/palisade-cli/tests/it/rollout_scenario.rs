@@ -11,7 +11,7 @@ use std::{
 use crate::support::{Project, Run, Running};
 
 #[test]
-fn the_documented_scenario_goes_as_it_says() {
+fn the_documented_scenario_succeeds() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/rollout/rollout.sh");
     let run = Run::of(Command::new("sh").arg(script).env("PALISADE", env!("CARGO_BIN_EXE_palisade")));
     assert_eq!(run.status, 0, "{run}");

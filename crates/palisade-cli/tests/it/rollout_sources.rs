@@ -158,7 +158,7 @@ fn same_from_every_source(
 }
 
 #[test]
-fn on_plain_kubernetes() {
+fn manifests_dump_and_cluster_agree_on_plain_kubernetes() {
     let project = Project::new();
     let mut folders = vec![corpus("plain")];
     folders.extend(fixtures(&project));
@@ -183,7 +183,7 @@ fn on_plain_kubernetes() {
 }
 
 #[test]
-fn on_openshift() {
+fn manifests_dump_and_cluster_agree_on_openshift() {
     same_from_every_source(
         &["--openshift"],
         &[corpus("plain"), corpus("openshift")],

@@ -11,7 +11,7 @@ fn with_comment(comment: &str) -> String {
 }
 
 #[test]
-fn on_the_line_above_it_and_above_other_comments() {
+fn applies_to_its_line_the_line_below_or_its_object() {
     for (case, text) in [
         ("on the line", with_comment("palisade:ignore pss/privileged reason=\"x\"")),
         ("by prefix", with_comment("palisade:ignore pss/* reason=\"x\"")),
@@ -36,7 +36,7 @@ fn on_the_line_above_it_and_above_other_comments() {
 }
 
 #[test]
-fn the_verdict_stays_the_truth() {
+fn suppressions_do_not_change_the_verdict() {
     let text = with_comment("palisade:ignore pss/privileged reason=\"x\"");
     let run = Project::with(&text).run(&["check", "--level=baseline", "pod.yaml", "-o", "json"]);
     assert_eq!(run.json()["objects"][0]["allowed"], false);
@@ -45,7 +45,7 @@ fn the_verdict_stays_the_truth() {
 }
 
 #[test]
-fn without_a_reason_it_does_not_hold() {
+fn a_suppression_without_a_reason_is_ignored() {
     insta::assert_snapshot!(check(&with_comment("palisade:ignore pss/privileged")), @r#"
     error[pss/privileged]: container "web" is privileged
       --> pod.yaml:10:21
@@ -55,21 +55,21 @@ fn without_a_reason_it_does_not_hold() {
        = because: Pod Security Standards v1.37, Baseline, "Privileged Containers": a privileged container is root on the node
        = help: set `securityContext.privileged: false` in container "web"
 
-    error[suppression/no-reason]: the exception for pss/privileged gives no reason, and does not hold
+    error[suppression/no-reason]: the suppression of pss/privileged has no reason, and is ignored
       --> pod.yaml:10:26
        |
     10 |         privileged: true # palisade:ignore pss/privileged
        |                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a reason is required
        = help: add why it is acceptable: reason="…"
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 2 errors
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 2 errors
     1 finding can be fixed with --fix; --diff shows what would change
     exit status: 1
     "#);
 }
 
 #[test]
-fn after_its_end_the_finding_comes_back() {
+fn an_expired_suppression_has_no_effect() {
     insta::assert_snapshot!(check(&with_comment("palisade:ignore pss/privileged reason=\"until the rewrite\" until=2020-01-31")), @r#"
     error[pss/privileged]: container "web" is privileged
       --> pod.yaml:10:21
@@ -77,36 +77,36 @@ fn after_its_end_the_finding_comes_back() {
     10 |         privileged: true # palisade:ignore pss/privileged reason="until the rewrite" until=2020-01-31
        |                     ^^^^ baseline allows false, or no value
        = because: Pod Security Standards v1.37, Baseline, "Privileged Containers": a privileged container is root on the node
-       = because: the exception for it ("until the rewrite") ended on 2020-01-31
+       = because: its suppression ("until the rewrite") expired on 2020-01-31
        = help: set `securityContext.privileged: false` in container "web"
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error
     1 finding can be fixed with --fix; --diff shows what would change
     exit status: 1
     "#);
 }
 
 #[test]
-fn what_is_not_needed_is_said() {
+fn reports_unused_suppressions() {
     let text = format!(
         "# palisade:ignore pss/hostPorts reason=\"x\"\n{}",
         with_comment("palisade:ignore pss/privileged reason=x")
     );
     insta::assert_snapshot!(check(&text), @r#"
-    warning[suppression/unused]: nothing here needs the exception for pss/hostPorts
+    warning[suppression/unused]: unused suppression of pss/hostPorts
      --> pod.yaml:1:1
       |
     1 | # palisade:ignore pss/hostPorts reason="x"
       | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       = help: remove it
 
-    1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 warning, 1 accepted
+    1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 warning, 1 accepted
     exit status: 0
     "#);
 }
 
 #[test]
-fn what_cannot_be_understood_is_said() {
+fn reports_invalid_suppressions() {
     for comment in [
         "palisade:ignore",
         "palisade:ignore everything reason=x",
@@ -118,7 +118,7 @@ fn what_cannot_be_understood_is_said() {
 }
 
 #[test]
-fn a_template_accepts_for_itself_and_not_for_its_neighbour() {
+fn applies_annotations_to_their_own_object_only() {
     let deployment = |name: &str, annotation: &str| {
         format!(
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  template:\n    metadata: {{annotations: {{{annotation}}}}}\n    spec: {{hostPID: true, containers: [{{name: c}}]}}\n---\n"
@@ -132,7 +132,7 @@ fn a_template_accepts_for_itself_and_not_for_its_neighbour() {
 }
 
 #[test]
-fn an_exception_for_a_rule_of_another_level_is_not_unused() {
+fn a_suppression_of_a_rule_of_another_level_is_not_unused() {
     let text = PRIVILEGED.replace(
         "        privileged: true",
         "        # palisade:ignore pss/allowPrivilegeEscalation,pss/capabilities_restricted reason=\"x\"\n        privileged: false",

@@ -82,7 +82,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
     fs::write(&manifest, "kind: Deployment\napiVersion: apps/v1\n").unwrap();
     let ran = said(&mut world.on_node(&["run", "-f", file]));
     assert_eq!(ran.code, 2, "{ran:?}");
-    assert!(ran.err.contains("there is no pod in the manifests"), "{ran:?}");
+    assert!(ran.err.contains("the manifests have no pod"), "{ran:?}");
     fs::write(&manifest, pod("x", json!({}), "true").to_string()).unwrap();
     let ran = said(&mut world.palisade(&["run", "-f", file, "--runtime-endpoint", "/nonexistent.sock"]));
     assert_eq!(ran.code, 3, "{ran:?}");
@@ -92,7 +92,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
 }
 
 #[test]
-fn a_runtime_that_ignores_a_profile_is_found_out() {
+fn reports_a_runtime_that_ignores_a_profile() {
     let world = World::deaf();
     let manifest = world.path("pod.yaml");
     let object = pod(

@@ -21,7 +21,7 @@ fn sleeper(name: &str, context: Value) -> Value {
 }
 
 #[test]
-fn a_profile_in_a_config_map_is_in_force_and_its_hash_is_told() {
+fn applies_a_profile_from_a_config_map_and_reports_its_hash() {
     let mut world = World::new();
     world.up(&["--feature-gates", "SeccompConfigMaps=true"]);
     let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"p.json": text}});
@@ -116,7 +116,7 @@ fn a_profile_in_a_config_map_is_in_force_and_its_hash_is_told() {
 }
 
 #[test]
-fn kubectl_reads_logs_and_is_told_why_there_are_none() {
+fn kubectl_reads_logs_and_the_reason_if_there_are_none() {
     let mut world = World::new();
     world.up(&["--emulate-kubernetes", "v1.31"]);
     let mut two = pod("two", json!({}), &format!("for i in 1 2 3; do echo a$i; done; {SLEEP}"));
@@ -186,7 +186,7 @@ fn kubectl_reads_logs_and_is_told_why_there_are_none() {
 }
 
 #[test]
-fn pods_outlive_an_up_that_is_killed_and_a_node_of_its_own_joins() {
+fn pods_outlive_a_killed_up_and_another_node_joins() {
     let mut world = World::new();
     let data = world.path("data").to_str().unwrap().to_owned();
     world.up(&["--data-dir", &data]);
@@ -217,7 +217,7 @@ fn pods_outlive_an_up_that_is_killed_and_a_node_of_its_own_joins() {
 }
 
 #[test]
-fn probes_and_hooks() {
+fn runs_probes_and_hooks() {
     let mut world = World::new();
     world.up(&["--emulate-kubernetes", "v1.31"]);
     let with = |name: &str, script: &str, more: Value| {

@@ -203,7 +203,7 @@ impl NamespaceRecord {
 
     /// The level that its own label enforces now. One that cannot be read enforces the strictest, as Pod Security
     /// Admission does.
-    fn enforced(&self) -> Level {
+    pub(crate) fn enforced(&self) -> Level {
         let label = self.labels.get(Mode::Enforce.level_label());
         // swallowed: what cannot be read enforces the strictest level
         label.map_or(Level::Privileged, |label| label.parse().unwrap_or(Level::Restricted))

@@ -25,6 +25,8 @@ pub struct NamespaceReport {
     pub name: String,
     /// The level it would be held to; `None` if its owner decided.
     pub level: Option<Level>,
+    /// The level that its enforce label sets now.
+    pub own_level: Level,
     /// The strictest level that all that is in it complies with.
     pub complies: Level,
     /// Why it would violate; `None` if it would not.
@@ -57,6 +59,7 @@ impl NamespaceReport {
         Self {
             name: namespace.name().to_owned(),
             level: namespace.level_to_test(),
+            own_level: namespace.enforced(),
             complies,
             class: namespace.class(),
             undecided: namespace.undecided(),

@@ -1,4 +1,4 @@
-//! What a table of values does not say: version skew, settings that cancel each other, containers that cannot start.
+//! Notes that a table of values cannot show: version skew, settings that cancel each other, containers that cannot start.
 //!
 //! Facts: the kubelet's profile resolution of each release, the CRI contract for privileged containers, and the
 //! version skew policy of Kubernetes.
@@ -15,7 +15,7 @@ use palisade_model::{
     profile::ProfileRef,
 };
 
-/// The last kubelet before seccomp had fields; all it knows are annotations.
+/// The last kubelet before seccomp had fields; it reads annotations only.
 const ANNOTATIONS_ONLY: u16 = 18;
 /// The first release that ignores seccomp annotations everywhere.
 const ANNOTATIONS_DEAD: u16 = 27;
@@ -65,7 +65,7 @@ fn seccomp(
     let kubelet = compat.kubelet;
     if effective.seccomp.ignored.is_some() {
         let old = on(ANNOTATIONS_ONLY);
-        // Where the field says the same, nothing is lost with the annotation.
+        // Where the field is the same, the annotation makes no difference.
         if old.profile != effective.seccomp.profile {
             notes.push(format!(
                 "annotation honoured by kubelet v1.{ANNOTATIONS_ONLY}, ignored by {kubelet}: {runs}"
@@ -143,7 +143,7 @@ fn non_root(effective: &EffectiveContext<'_>, compat: &Compat, notes: &mut Vec<S
     }
 }
 
-/// What the version skew policy says about this pair.
+/// A violation of the version skew policy.
 pub(super) fn skew(compat: &Compat) -> Option<String> {
     let (ApiServer::Kubernetes(api), Kubelet::Kubernetes(kubelet)) = (compat.api, compat.kubelet) else {
         return None;

@@ -1,4 +1,4 @@
-//! Custom resources of a cluster: those that make pods are judged by the pods they hold.
+//! Custom resources of a cluster: those with a pod template are evaluated by it.
 //!
 //! Read once, through discovery: which kinds a cluster has is its own business. What cannot be listed is undecided.
 
@@ -20,7 +20,7 @@ fn is_built_in(group: &str) -> bool {
 pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
     let mut found = Vec::new();
     let missing = |api_version: &str, kind: &str, why: &str| {
-        (json!({"apiVersion": api_version, "kind": kind}), Some(format!("it cannot be listed: {why}")))
+        (json!({"apiVersion": api_version, "kind": kind}), Some(format!("cannot be listed: {why}")))
     };
     let groups = match api.get("/apis").await {
         Ok(groups) => groups.unwrap_or_default(),

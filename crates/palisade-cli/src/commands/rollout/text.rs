@@ -6,10 +6,7 @@ use palisade_controllers::{
     cluster::{Blocker, Undecided},
     readiness::report::NamespaceReport,
 };
-use palisade_policy::{
-    enforcement::classify::{Class, Reason},
-    standards::level::Level,
-};
+use palisade_policy::enforcement::classify::{Class, Reason};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -18,11 +15,11 @@ use super::{Answer, Live};
 /// How many names a line lists.
 const MOST_NAMED: usize = 10;
 
-/// How an administrator asks for enforcement.
+/// How an administrator opts in.
 const OPT_IN: &str = r#"kubectl patch psaenforcementconfig cluster --type=merge -p '{"spec":{"enforcementMode":"Restricted"}}'"#;
 
-fn level_text(level: Option<Level>) -> String {
-    level.map_or_else(|| "own label".to_owned(), |level| level.to_string())
+fn level_text(namespace: &NamespaceReport) -> String {
+    namespace.level.map_or_else(|| format!("{} (own label)", namespace.own_level), |level| level.to_string())
 }
 
 fn reason_text(namespace: &NamespaceReport) -> &'static str {
@@ -41,19 +38,19 @@ fn since_text(namespace: &NamespaceReport) -> String {
     }
 }
 
-/// What the cluster says of itself, in a few lines.
+/// The state that the cluster reports.
 fn live_text(live: &Live, text: &mut String) {
     let config = &live.config;
     if config.is_null() {
-        text.push_str("no PSAEnforcementConfig: the rollout's controllers do not run here\n");
+        text.push_str("no PSAEnforcementConfig: the controllers of the rollout do not run in this cluster\n");
     } else {
         let mode = |part: &str, otherwise: &'static str| match config[part]["enforcementMode"].as_str() {
             None | Some("") => otherwise.to_owned(),
             Some(mode) => mode.to_owned(),
         };
-        let wanted = mode("spec", "Restricted, because nobody said otherwise");
+        let wanted = mode("spec", "Restricted (default)");
         let is = mode("status", "not enabled");
-        let _ = writeln!(text, "PSAEnforcementConfig cluster: wanted {wanted}; is {is}");
+        let _ = writeln!(text, "PSAEnforcementConfig cluster: spec {wanted}; status {is}");
     }
     for condition in config["status"]["conditions"].as_array().into_iter().flatten() {
         let part = |key: &str| condition[key].as_str().unwrap_or_default();
@@ -72,8 +69,7 @@ fn live_text(live: &Live, text: &mut String) {
     }
     let is_moving = config["status"]["enforcementMode"] == "Progressing";
     if is_moving && !live.unlabelled.is_empty() {
-        let _ =
-            writeln!(text, "  namespaces that still lack their enforce label: {}", named(&live.unlabelled));
+        let _ = writeln!(text, "  namespaces without their enforce label: {}", named(&live.unlabelled));
     }
     text.push('\n');
 }
@@ -91,7 +87,7 @@ pub(super) fn status_text(answer: &Answer) -> String {
     let mut text = String::new();
     if let Some(live) = &answer.live {
         live_text(live, &mut text);
-        let header = ["NAMESPACE", "HELD TO", "COMPLIES", "BLOCKERS", "SINCE", "REASON"].map(str::to_owned);
+        let header = ["NAMESPACE", "LEVEL", "COMPLIES", "BLOCKERS", "SINCE", "REASON"].map(str::to_owned);
         let rows: Vec<_> = namespaces
             .iter()
             .map(|namespace| {
@@ -101,7 +97,7 @@ pub(super) fn status_text(answer: &Answer) -> String {
             .collect();
         table(&header, &rows, &mut text);
     } else {
-        let header = ["NAMESPACE", "HELD TO", "COMPLIES", "BLOCKERS", "REASON"].map(str::to_owned);
+        let header = ["NAMESPACE", "LEVEL", "COMPLIES", "BLOCKERS", "REASON"].map(str::to_owned);
         table(&header, &namespaces.iter().map(row).collect::<Vec<_>>(), &mut text);
     }
     for namespace in namespaces {
@@ -128,7 +124,7 @@ pub(super) fn status_text(answer: &Answer) -> String {
     };
     let _ = match blocking {
         0 if is_judged => write!(text, "\nnothing blocks enforcement in {all}"),
-        0 => write!(text, "\nnot everything in {all} can be judged"),
+        0 => write!(text, "\nnot everything in {all} can be evaluated"),
         1 => write!(text, "\n1 of {all} blocks enforcement"),
         _ => write!(text, "\n{blocking} of {all} block enforcement"),
     };
@@ -141,10 +137,7 @@ pub(super) fn status_text(answer: &Answer) -> String {
         answer.live.as_ref().is_some_and(|live| live.config["spec"]["enforcementMode"] == "Legacy");
     if has_opted_out && blocking == 0 && is_judged {
         // What the controller wrote for the sake of violations it does not take back.
-        let _ = writeln!(
-            text,
-            "spec.enforcementMode is Legacy and stays so until somebody changes it:\n    {OPT_IN}"
-        );
+        let _ = writeln!(text, "spec.enforcementMode is Legacy until you change it:\n    {OPT_IN}");
     }
     text
 }
@@ -156,7 +149,7 @@ fn is_undecided(namespace: &NamespaceReport) -> bool {
 fn row(namespace: &NamespaceReport) -> [String; 5] {
     [
         namespace.name.clone(),
-        level_text(namespace.level),
+        level_text(namespace),
         namespace.complies.to_string(),
         namespace.blockers.len().to_string(),
         reason_text(namespace).to_owned(),
@@ -166,7 +159,7 @@ fn row(namespace: &NamespaceReport) -> [String; 5] {
 fn draw_namespace(namespace: &NamespaceReport, text: &mut String) {
     let _ = write!(text, "\nnamespace {}", namespace.name);
     if let Some(level) = namespace.level {
-        let _ = write!(text, ", held to {level}");
+        let _ = write!(text, ", level {level}");
     }
     if let Some(since) = &namespace.since {
         let _ = write!(text, ", violating since {since}");

@@ -1,6 +1,6 @@
 //! Many files at the same time, answers in order.
 //!
-//! Workers take the next file, whoever is free; answers are handed on in the order of the files, as soon as all
+//! A free worker takes the next file; results are passed on in the order of the files, as soon as all
 //! before them are there. So output is deterministic, begins early, and only a few answers wait in memory.
 
 use std::{
@@ -106,11 +106,11 @@ impl Progress {
         self.bar.is_some()
     }
 
-    /// Says something else; a bar in sight steps aside meanwhile.
-    pub fn around(&self, say: impl FnOnce()) {
+    /// Prints something else while the progress bar is hidden.
+    pub fn around(&self, print: impl FnOnce()) {
         match self.bar.as_ref().filter(|bar| !bar.is_hidden()) {
-            Some(bar) => bar.suspend(say),
-            None => say(),
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::{Progress, in_order};
 
     #[test]
-    fn answers_come_in_order_however_long_each_takes() {
+    fn results_are_in_order_however_long_each_takes() {
         let items: Vec<u64> = (0..500).collect();
         let work = |item: &u64| {
             std::thread::sleep(std::time::Duration::from_micros(item * 7 % 50));
