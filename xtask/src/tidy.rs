@@ -37,6 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("palisade-serve", &[]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
+    ("palisade-testkit", &[]),
 ];
 
 /// What the pure crates may use from outside.

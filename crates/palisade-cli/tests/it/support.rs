@@ -164,20 +164,6 @@ impl fmt::Display for Run {
     }
 }
 
-/// Reference material beside a checkout. Without it, the test that calls this reports that it is not run.
-#[allow(clippy::print_stderr, reason = "a test that is not run must not look like one that passes")]
-pub(crate) fn shared(name: &str) -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
-    // A worktree may be a folder deeper than the main checkout.
-    let path = workspace.ancestors().skip(1).take(2).map(|parent| parent.join("shared").join(name));
-    let found = path.into_iter().find(|path| path.is_dir());
-    if found.is_none() {
-        let thread = std::thread::current();
-        eprintln!("NOT RUN: {} needs ../shared/{name}", thread.name().unwrap_or("a test"));
-    }
-    found
-}
-
 /// A process that ends with the test.
 pub(crate) struct Running {
     pub(crate) child: Child,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::client::{Answer, Client, ClientError};
-use super::{Record, ReplayError, Report, Verdict, diff, place, send};
+use super::{Record, Report, Verdict, diff, place, send};
+use crate::client::{Answer, Client, ClientError};
 
 /// Makes the namespaces the records expect, with the labels their names say.
-pub(crate) async fn prepare(records: &[Record], client: &Client) -> Result<(), ReplayError> {
+pub async fn prepare(records: &[Record], client: &Client) -> Result<(), ClientError> {
     let mut namespaces = BTreeSet::new();
     for record in records.iter().filter(|r| r.group.starts_with("psa-")) {
         for step in &record.steps {
@@ -49,7 +49,7 @@ fn labels_of(namespace: &str) -> Value {
 }
 
 /// Replays one record.
-pub(super) async fn replay(record: &Record, client: &Client, report: &mut Report) -> Result<(), ReplayError> {
+pub(super) async fn replay(record: &Record, client: &Client, report: &mut Report) -> Result<(), ClientError> {
     for (index, step) in record.steps.iter().enumerate() {
         let answer = patient(client, record, index).await?;
         let expected = comparable(step.answer.clone());
@@ -109,7 +109,7 @@ fn summary(answer: &Answer, recorded: &Value) -> Value {
     Value::Object(out)
 }
 
-pub(crate) fn security_part(pod: &Value) -> Value {
+pub fn security_part(pod: &Value) -> Value {
     let mut out = Map::new();
     let annotations = pod.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
     out.insert("annotations".to_owned(), annotations);
@@ -140,7 +140,7 @@ pub(crate) fn security_part(pod: &Value) -> Value {
 }
 
 /// Order and prose that vary from run to run are taken out on both sides.
-pub(crate) fn comparable(mut answer: Value) -> Value {
+pub fn comparable(mut answer: Value) -> Value {
     let Some(fields) = answer.as_object_mut() else { return answer };
     let mut causes = 0;
     for list in ["causes", "warnings"] {

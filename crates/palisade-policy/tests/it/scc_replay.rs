@@ -5,15 +5,8 @@
 //! on trial as well. Malformed constraints refuse everything here, as upstream lets them; that they do not in
 //! Palisade is the one wanted difference (`docs/openshift-differences.md`).
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::LazyLock};
 
-use flate2::read::GzDecoder;
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::scc::{
     audit::Audit,
@@ -27,6 +20,7 @@ use palisade_policy::scc::{
     to_standard::implied_level,
     update::is_insignificant,
 };
+use palisade_testkit::recordings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -45,6 +39,17 @@ impl Summary {
         self.groups.values().fold((0, 0), |sum, group| (sum.0 + group.0, sum.1 + group.1))
     }
 
+    /// A table by group.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!("\n{:<34} {:>7} {:>7} {:>9}\n", "OpenShift", "total", "equal", "different");
+        let all = [("all".to_owned(), self.total())];
+        for (group, (total, equal)) in self.groups.iter().chain(all.iter().map(|(name, count)| (name, count)))
+        {
+            let _ = writeln!(text, "{group:<34} {total:>7} {equal:>7} {:>9}", total - equal);
+        }
+        text
+    }
+
     fn add(&mut self, record: &Value, group: String, difference: Option<String>) {
         let entry = self.groups.entry(group).or_default();
         entry.0 += 1;
@@ -55,42 +60,17 @@ impl Summary {
     }
 }
 
-/// Replays the recordings of a folder, or of `openshift` in it; those of the repository by default. Files may be
-/// compressed or plain.
-pub(crate) fn run(folder: Option<&Path>) -> Result<Summary, String> {
-    let own = || {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        root.ancestors().map(|at| at.join("tests/data/recordings")).find(|at| at.is_dir())
-    };
-    let folder = folder.map(Path::to_path_buf).or_else(own).ok_or("no recordings in the repository")?;
-    let of_openshift = folder.join("openshift");
-    let folder = if of_openshift.is_dir() { of_openshift } else { folder };
+/// Replays the recordings of a folder.
+pub(crate) fn run(folder: &Path) -> Summary {
     let mut summary = Summary::default();
-    for record in records(&folder, "scc-to-pss")? {
+    for record in recordings::named::<Value>(folder, "scc-to-pss").unwrap() {
         summary.add(&record, "scc-to-pss".to_owned(), replay_level(&record));
     }
-    for record in records(&folder, "scc-admission")? {
+    for record in recordings::named::<Value>(folder, "scc-admission").unwrap() {
         let group = record["group"].as_str().unwrap_or("?");
         summary.add(&record, format!("scc-admission/{group}"), replay_admission(&record));
     }
-    Ok(summary)
-}
-
-/// The records of one file.
-pub(crate) fn records(folder: &Path, name: &str) -> Result<Vec<Value>, String> {
-    let plain: PathBuf = folder.join(format!("{name}.jsonl"));
-    let text = if plain.is_file() {
-        fs::read_to_string(&plain).map_err(|error| format!("{}: {error}", plain.display()))?
-    } else {
-        let packed = folder.join(format!("{name}.jsonl.gz"));
-        let bytes = fs::read(&packed).map_err(|error| format!("{}: {error}", packed.display()))?;
-        let mut text = String::new();
-        GzDecoder::new(&bytes[..])
-            .read_to_string(&mut text)
-            .map_err(|error| format!("{}: {error}", packed.display()))?;
-        text
-    };
-    text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{name}: {error}"))).collect()
+    summary
 }
 
 fn replay_level(record: &Value) -> Option<String> {

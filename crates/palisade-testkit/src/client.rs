@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 /// Why a request got no answer.
 #[derive(Debug, Error)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// The network.
     #[error("cannot reach the server")]
     Connect(#[from] std::io::Error),
@@ -39,19 +39,19 @@ pub(crate) enum ClientError {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// HTTP status code.
-    pub(crate) code: u16,
+    pub code: u16,
     /// Media type, without parameters.
-    pub(crate) content_type: String,
+    pub content_type: String,
     /// The body: JSON, or text.
-    pub(crate) body: Value,
+    pub body: Value,
     /// The texts of the warnings.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Speaks with one server as one user.
-pub(crate) struct Client {
+pub struct Client {
     address: String,
     token: String,
     connector: TlsConnector,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Client {
 
 impl Client {
     /// A client of `host:port` that trusts a CA and shows a bearer token.
-    pub(crate) fn new(address: &str, ca: &str, token: &str) -> Result<Self, ClientError> {
+    pub fn new(address: &str, ca: &str, token: &str) -> Result<Self, ClientError> {
         let mut roots = rustls::RootCertStore::empty();
         let certificate =
             CertificateDer::from_pem_slice(ca.as_bytes()).map_err(|_| ClientError::Certificate)?;
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Sends a request and reads the whole answer.
-    pub(crate) async fn request(
+    pub async fn request(
         &self,
         method: &str,
         path: &str,
@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Opens a watch.
-    pub(crate) async fn watch(&self, path: &str) -> Result<Watch, ClientError> {
+    pub async fn watch(&self, path: &str) -> Result<Watch, ClientError> {
         let mut connection = self.connect().await?;
         let request = self.build("GET", path, &[], String::new())?;
         let response = connection.send_request(request).await?;
@@ -168,14 +168,14 @@ fn warning_text(header: &str) -> String {
 
 /// An open watch.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     body: Incoming,
     _connection: SendRequest<Full<Bytes>>,
 }
 
 impl Watch {
     /// The events that have come: waits for as many as are expected, and a moment longer for one too many.
-    pub(crate) async fn collect(mut self, expected: usize, patience: Duration) -> Vec<Value> {
+    pub async fn collect(mut self, expected: usize, patience: Duration) -> Vec<Value> {
         let mut buffer = Vec::new();
         let mut events = Vec::new();
         loop {

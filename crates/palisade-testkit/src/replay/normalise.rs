@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::Answer;
+use crate::client::Answer;
 
 /// An answer in the form of the recordings.
 pub(super) fn answer(answer: &Answer, namespace: &str) -> Value {

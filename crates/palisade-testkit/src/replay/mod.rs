@@ -3,91 +3,59 @@
 //! Implements: the comparison rules in the recordings' own README.
 //! Leaves to others: starting a server; it is given the address and the credentials of one.
 
-pub(crate) mod client;
+#![allow(missing_docs, reason = "the fields are those of the recordings, which their README describes")]
+
 mod normalise;
-pub(crate) mod pods;
+pub mod pods;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Answer, Client, ClientError};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use thiserror::Error;
 
-/// Why a replay could not be made.
-#[derive(Debug, Error)]
-pub(crate) enum ReplayError {
-    /// A file of recordings.
-    #[error("{path}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A line of a recording.
-    #[error("{path}:{line}")]
-    Record {
-        /// Which file.
-        path: PathBuf,
-        /// Which line.
-        line: usize,
-        /// What is wrong with it.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The server.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// There is nothing to replay.
-    #[error("no recordings in {0}")]
-    Empty(PathBuf),
-}
+use crate::client::{self, Answer, Client, ClientError};
 
 /// One recorded scenario.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) id: String,
-    pub(crate) group: String,
+pub struct Record {
+    pub id: String,
+    pub group: String,
     #[serde(default)]
-    pub(crate) namespaced: bool,
+    pub namespaced: bool,
     /// Absent in the pod recordings.
     #[serde(default)]
-    pub(crate) title: Option<String>,
-    pub(crate) steps: Vec<Step>,
+    pub title: Option<String>,
+    pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Step {
-    pub(crate) request: StepRequest,
+pub struct Step {
+    pub request: StepRequest,
     #[serde(default)]
-    pub(crate) answer: Value,
+    pub answer: Value,
     #[serde(default)]
-    pub(crate) events: Option<Vec<Value>>,
+    pub events: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct StepRequest {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) body: Option<Value>,
-    pub(crate) content_type: Option<String>,
-    pub(crate) accept: Option<String>,
-    pub(crate) impersonate_user: Option<String>,
-    pub(crate) impersonate_groups: Vec<String>,
-    pub(crate) save: BTreeMap<String, String>,
-    pub(crate) steps: usize,
+pub struct StepRequest {
+    pub method: String,
+    pub path: String,
+    pub body: Option<Value>,
+    pub content_type: Option<String>,
+    pub accept: Option<String>,
+    pub impersonate_user: Option<String>,
+    pub impersonate_groups: Vec<String>,
+    pub save: BTreeMap<String, String>,
+    pub steps: usize,
 }
 
 /// How a step compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Everything is equal.
     Equal,
     /// Code and reason are.
@@ -98,26 +66,26 @@ pub(crate) enum Verdict {
 
 /// A step that was not equal.
 #[derive(Debug, Clone)]
-pub(crate) struct Difference {
+pub struct Difference {
     /// `group id step: method path`.
-    pub(crate) at: String,
+    pub at: String,
     /// How bad it is.
-    pub(crate) verdict: Verdict,
+    pub verdict: Verdict,
     /// What differs, line by line.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// What came out of a replay.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     /// Steps by group: equal, code and reason only, different.
-    pub(crate) groups: BTreeMap<String, [usize; 3]>,
+    pub groups: BTreeMap<String, [usize; 3]>,
     /// The steps that were not equal.
-    pub(crate) differences: Vec<Difference>,
+    pub differences: Vec<Difference>,
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, group: &str, at: String, verdict: Verdict, text: String) {
+    pub fn add(&mut self, group: &str, at: String, verdict: Verdict, text: String) {
         let counts = self.groups.entry(group.to_owned()).or_default();
         let index = match verdict {
             Verdict::Equal => 0,
@@ -134,14 +102,14 @@ impl Report {
 
     /// Steps that were compared, and how many were equal.
     #[must_use]
-    pub(crate) fn totals(&self) -> (usize, usize) {
+    pub fn totals(&self) -> (usize, usize) {
         let all = self.groups.values().map(|counts| counts.iter().sum::<usize>()).sum();
         (all, self.groups.values().map(|counts| counts[0]).sum())
     }
 
     /// A table, and the first differences.
     #[must_use]
-    pub(crate) fn render(&self, differences: usize) -> String {
+    pub fn render(&self, differences: usize) -> String {
         let mut out = String::new();
         let _ = writeln!(
             out,
@@ -165,60 +133,8 @@ impl Report {
     }
 }
 
-/// The repository's copy of the recordings, or the folder named by the environment.
-pub(crate) fn folder() -> PathBuf {
-    given().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recordings"))
-}
-
-fn given() -> Option<PathBuf> {
-    std::env::var_os("PALISADE_RECORDINGS").map(PathBuf::from)
-}
-
-/// Nothing replayed proves nothing. Of the repository's copy it is known how much there is at least.
-pub(crate) fn assert_enough(found: usize, known: usize) {
-    let least = if given().is_some() { 1 } else { known };
-    assert!(found >= least, "{found} of at least {least} to replay");
-}
-
-/// Reads every `.jsonl` and `.jsonl.gz` file of a directory, in order of their names.
-pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, ReplayError> {
-    let file_error = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ReplayError::File { path, source }
-    };
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
-        .map_err(file_error(directory))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            name.trim_end_matches(".gz").rsplit_once('.').is_some_and(|(_, kind)| kind == "jsonl")
-        })
-        .collect();
-    paths.sort();
-    let mut records = Vec::new();
-    for path in paths {
-        let bytes = std::fs::read(&path).map_err(file_error(&path))?;
-        let mut text = String::new();
-        let read = if path.extension().is_some_and(|e| e == "gz") {
-            flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text)
-        } else {
-            bytes.as_slice().read_to_string(&mut text)
-        };
-        read.map_err(file_error(&path))?;
-        for (line, record) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let record = serde_json::from_str(record);
-            records.push(record.map_err(|source| ReplayError::Record {
-                path: path.clone(),
-                line: line + 1,
-                source,
-            })?);
-        }
-    }
-    if records.is_empty() { Err(ReplayError::Empty(directory.to_owned())) } else { Ok(records) }
-}
-
 /// Replays records against a server.
-pub(crate) async fn replay(records: &[Record], client: &Client) -> Result<Report, ReplayError> {
+pub async fn replay(records: &[Record], client: &Client) -> Result<Report, ClientError> {
     let mut report = Report::default();
     if records.iter().any(|record| record.title.is_none()) {
         pods::prepare(records, client).await?;
@@ -272,7 +188,7 @@ async fn send(
     client.request(&request.method, &path, &headers, body.unwrap_or_default()).await
 }
 
-async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Result<(), ReplayError> {
+async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Result<(), ClientError> {
     let namespace = format!("rec-{}", record.id);
     if record.namespaced {
         let body =
@@ -317,7 +233,8 @@ async fn scenario(record: &Record, client: &Client, report: &mut Report) -> Resu
     Ok(())
 }
 
-pub(crate) fn place(record: &Record, index: usize) -> String {
+#[must_use]
+pub fn place(record: &Record, index: usize) -> String {
     let request = record.steps.get(index).map(|s| &s.request);
     let (method, path) = request.map_or(("", ""), |r| (r.method.as_str(), r.path.as_str()));
     let title = record.title.as_deref().unwrap_or_default();
@@ -363,7 +280,8 @@ fn compare(group: &str, expected: &Value, actual: &Value) -> (Verdict, String) {
 }
 
 /// The differences of two documents, one line for each place.
-pub(crate) fn diff(expected: &Value, actual: &Value) -> String {
+#[must_use]
+pub fn diff(expected: &Value, actual: &Value) -> String {
     let mut out = String::new();
     diff_at("", expected, actual, &mut out);
     out
