@@ -1,6 +1,7 @@
 //! Every chore of the project, in Rust: `cargo xtask <chore>`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
+mod architecture;
 mod bench;
 mod check;
 mod conformance;
@@ -63,7 +64,6 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
-        Some("docs") => docs::run_docs(),
         Some("gen") => match option("--kubernetes") {
             Some(folder) => {
                 print!("{}", kubernetes::run_generate(&root(), Path::new(folder))?);
@@ -71,6 +71,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             }
             None => generate::run_generate(generate::Mode::Write),
         },
+        Some("docs") => docs::run_docs(),
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, dependencies, docs, process::output, root, swallowed};
+use crate::{Failure, architecture, dependencies, docs, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
@@ -60,6 +60,7 @@ pub(crate) fn run_tidy() -> Result<(), Failure> {
     edges(&metadata, &mut problems);
     dependencies::unused(&metadata, &files, &mut problems)?;
     sources(&files, &mut problems);
+    architecture::names(&files, &mut problems)?;
     problems.extend(docs::links::problems()?);
     if problems.is_empty() {
         println!(
