@@ -135,7 +135,7 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
     };
     let labels: StringMap<'_> =
         [("pod-security.kubernetes.io/enforce".into(), "restricted".into())].into_iter().collect();
-    let reading = Compat::kubernetes(palisade_model::compat::NEWEST_MINOR);
+    let reading = Compat::kubernetes(palisade_base::version::NEWEST_MINOR);
     let answer = || -> Option<Vec<u8>> {
         let review = Review::parse(std::hint::black_box(body.as_bytes())).ok()?;
         let response =

@@ -13,14 +13,17 @@ use palisade_admission::{
     pod_security::{PodSecurity, Request as PodSecurityRequest, Screened},
     review::{Reviewed, is_significant_update, review_create, review_ephemeral_containers, review_update},
 };
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    go::Quoted,
+    version::NEWEST_MINOR,
+};
 use palisade_model::{
     change::Change,
-    compat::{Compat, NEWEST_MINOR},
+    compat::Compat,
     metadata::{ObjectMeta, StringMap},
     pod::{Container, Pod},
     prepare::Prepared,
-    problem::{Problem, aggregate},
-    quote::Quoted,
     workload::{WorkloadKind, workload_resource},
 };
 use palisade_policy::standards::{
@@ -431,7 +434,7 @@ fn read_labels(object: &Value) -> StringMap<'static> {
         .unwrap_or_default()
 }
 
-fn invalid(kind: &str, name: &str, problems: &[Problem]) -> Answer {
+fn invalid(kind: &str, name: &str, problems: &[FieldError]) -> Answer {
     Answer {
         code: 422,
         reason: Some("Invalid".to_owned()),
@@ -440,8 +443,8 @@ fn invalid(kind: &str, name: &str, problems: &[Problem]) -> Answer {
             .iter()
             .map(|problem| Cause {
                 field: problem.field(),
-                message: problem.body(),
-                reason: problem.kind.cause_reason().to_owned(),
+                message: problem.body(palisade_base::version::KubeVersion::LATEST),
+                reason: problem.kind.reason().to_owned(),
             })
             .collect(),
         ..Answer::default()

@@ -11,28 +11,30 @@ use crate::{Failure, process::output, root, swallowed};
 const EDGES: &[(&str, &[&str])] = &[
     ("palisade-base", &[]),
     ("palisade-yaml", &[]),
-    ("palisade-model", &[]),
-    ("palisade-policy", &["palisade-model"]),
-    ("palisade-apimachinery", &["palisade-base", "palisade-model"]),
-    ("palisade-admission", &["palisade-model", "palisade-policy"]),
-    ("palisade-controllers", &["palisade-apimachinery", "palisade-model", "palisade-policy"]),
+    ("palisade-model", &["palisade-base"]),
+    ("palisade-policy", &["palisade-base", "palisade-model"]),
+    ("palisade-apimachinery", &["palisade-base"]),
+    ("palisade-admission", &["palisade-base", "palisade-model", "palisade-policy"]),
+    ("palisade-controllers", &["palisade-base", "palisade-model", "palisade-policy"]),
     (
         "palisade-apiserver",
         &[
             "palisade-admission",
             "palisade-apimachinery",
+            "palisade-base",
             "palisade-model",
             "palisade-policy",
             "palisade-yaml",
         ],
     ),
-    ("palisade-webhook", &["palisade-admission", "palisade-model", "palisade-policy"]),
+    ("palisade-webhook", &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy"]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
 ];
 
 /// What the pure crates may use from outside.
 const PURE: &[(&str, &[&str])] = &[
-    ("palisade-base", &[]),
+    ("palisade-base", &["serde_json", "sha2", "thiserror"]),
+    ("palisade-yaml", &["memchr", "serde", "serde_json", "thiserror"]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
 ];

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 
+use palisade_base::go::Quoted;
 use palisade_model::{
     compat::Compat,
     json,
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
     prepare::Prepared,
-    quote::Quoted,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
 use palisade_policy::{

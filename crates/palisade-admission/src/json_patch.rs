@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use palisade_model::field_path::{FieldPath, Step};
+use palisade_base::field_path::{FieldPath, PathStep};
 
 /// The operations that make `after` of `before`; none if they are equal.
 #[must_use]
@@ -23,12 +23,12 @@ pub fn to_bytes(before: &Value, after: &Value) -> Vec<u8> {
     if operations.is_empty() { Vec::new() } else { Value::Array(operations).to_string().into_bytes() }
 }
 
-fn compare(before: &Value, after: &Value, path: &mut Vec<Step>, operations: &mut Vec<Value>) {
+fn compare(before: &Value, after: &Value, path: &mut Vec<PathStep>, operations: &mut Vec<Value>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => compare_maps(before, after, path, operations),
         (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
             for (index, (before, after)) in before.iter().zip(after).enumerate() {
-                path.push(Step::Index(index));
+                path.push(PathStep::Index(index));
                 compare(before, after, path, operations);
                 path.pop();
             }
@@ -41,11 +41,11 @@ fn compare(before: &Value, after: &Value, path: &mut Vec<Step>, operations: &mut
 fn compare_maps(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
-    path: &mut Vec<Step>,
+    path: &mut Vec<PathStep>,
     operations: &mut Vec<Value>,
 ) {
     for (key, value) in before {
-        path.push(Step::Key(key.clone()));
+        path.push(PathStep::Key(key.clone()));
         match after.get(key) {
             Some(changed) => compare(value, changed, path, operations),
             None => operations.push(json!({"op": "remove", "path": pointer(path)})),
@@ -53,13 +53,13 @@ fn compare_maps(
         path.pop();
     }
     for (key, value) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
-        path.push(Step::Key(key.clone()));
+        path.push(PathStep::Key(key.clone()));
         operations.push(json!({"op": "add", "path": pointer(path), "value": value}));
         path.pop();
     }
 }
 
-fn pointer(path: &[Step]) -> String {
+fn pointer(path: &[PathStep]) -> String {
     FieldPath::from(path.to_vec()).to_pointer()
 }
 

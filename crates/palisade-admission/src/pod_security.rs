@@ -3,7 +3,8 @@
 //! Implements: the admission part of Pod Security Admission for pods and pod controllers, its audit annotations
 //! and its metrics. Namespaces are judged in [`palisade_policy::standards::namespace`].
 
-use palisade_model::{compat::NEWEST_MINOR, metadata::StringMap, prepare::Prepared, problem::aggregate};
+use palisade_base::{field_error::aggregate, version::NEWEST_MINOR};
+use palisade_model::{metadata::StringMap, prepare::Prepared};
 use palisade_policy::standards::{
     evaluator::{Evaluator, Outcome},
     level::{Level, LevelVersion, Version},

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use http::request::Parts;
 use http::{Method, Response};
+use palisade_apimachinery::Status;
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{KubeVersion, Status};
+use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use tokio::sync::watch;
 

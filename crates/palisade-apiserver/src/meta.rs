@@ -1,6 +1,7 @@
 //! Small facts about objects: times, uids, generated names, and reading metadata.
 
 use jiff::Timestamp;
+use palisade_base::time::{rfc3339, rfc3339_micro};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value};
 
@@ -16,13 +17,13 @@ pub fn now() -> String {
 /// A time in RFC 3339 with seconds.
 #[must_use]
 pub fn format_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    rfc3339(time.as_second())
 }
 
 /// A time in RFC 3339 with microseconds.
 #[must_use]
 pub fn format_micro_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    rfc3339_micro(time.as_microsecond())
 }
 
 /// Seconds since 1970.

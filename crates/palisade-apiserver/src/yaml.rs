@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use palisade_apimachinery::go;
+use palisade_base::go;
 use palisade_yaml::{Limits, LineIndex};
 use serde_json::Value;
 

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use palisade_model::compat::{Compat, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR, VersionError};
+use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR, VersionError};
+use palisade_model::compat::Compat;
 use palisade_policy::standards::level::{Level, Version};
 
 use crate::render::Output;
@@ -197,7 +198,7 @@ pub struct ExplainArgs {
     pub input: ExplainInputArgs,
     /// Kubelet on the node: v1.18 to v1.37 [default: as the API server]
     #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
-    pub kubelet: Option<KubernetesVersion>,
+    pub kubelet: Option<KubeVersion>,
     /// API server that takes the manifest: v1.19 to v1.37, or `designs` [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub apiserver: Option<ApiVersion>,
@@ -333,14 +334,6 @@ impl Default for Emulated {
     }
 }
 
-impl Emulated {
-    /// The release, for the object machinery.
-    #[must_use]
-    pub fn release(self) -> Option<palisade_apimachinery::KubeVersion> {
-        u8::try_from(self.0.api_minor()).ok().map(palisade_apimachinery::KubeVersion::minor)
-    }
-}
-
 impl std::fmt::Display for Emulated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Kubernetes {}", self.0.api)
@@ -379,9 +372,9 @@ impl std::str::FromStr for ApiVersion {
         if text == "latest" {
             return Ok(Self::default());
         }
-        let version: KubernetesVersion = text.parse().map_err(|error| format!("{error}, or `designs`"))?;
-        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&version.minor) {
-            Ok(Self(Compat::kubernetes(version.minor)))
+        let version: KubeVersion = text.parse().map_err(|error| format!("{error}, or `designs`"))?;
+        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&version.minor()) {
+            Ok(Self(Compat::kubernetes(version.minor())))
         } else {
             Err(format!("only v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are known, and `designs`"))
         }
@@ -403,9 +396,9 @@ pub(crate) fn policy_version(text: &str) -> Result<Version, String> {
 /// The oldest kubelet that can be told of: the last one that knows seccomp annotations alone.
 const OLDEST_KUBELET: u16 = 18;
 
-fn kubelet_version(text: &str) -> Result<KubernetesVersion, String> {
-    let version: KubernetesVersion = text.parse().map_err(|error: VersionError| error.to_string())?;
-    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor) {
+fn kubelet_version(text: &str) -> Result<KubeVersion, String> {
+    let version: KubeVersion = text.parse().map_err(|error: VersionError| error.to_string())?;
+    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor()) {
         Ok(version)
     } else {
         Err(format!("only v1.{OLDEST_KUBELET} to v1.{NEWEST_MINOR} are known"))

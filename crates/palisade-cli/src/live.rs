@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use clap::Args;
 use kube::Client;
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     server_version::{announced, kubelet_of},
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
@@ -233,16 +234,13 @@ pub async fn object(
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(client: &Client, node: Option<&str>) -> Option<Kubelet> {
+async fn kubelet(client: &Client, node: Option<&str>) -> Option<KubeVersion> {
     let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
         return read(&get(client, &format!("/api/v1/nodes/{node}")).await.ok()?);
     }
     let nodes = get(client, "/api/v1/nodes").await.ok()?;
-    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
-        Kubelet::Kubernetes(version) => (version.minor, version.patch),
-        Kubelet::Designs => (u16::MAX, u16::MAX),
-    })
+    nodes["items"].as_array()?.iter().filter_map(read).min()
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@
 //! Everything that judges or runs a pod takes a [`Prepared`], and only this module makes one. No caller can forget a default, a
 //! sync or a lowering, and no two parts of the product read a pod differently.
 
+use palisade_base::{field_path::FieldPath, version::KubeVersion};
+
 use crate::{
     change::{Change, NewValue},
-    compat::{ApiServer, Compat},
-    field_path::FieldPath,
+    compat::Compat,
     lower::project_defaults,
     pod::{Container, Pod, PodSpec},
     pod_view::{ContainerKind, ContainerRef, PodView},
@@ -328,7 +329,7 @@ fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
 
 /// Fields that the release does not know are never stored, and so never judged.
 fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
-    let designs = matches!(compat.api, ApiServer::Designs);
+    let designs = matches!(compat.api, KubeVersion::Designs);
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
         if let Some(profile) = profile
             && !compat.has_config_map_profiles()

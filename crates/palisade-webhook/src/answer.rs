@@ -19,11 +19,8 @@ use palisade_admission::{
     rules::Rules,
     validation,
 };
-use palisade_model::{
-    compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
-    pod::Pod,
-    prepare::Prepared,
-};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::{compat::Compat, pod::Pod, prepare::Prepared};
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,

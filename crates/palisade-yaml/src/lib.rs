@@ -71,6 +71,7 @@
 //! stream, errors, comments). [`NodeRef`] gives meaning to nodes: aliases, merge keys, numbers. `edit` plans text
 //! edits on the nodes' spans. No step recurses deeper than [`Limits::max_depth`].
 
+#![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 #![expect(
     clippy::unnecessary_box_returns,
     reason = "errors are rare, and every result would be as large as one"

@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
+use palisade_base::go;
+use palisade_base::quantity::Quantity;
+use palisade_base::time;
+use palisade_base::version::KubeVersion;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::go;
-use crate::quantity::Quantity;
 use crate::schema::{Struct, Type, TypeKind, TypeRef};
-use crate::version::KubeVersion;
 
 /// What was found while reading.
 #[derive(Debug)]
@@ -197,7 +198,7 @@ impl Seed<'_, '_> {
             },
             TypeKind::Time | TypeKind::MicroTime => {
                 let micro = matches!(self.of.ty.kind, TypeKind::MicroTime);
-                match go::time::parse(&text) {
+                match time::parse(&text) {
                     Ok(time) => return Value::String(time.format(micro)),
                     Err(error) => self.problems.refuse(error),
                 }

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::unified_diff;
-use crate::go;
 use crate::rest::path::Get;
-use crate::version::KubeVersion;
 
 struct Field {
     go: &'static str,

@@ -11,10 +11,11 @@ pub mod path;
 use serde_json::{Map, Value};
 
 use crate::apply::metadata_mut;
-use crate::go;
 use crate::kinds;
 use crate::scheme::{Body, Kind};
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
+use palisade_base::field_error::FieldError;
+use palisade_base::go;
 use path::{Errors, Get};
 
 /// What a create needs from outside.

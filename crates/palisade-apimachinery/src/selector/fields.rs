@@ -1,8 +1,8 @@
 //! Field selectors, and the fields lists of each kind can be filtered by.
 
+use palisade_base::go;
 use serde_json::Value;
 
-use crate::go;
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 

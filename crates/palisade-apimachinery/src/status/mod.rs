@@ -4,17 +4,14 @@
 //! `k8s.io/apimachinery/pkg/util/validation/field`.
 //! Leaves to others: when to return which error, and the HTTP response around it.
 
-mod field;
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::go;
-use crate::version::KubeVersion;
-
-pub use field::{BadValue, FieldError, FieldErrorKind};
+use palisade_base::field_error::FieldError;
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 
 /// A group and a resource or kind, printed as `resource.group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -216,14 +213,14 @@ impl Status {
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
         for error in errors {
             let body = error.body(version);
-            let text = format!("{}: {body}", error.field);
+            let text = format!("{}: {body}", error.field());
             if !texts.contains(&text) {
                 texts.push(text);
             }
             causes.push(Cause {
                 reason: Cow::Borrowed(error.kind.reason()),
                 message: body,
-                field: error.field.clone(),
+                field: error.field(),
             });
         }
         match texts.as_slice() {

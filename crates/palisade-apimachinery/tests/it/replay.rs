@@ -6,9 +6,10 @@ use std::sync::Arc;
 use palisade_apimachinery::apply::{self, Manager};
 use palisade_apimachinery::patch::{self, PatchType};
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
-use palisade_apimachinery::selector::{FieldSelector, LabelSelector};
+use palisade_apimachinery::selector::{FieldSelector, parse_labels};
 use palisade_apimachinery::status::Result;
-use palisade_apimachinery::{FieldValidation, Kind, KubeVersion, Scheme, Status, crd, kinds, scale, table};
+use palisade_apimachinery::{FieldValidation, Kind, Scheme, Status, crd, kinds, scale, table};
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
@@ -194,7 +195,7 @@ impl Server {
         query: &BTreeMap<String, String>,
     ) -> Result<(u16, Value)> {
         let kind = &target.kind;
-        let labels = LabelSelector::parse(query.get("labelSelector").map_or("", String::as_str))?;
+        let labels = parse_labels(query.get("labelSelector").map_or("", String::as_str))?;
         let fields = FieldSelector::parse(kind, query.get("fieldSelector").map_or("", String::as_str))?;
         let resource = format!("{}/{}", kind.group, kind.plural);
         let items: Vec<&Value> = self
@@ -387,7 +388,7 @@ impl Server {
 }
 
 fn print(kind: &Kind, objects: &[Value], include: &str) -> Value {
-    let now = palisade_apimachinery::go::time::parse(NOW).unwrap().seconds;
+    let now = palisade_base::time::parse(NOW).unwrap().seconds;
     let printed = table::table(kind, objects, now);
     let rows: Vec<Value> = printed
         .rows

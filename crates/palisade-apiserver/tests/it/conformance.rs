@@ -3,8 +3,8 @@
 #[path = "../../../../xtask/src/conformance_server/mod.rs"]
 pub(crate) mod conformance_server;
 
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 
 use crate::support;
 
@@ -43,10 +43,10 @@ async fn pods_of(release: &str, version: KubeVersion) -> String {
 
 #[tokio::test]
 async fn judges_pods_as_v1_24_did() {
-    println!("{}", pods_of("v1.24", KubeVersion::minor(24)).await);
+    println!("{}", pods_of("v1.24", KubeVersion::v1(24)).await);
 }
 
 #[tokio::test]
 async fn judges_pods_as_v1_37_did() {
-    println!("{}", pods_of("v1.37", KubeVersion::minor(37)).await);
+    println!("{}", pods_of("v1.37", KubeVersion::v1(37)).await);
 }

@@ -8,10 +8,10 @@ mod table;
 
 use std::{io::Write, path::Path, sync::Arc};
 
+use palisade_base::field_path::{FieldPath, PathStep};
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     effective::{EffectiveContext, effective_contexts},
-    field_path::{FieldPath, Step},
     node::{Source as From, masked_paths, readonly_paths},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
@@ -128,7 +128,7 @@ fn compat(args: &ExplainArgs, told: Option<Compat>) -> Compat {
         compat.kubelet = told.kubelet;
     }
     if let Some(version) = args.kubelet {
-        compat.kubelet = Kubelet::Kubernetes(version);
+        compat.kubelet = version;
     }
     compat.seccomp_default = args.seccomp_default;
     compat
@@ -274,7 +274,7 @@ impl Context<'_, '_, '_, '_> {
 /// A path as short as it can be understood: the container is known, the template is as good as a pod.
 fn short(path: &FieldPath) -> String {
     let steps = path.steps();
-    let is = |step: &Step, name: &str| matches!(step, Step::Field(field) if field == name);
+    let is = |step: &PathStep, name: &str| matches!(step, PathStep::Field(field) if field == name);
     if let Some(at) = steps.iter().position(|step| {
         ["containers", "initContainers", "ephemeralContainers"].iter().any(|list| is(step, list))
     }) && steps.len() > at + 2

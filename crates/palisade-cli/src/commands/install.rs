@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io::Write as _};
 
 use clap::{Args, ValueEnum};
-use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 use serde_json::Value;
 
 use crate::{

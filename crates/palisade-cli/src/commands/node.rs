@@ -9,7 +9,8 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use futures::StreamExt as _;
 use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
-use palisade_model::compat::{Compat, Kubelet};
+use palisade_base::version::KubeVersion;
+use palisade_model::compat::Compat;
 use palisade_node::{
     agent,
     api::kube::KubeSource,
@@ -81,7 +82,7 @@ impl RuntimeArgs {
     /// The settings of the node, or what is wrong with them.
     pub fn config(&self, compat: Compat) -> Result<NodeConfig, String> {
         let minor = compat.kubelet.minor();
-        if self.seccomp_profile_root.is_some() && compat.kubelet != Kubelet::Designs && minor >= 23 {
+        if self.seccomp_profile_root.is_some() && compat.kubelet != KubeVersion::Designs && minor >= 23 {
             return Err(format!(
                 "the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp"
             ));
@@ -133,7 +134,7 @@ pub fn need_root() -> Result<(), String> {
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// What the agent is
-    #[arg(long, value_enum, default_value_t = Mode::Kubelet, value_name = "MODE")]
+    #[arg(long, value_enum, default_value_t = Mode::KubeVersion, value_name = "MODE")]
     pub mode: Mode,
     /// Which cluster.
     #[command(flatten)]
@@ -156,7 +157,7 @@ pub struct NodeArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// In the place of a kubelet: it runs the pods of the node
-    Kubelet,
+    KubeVersion,
     /// Beside a kubelet: it puts seccomp profiles in place, verifies containers and reports
     Agent,
 }
@@ -195,7 +196,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
     };
     match args.mode {
         Mode::Agent => node_agent::serve(&args.agent, config, client, terminal).await,
-        Mode::Kubelet => match node(config, client) {
+        Mode::KubeVersion => match node(config, client) {
             Ok(node) => {
                 let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
                 terminal.say(format!(

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 
 use crate::{Exit, terminal::Terminal};
 

@@ -14,13 +14,13 @@ use tracing::{Instrument as _, debug, warn};
 
 use super::{
     admission::with_dots,
+    allocations::Reservation,
     config::{PodPaths, is_host_network, sandbox_config},
     environment::Surroundings,
     images::Images,
     observed::{Instance, Observed},
     plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
     probes::Probes,
-    room::Seat,
     start::{Outcome, Place, field_path, start},
     status::{self, Facts, Phase, Rejection, rejected},
 };
@@ -119,7 +119,7 @@ pub(super) struct Life {
     told: Value,
     admitted: bool,
     /// What the pod has of the node, until it ends.
-    pub(super) seat: Option<Seat>,
+    pub(super) reservation: Option<Reservation>,
 }
 
 impl Life {
@@ -141,7 +141,7 @@ impl Life {
             start_time,
             runtime_name: String::new(),
             admitted: false,
-            seat: None,
+            reservation: None,
         }
     }
 
@@ -572,9 +572,9 @@ impl Life {
         if told == self.told {
             return;
         }
-        // Before anybody hears of it: who schedules may fill the room at once.
+        // Before the status is written: the scheduler may use the resources at once.
         if matches!(told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
-            self.seat = None;
+            self.reservation = None;
         }
         match self.node.source.write_status(&pod.key, told.clone()).await {
             Ok(()) => self.told = told,

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use palisade_node::profiles::sha256_hex;
+use palisade_base::sha256;
 use serde_json::{Value, json};
 
 const APPLETS: [&str; 23] = [
@@ -47,7 +47,7 @@ pub(crate) fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -
         .arg(&layer)
         .arg("."));
     let put = |content: &[u8]| {
-        let digest = sha256_hex(content);
+        let digest = sha256::hex(content);
         fs::write(blobs.join(&digest), content).unwrap();
         (format!("sha256:{digest}"), content.len())
     };

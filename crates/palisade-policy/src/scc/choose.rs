@@ -7,14 +7,16 @@
 
 use std::fmt;
 
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    field_path::FieldPath,
+    go::Quoted,
+};
 use palisade_model::{
     change::{Change, NewValue},
-    field_path::FieldPath,
     metadata::StringMap,
     pod_view::ContainerKind,
     prepare::Prepared,
-    problem::{Problem, aggregate},
-    quote::Quoted,
 };
 
 use super::{
@@ -316,7 +318,7 @@ struct Search<'x> {
     options: Options,
     providers: &'x [Provider<'x>],
     service_account: Option<(String, [String; 2])>,
-    problems: Vec<Problem>,
+    problems: Vec<FieldError>,
     denied: Vec<&'x str>,
     failures: Vec<(&'x str, String)>,
 }
@@ -401,7 +403,8 @@ impl<'x> Search<'x> {
         if provider("restricted").is_some_and(|restricted| self.evaluate(restricted).allowed()) {
             let detail = "the pod fails to validate against the `restricted-v2` security context constraint, but \
                           would validate successfully against the `restricted` security context constraint";
-            let problem = Problem::forbidden(FieldPath::root(), detail).called("no access to scc/restricted");
+            let problem =
+                FieldError::forbidden(FieldPath::root(), detail).called("no access to scc/restricted");
             self.problems.push(problem);
         }
     }
@@ -456,7 +459,7 @@ impl<'x> Search<'x> {
         let mut problems = self.problems;
         problems.extend(skipped.iter().map(|error| {
             let name = format!("provider {}", Quoted(&error.constraint));
-            Problem::forbidden(FieldPath::root(), format!("skipped: {error}")).called(name)
+            FieldError::forbidden(FieldPath::root(), format!("skipped: {error}")).called(name)
         }));
         let text = match pass {
             Pass::Mutate if problems.is_empty() => "<nil>".to_owned(),
@@ -470,8 +473,8 @@ impl<'x> Search<'x> {
     }
 }
 
-fn not_usable(constraint: &str) -> Problem {
-    Problem::forbidden(FieldPath::root(), "not usable by user or serviceaccount")
+fn not_usable(constraint: &str) -> FieldError {
+    FieldError::forbidden(FieldPath::root(), "not usable by user or serviceaccount")
         .called(format!("provider {}", Quoted(constraint)))
 }
 

@@ -2,12 +2,11 @@
 //!
 //! Implements: the texts of OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`.
 
-use palisade_model::{
-    change::Change,
-    pod::Pod,
-    problem::{Problem, aggregate},
-    quote::Quoted,
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    go::Quoted,
 };
+use palisade_model::{change::Change, pod::Pod};
 use thiserror::Error;
 
 use super::{
@@ -102,7 +101,7 @@ pub enum Refusal {
     #[error("unable to validate against any security context constraint: {text}")]
     NotValidated {
         /// What each constraint says against it, in order.
-        problems: Vec<Problem>,
+        problems: Vec<FieldError>,
         /// The same, as upstream prints it in this pass.
         text: String,
     },

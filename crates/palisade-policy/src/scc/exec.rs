@@ -3,7 +3,8 @@
 //! Implements: OpenShift's admission plugin `security.openshift.io/SCCExecRestrictions` for `pods/exec` and
 //! `pods/attach`. The pod's service account lends nobody its rights here.
 
-use palisade_model::{prepare::Prepared, quote::Quoted, text::Text};
+use palisade_base::go::Quoted;
+use palisade_model::{prepare::Prepared, text::Text};
 
 use super::{
     choose::{Admission, Operation, Request},

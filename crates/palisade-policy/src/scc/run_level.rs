@@ -3,7 +3,8 @@
 //! Implements: the namespace conditions of OpenShift's API server: what has to run before admission itself does not go
 //! through it, and the user is told so in a warning.
 
-use palisade_model::{metadata::StringMap, quote::Quoted};
+use palisade_base::go::Quoted;
+use palisade_model::metadata::StringMap;
 
 /// The plugin that chooses constraints.
 pub const PLUGIN: &str = "security.openshift.io/SecurityContextConstraint";

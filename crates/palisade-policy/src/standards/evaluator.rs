@@ -4,11 +4,8 @@
 //! results come in upstream's order, baseline ids before restricted ones. A restricted check may replace a
 //! baseline one from the version on in which it exists.
 
-use palisade_model::{
-    compat::{ApiServer, Compat, NEWEST_MINOR},
-    pod_view::PodView,
-    prepare::Prepared,
-};
+use palisade_base::version::{KubeVersion, NEWEST_MINOR};
+use palisade_model::{compat::Compat, pod_view::PodView, prepare::Prepared};
 
 use super::{
     checks::CHECKS,
@@ -59,8 +56,8 @@ impl Options {
     #[must_use]
     pub const fn of(compat: &Compat) -> Self {
         let newest = match compat.api {
-            ApiServer::Designs => NEWEST_MINOR,
-            ApiServer::Kubernetes(minor) => minor,
+            KubeVersion::Designs => NEWEST_MINOR,
+            KubeVersion::Release { minor, .. } => minor,
         };
         Self {
             newest,

@@ -3,9 +3,9 @@
 //! Implements: Pod Security Standards, Baseline, "AppArmor". Fields and annotations are both looked at, in every
 //! policy version: a field that is newer than the version would otherwise be a way around it.
 
+use palisade_base::go::Quoted;
 use palisade_model::{
     profile::{apparmor, kind},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde_json::json;
@@ -57,7 +57,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let mut types = Vec::new();
     let mut findings = Vec::new();
     let mut field = |profile: &ProfileField<'_>,
-                     path: palisade_model::field_path::FieldPath,
+                     path: palisade_base::field_path::FieldPath,
                      container: Option<&str>,
                      who: String| {
         types.push(profile.kind.as_str().to_owned());

@@ -28,7 +28,7 @@ fn since_v1_23(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     }
     let detail = format!("{} must not set runAsUser=0", message::setters(pod_is_root, &names(&bad)));
     let finding =
-        |path: palisade_model::field_path::FieldPath, container: Option<&str>, who: String| Finding {
+        |path: palisade_base::field_path::FieldPath, container: Option<&str>, who: String| Finding {
             path: path.clone(),
             container: container.map(str::to_owned),
             value: Some("0".to_owned()),

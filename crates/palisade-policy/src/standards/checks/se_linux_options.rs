@@ -2,7 +2,8 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "SELinux".
 
-use palisade_model::{field_path::FieldPath, security_context::SeLinuxOptions};
+use palisade_base::field_path::FieldPath;
+use palisade_model::security_context::SeLinuxOptions;
 
 use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
 

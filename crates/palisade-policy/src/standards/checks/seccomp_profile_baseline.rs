@@ -3,11 +3,10 @@
 //! Implements: Pod Security Standards, Baseline, "Seccomp". Up to v1.18 the setting is an annotation, from v1.19
 //! on a field; each edition looks at its own form alone.
 
+use palisade_base::{field_path::FieldPath, go::Quoted};
 use palisade_model::{
-    field_path::FieldPath,
     pod_view::ContainerRef,
     profile::{kind, seccomp},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde_json::json;

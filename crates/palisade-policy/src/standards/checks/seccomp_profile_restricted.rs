@@ -2,10 +2,8 @@
 //!
 //! Implements: Pod Security Standards, Restricted, "Seccomp".
 
-use palisade_model::{
-    field_path::FieldPath,
-    profile::{kind, seccomp},
-};
+use palisade_base::field_path::FieldPath;
+use palisade_model::profile::{kind, seccomp};
 use serde_json::{Value, json};
 
 use super::{
