@@ -105,12 +105,6 @@ impl Kind {
         }
     }
 
-    /// Whether the subresource is served.
-    #[must_use]
-    pub fn has_subresource(&self, name: &str) -> bool {
-        self.subresources.iter().any(|s| s.name == name)
-    }
-
     /// Reads a JSON body into a canonical object of this kind; see [`decode::decode`].
     pub fn decode(&self, body: &[u8], validation: FieldValidation) -> Result<Decoded> {
         decode::decode(self, body, validation)

@@ -1,12 +1,10 @@
 //! Small facts about objects: times, uids, generated names, and reading metadata.
 
 use jiff::Timestamp;
+use palisade_apimachinery::rest::GENERATED_ALPHABET;
 use palisade_base::time::{rfc3339, rfc3339_micro};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value};
-
-/// The alphabet of generated names: no vowels, so that no words appear.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The time now, as Kubernetes writes it.
 #[must_use]
@@ -66,7 +64,7 @@ pub fn random_suffix() -> String {
     let bytes: [u8; 5] = random();
     bytes
         .iter()
-        .filter_map(|byte| ALPHABET.get(usize::from(*byte) % ALPHABET.len()))
+        .filter_map(|byte| GENERATED_ALPHABET.get(usize::from(*byte) % GENERATED_ALPHABET.len()))
         .map(|byte| char::from(*byte))
         .collect()
 }
@@ -76,13 +74,6 @@ pub fn random_suffix() -> String {
 pub fn random_token() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random::<32>())
-}
-
-/// A name from a `generateName`: cut so that the suffix fits.
-#[must_use]
-pub fn generated_name(base: &str) -> String {
-    let base: String = base.chars().take(58).collect();
-    format!("{base}{}", random_suffix())
 }
 
 /// The object's metadata.

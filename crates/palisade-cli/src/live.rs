@@ -14,9 +14,10 @@ use palisade_model::{
     server_version::{announced, kubelet_of},
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
+use palisade_yaml::to_yaml;
 use serde_json::{Value, json};
 
-use crate::{cluster::ClusterArgs, input::Input, install::yaml_text::block};
+use crate::{cluster::ClusterArgs, input::Input};
 
 /// Which objects of which cluster `check` judges.
 #[derive(Debug, Args)]
@@ -170,9 +171,7 @@ fn input(mut object: Value, kind: &WorkloadKind) -> Input {
         }
         whole.append(fields);
     }
-    let mut text = String::new();
-    block(&whole, 0, &mut text);
-    Input::Live { name: name.into(), text: text.into() }
+    Input::Live { name: name.into(), text: to_yaml(&whole, 0).into() }
 }
 
 /// Short names people use.

@@ -237,12 +237,6 @@ impl<'a> Prepared<'a> {
         &self.pod.spec
     }
 
-    /// Whether this is a pod or the template inside a workload.
-    #[must_use]
-    pub const fn subject(&self) -> Subject {
-        self.subject
-    }
-
     /// The rules it was prepared by.
     #[must_use]
     pub const fn compat(&self) -> &Compat {
@@ -282,12 +276,6 @@ impl<'a> Prepared<'a> {
     pub fn projected_from(&self, path: &FieldPath) -> Option<FieldPath> {
         let projected = self.projected.iter().any(|projected| projected.contains(path));
         projected.then(|| crate::lower::origin(&self.view(), path)).flatten()
-    }
-
-    /// The pod, no longer prepared.
-    #[must_use]
-    pub fn into_pod(self) -> Pod<'a> {
-        self.pod
     }
 }
 

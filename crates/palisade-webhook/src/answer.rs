@@ -10,7 +10,7 @@ use std::{
 };
 
 use palisade_admission::{
-    admission_review::{Facts as PodSecurityFacts, Needs, Review, ReviewError},
+    admission_review::{Needs, PodSecurityFacts, Review, ReviewError},
     config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
@@ -169,7 +169,7 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
-        mutation.answer(&mutation::Facts {
+        mutation.answer(&mutation::MutationFacts {
             policies,
             profiles,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
@@ -238,7 +238,7 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
-        let facts = validation::Facts {
+        let facts = validation::ValidationFacts {
             pod_security,
             policies,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),

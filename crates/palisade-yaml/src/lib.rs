@@ -97,7 +97,7 @@ mod template;
 pub use de::DeserializeError;
 pub use decode::{DecodeError, decode};
 pub use document::{Collection, Comment, Document, Kind, Node, NodeId, Scalar, ScalarStyle, Tag};
-pub use edit::{EditError, Editor, TextEdit, Value, WhenEmpty};
+pub use edit::{EditError, Editor, TextEdit, Value, WhenEmpty, to_yaml};
 pub use error::{DuplicateKey, Error, ErrorKind};
 pub use limits::Limits;
 pub use node_ref::{Entry, NodeRef, View};

@@ -24,7 +24,7 @@ pub(crate) struct Problems {
     /// Unknown and duplicate fields.
     pub(crate) strict: Vec<String>,
     version: KubeVersion,
-    path: Vec<Step>,
+    path: Vec<PlaceStep>,
     /// Name of the struct whose field is being read.
     owner: Cow<'static, str>,
     /// Errors in the words of the converter from maps, not of the JSON decoder.
@@ -34,7 +34,7 @@ pub(crate) struct Problems {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum PlaceStep {
     Field(Cow<'static, str>),
     Key(String),
     Index(usize),
@@ -77,17 +77,17 @@ impl Problems {
         let mut path = String::new();
         for step in &self.path {
             match step {
-                Step::Field(_) | Step::Key(_) => {
+                PlaceStep::Field(_) | PlaceStep::Key(_) => {
                     if !path.is_empty() {
                         path.push('.');
                     }
                     path.push_str(match step {
-                        Step::Field(name) => name,
-                        Step::Key(name) => name,
-                        Step::Index(_) => "",
+                        PlaceStep::Field(name) => name,
+                        PlaceStep::Key(name) => name,
+                        PlaceStep::Index(_) => "",
                     });
                 }
-                Step::Index(at) => {
+                PlaceStep::Index(at) => {
                     let _ = write!(path, "[{at}]");
                 }
             }
@@ -107,7 +107,7 @@ impl Problems {
             .path
             .iter()
             .filter_map(|step| match step {
-                Step::Field(name) => Some(&**name),
+                PlaceStep::Field(name) => Some(&**name),
                 _ => None,
             })
             .collect();
@@ -292,7 +292,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         };
         let mut items = Vec::new();
         loop {
-            self.problems.path.push(Step::Index(items.len()));
+            self.problems.path.push(PlaceStep::Index(items.len()));
             let next = seq.next_element_seed(Seed { of: self.of.with(item), problems: self.problems });
             self.problems.path.pop();
             match next? {
@@ -319,7 +319,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                     if object.contains_key(&key) {
                         self.problems.strict("duplicate", &key);
                     }
-                    self.problems.path.push(Step::Key(key.clone()));
+                    self.problems.path.push(PlaceStep::Key(key.clone()));
                     let value = map.next_value_seed(Seed { of: self.of.with(item), problems: self.problems });
                     self.problems.path.pop();
                     let mut value = value?;
@@ -438,7 +438,7 @@ fn read_struct<'de, A: MapAccess<'de>>(
             }
             seen |= 1 << at;
         }
-        problems.path.push(Step::Field(field.name.clone()));
+        problems.path.push(PlaceStep::Field(field.name.clone()));
         let outer = std::mem::replace(&mut problems.owner, s.name.clone());
         let value = map.next_value_seed(Seed { of: of.with(&field.ty), problems });
         problems.owner = outer;
@@ -514,7 +514,7 @@ impl<'de> DeserializeSeed<'de> for Untyped<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.at {
             Some(at) => {
-                self.problems.path.push(Step::Index(at));
+                self.problems.path.push(PlaceStep::Index(at));
                 let result = deserializer.deserialize_any(Untyped { problems: self.problems, at: None });
                 self.problems.path.pop();
                 result
@@ -568,7 +568,7 @@ impl<'de> Visitor<'de> for Untyped<'_> {
             if object.contains_key(&key) {
                 self.problems.strict("duplicate", &key);
             }
-            self.problems.path.push(Step::Key(key.clone()));
+            self.problems.path.push(PlaceStep::Key(key.clone()));
             let value = map.next_value_seed(Untyped { problems: &mut *self.problems, at: None });
             self.problems.path.pop();
             object.insert(key, value?);

@@ -322,13 +322,6 @@ pub fn path_segment(text: &str) -> Messages {
         .collect()
 }
 
-/// A C identifier (iSCSI, port names of old).
-#[must_use]
-pub fn is_c_identifier(text: &str) -> bool {
-    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
-    text.bytes().next().is_some_and(first) && text.bytes().all(|b| first(b) || b.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -294,12 +294,6 @@ impl Schema {
         self.structs.iter().enumerate().find(|(_, s)| s.name == name)
     }
 
-    /// Every struct.
-    #[must_use]
-    pub fn structs(&self) -> &[Struct] {
-        &self.structs
-    }
-
     fn json_schema_props(&self) -> Option<&Struct> {
         let find = || self.by_name("apiextensions.JSONSchemaProps").map(|(at, _)| at);
         self.json_schema_props.get_or_init(find).and_then(|at| self.structs.get(at))

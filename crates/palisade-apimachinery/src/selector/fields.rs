@@ -51,12 +51,6 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Whether it selects everything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
-    }
-
     /// Whether an object fits.
     #[must_use]
     pub fn matches(&self, kind: &Kind, object: &Value) -> bool {

@@ -257,12 +257,6 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 410 of the older kind.
-    #[must_use]
-    pub fn gone(message: impl Into<String>) -> Box<Self> {
-        Self::new(410, "Gone", message)
-    }
-
     /// 415 of a body in an unknown format.
     #[must_use]
     pub fn unsupported_media_type(accepted: &[&str]) -> Box<Self> {
@@ -271,13 +265,6 @@ impl Status {
             accepted.join(", ")
         );
         Self::new(415, "UnsupportedMediaType", message)
-    }
-
-    /// 406 of an `Accept` header nothing fits.
-    #[must_use]
-    pub fn not_acceptable(accepted: &[&str]) -> Box<Self> {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", accepted.join(", "));
-        Self::generic(406, "NotAcceptable", message)
     }
 
     /// 405 of a path that exists with other methods.
@@ -340,12 +327,6 @@ impl Status {
     #[must_use]
     pub fn unknown_error(message: impl Into<String>) -> Box<Self> {
         Self::new(500, "", message)
-    }
-
-    /// 503.
-    #[must_use]
-    pub fn service_unavailable(message: impl Into<String>) -> Box<Self> {
-        Self::new(503, "ServiceUnavailable", message)
     }
 
     /// 504.

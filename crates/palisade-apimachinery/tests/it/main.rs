@@ -5,6 +5,7 @@
 
 mod apply;
 mod custom;
+mod pod_admission;
 mod properties;
 mod recordings;
 mod refusals;

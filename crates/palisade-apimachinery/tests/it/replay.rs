@@ -8,9 +8,11 @@ use palisade_apimachinery::patch::{self, PatchType};
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
 use palisade_apimachinery::selector::{FieldSelector, parse_labels};
 use palisade_apimachinery::status::Result;
-use palisade_apimachinery::{FieldValidation, Kind, Scheme, Status, crd, kinds, scale, table};
+use palisade_apimachinery::{FieldValidation, Kind, Scheme, Status, crd, scale, table};
 use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
+
+use crate::pod_admission;
 
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -272,8 +274,8 @@ impl Server {
     ) -> Result<(u16, Value)> {
         let kind = &target.kind;
         if kind.kind == "Pod" {
-            kinds::pod::admission::default_tolerations(&mut object);
-            kinds::pod::admission::default_priority(&mut object).map_err(Status::bad_request)?;
+            pod_admission::default_tolerations(&mut object);
+            pod_admission::default_priority(&mut object).map_err(Status::bad_request)?;
         }
         let uid = self.uid();
         let context = CreateContext { namespace: &target.namespace, now: NOW, uid: &uid, suffix: "bcdfg" };

@@ -23,7 +23,7 @@ use super::{
     audit::Audit,
     built_in,
     constraint::Constraint,
-    decision::{Admitted, Decision, Outcome, Refusal},
+    decision::{Admitted, ConstraintOutcome, Decision, Refusal},
     evaluate::{Evaluation, Options, evaluate},
     namespace_ranges::NamespaceRanges,
     order::Rank,
@@ -181,16 +181,16 @@ const FINAL_VALIDATION: &str = "failures final validation after mutating admissi
 impl<'s> Admission<'s> {
     /// The mutating pass: chooses a constraint, and says what it writes into the pod.
     #[must_use]
-    pub fn mutate(&self, request: &Request<'_>) -> Outcome {
+    pub fn mutate(&self, request: &Request<'_>) -> ConstraintOutcome {
         if is_ignored(request) {
-            return Outcome::ignored();
+            return ConstraintOutcome::ignored();
         }
         let annotations = &request.pod.pod().metadata.annotations;
         if let Operation::Update { old_annotations, .. } = request.operation
             && old_annotations.get(REQUIRED).unwrap_or_default()
                 != annotations.get(REQUIRED).unwrap_or_default()
         {
-            return Outcome::refused(Refusal::RequiredChanged);
+            return ConstraintOutcome::refused(Refusal::RequiredChanged);
         }
         let mutable = match request.operation {
             Operation::Create => Mutable::Everything,
@@ -204,28 +204,28 @@ impl<'s> Admission<'s> {
 
     /// The validating pass: the pod as it is must be what a constraint would make of it.
     #[must_use]
-    pub fn validate(&self, request: &Request<'_>) -> Outcome {
+    pub fn validate(&self, request: &Request<'_>) -> ConstraintOutcome {
         if is_ignored(request) {
-            return Outcome::ignored();
+            return ConstraintOutcome::ignored();
         }
         let annotations = &request.pod.pod().metadata.annotations;
         let required = annotations.get(REQUIRED).unwrap_or_default();
         let hint = annotations.get(VALIDATED).unwrap_or_default();
         if !required.is_empty() && required != hint {
             let (required, suggested) = (required.to_owned(), hint.to_owned());
-            return Outcome::refused(Refusal::RequiredNotSuggested { required, suggested });
+            return ConstraintOutcome::refused(Refusal::RequiredNotSuggested { required, suggested });
         }
         self.decide(request, Pass::Validate, Mutable::Nothing, hint)
     }
 
-    fn decide(&self, request: &Request<'_>, pass: Pass, mutable: Mutable, hint: &str) -> Outcome {
+    fn decide(&self, request: &Request<'_>, pass: Pass, mutable: Mutable, hint: &str) -> ConstraintOutcome {
         let candidates = match self.candidates(request, mutable, hint) {
             Ok(candidates) => candidates,
-            Err(refusal) => return Outcome::refused(refusal),
+            Err(refusal) => return ConstraintOutcome::refused(refusal),
         };
         let namespace = match namespace_of(request) {
             Ok(namespace) => namespace,
-            Err(refusal) => return Outcome::refused(refusal),
+            Err(refusal) => return ConstraintOutcome::refused(refusal),
         };
         let (mut providers, mut skipped) = (Vec::with_capacity(candidates.len()), Vec::new());
         for constraint in candidates {
@@ -235,7 +235,7 @@ impl<'s> Admission<'s> {
             }
         }
         if let Some(refusal) = self.refuse_malformed(&providers, &skipped) {
-            return Outcome { skipped, ..Outcome::refused(refusal) };
+            return ConstraintOutcome { skipped, ..ConstraintOutcome::refused(refusal) };
         }
         let mut search = Search::new(request, self.options, &providers);
         let chosen = search.run(mutable);
@@ -247,7 +247,7 @@ impl<'s> Admission<'s> {
             Some(chosen) => Decision::Admitted(chosen.admitted(request, pass)),
             None => Decision::Refused(search.refusal(pass, &skipped)),
         };
-        Outcome { decision, audit, skipped }
+        ConstraintOutcome { decision, audit, skipped }
     }
 
     /// A constraint without sense is skipped as long as another is left; a namespace without ranges is not the

@@ -17,7 +17,7 @@ use super::{
 
 /// What became of a request.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct ConstraintOutcome {
     /// The decision.
     pub decision: Decision,
     /// What goes to the audit log.
@@ -119,7 +119,7 @@ impl Refusal {
     }
 }
 
-impl Outcome {
+impl ConstraintOutcome {
     pub(super) fn ignored() -> Self {
         Self { decision: Decision::Ignored, audit: Audit::default(), skipped: Vec::new() }
     }

@@ -8,8 +8,6 @@ use palisade_model::metadata::StringMap;
 
 /// The plugin that chooses constraints.
 pub const PLUGIN: &str = "security.openshift.io/SecurityContextConstraint";
-/// The plugin that guards `exec` and `attach`.
-pub const EXEC_PLUGIN: &str = "security.openshift.io/SCCExecRestrictions";
 
 /// Label of a namespace: how early in the start of a cluster its pods are needed.
 pub const RUN_LEVEL: &str = "openshift.io/run-level";

@@ -5,7 +5,6 @@
 //! Leaves to others: security contexts, seccomp and AppArmor (fields and annotations) and Pod Security, whose errors and
 //! warnings arrive through [`crate::rest::Extra`].
 
-pub mod admission;
 mod containers;
 mod defaults;
 mod env;

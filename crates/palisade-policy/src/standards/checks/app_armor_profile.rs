@@ -11,7 +11,7 @@ use palisade_model::{
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
 };
 
@@ -20,7 +20,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "AppArmor",
     why: "the runtime's profile keeps containers from files and calls that lead to the node",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 const ALLOWED: &str = "RuntimeDefault or Localhost, or no profile";
