@@ -4,13 +4,12 @@
 mod bench;
 mod check;
 mod conformance;
-mod conformance_scc;
 mod demo;
-mod fixtures;
+mod dependencies;
 mod fuzz;
 mod generate;
+mod kubernetes;
 mod process;
-mod recordings;
 mod setup;
 mod swallowed;
 mod tidy;
@@ -26,12 +25,13 @@ const USAGE: &str = "usage: cargo xtask CHORE
   demo                             check and explain the bundled example manifests
   check [--without-system]         the one gate: format, lints, tests, documentation, conformance, fuzzing; as root also
                                    the tests on a real runtime, which anybody else must leave out by name
-  conformance [--recordings DIR]   replay what real servers answered, against the engine
-  conformance --server             the same over HTTPS, against the embedded API server
-  conformance --webhook            the same over TLS, through /mutate and /validate of the webhook
+  conformance [--recordings DIR]   replay what real servers answered, and upstream's fixtures
+  conformance --server             only against the embedded API server, over HTTPS
+  conformance --webhook            those about pods through /mutate and /validate of the webhook, over TLS
   bench                            measure, print a table, write BENCHMARKS.md
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
+  gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   tidy                             edges between crates, module docs, names
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
@@ -61,7 +61,13 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
         Some("bench") => bench::run_bench(),
-        Some("gen") => generate::run_generate(generate::Mode::Write),
+        Some("gen") => match option("--kubernetes") {
+            Some(folder) => {
+                print!("{}", kubernetes::run_generate(&root(), Path::new(folder))?);
+                Ok(())
+            }
+            None => generate::run_generate(generate::Mode::Write),
+        },
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

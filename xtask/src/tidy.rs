@@ -1,11 +1,11 @@
-//! Habits that a compiler does not check: the edges between crates, where unsafe code may stand, what every file
-//! opens with, what must never be in the repository, and failed reads that judging code does not report.
+//! Habits that a compiler does not check: the edges between crates, unused dependencies, where unsafe code may stand,
+//! what every file opens with, what must never be in the repository, and failed reads that judging code does not report.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, process::output, root, swallowed};
+use crate::{Failure, dependencies, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 const EDGES: &[(&str, &[&str])] = &[
@@ -24,11 +24,17 @@ const EDGES: &[(&str, &[&str])] = &[
             "palisade-base",
             "palisade-model",
             "palisade-policy",
+            "palisade-serve",
             "palisade-yaml",
         ],
     ),
-    ("palisade-webhook", &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy"]),
+    (
+        "palisade-webhook",
+        &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy", "palisade-serve"],
+    ),
+    ("palisade-serve", &[]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
+    ("palisade-testkit", &[]),
 ];
 
 /// What the pure crates may use from outside.
@@ -42,23 +48,36 @@ const PURE: &[(&str, &[&str])] = &[
 /// Runs every check.
 pub(crate) fn run_tidy() -> Result<(), Failure> {
     let mut problems = Vec::new();
-    edges(&mut problems)?;
-    sources(&mut problems)?;
+    let metadata = metadata()?;
+    let listed = output(
+        Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root()),
+    )?;
+    let files: Vec<&str> = listed.lines().collect();
+    edges(&metadata, &mut problems);
+    dependencies::unused(&metadata, &files, &mut problems)?;
+    sources(&files, &mut problems);
     if problems.is_empty() {
-        println!("\ntidy: edges, module docs, unsafe code, names and failed reads are in order");
+        println!(
+            "\ntidy: edges, dependencies, module docs, unsafe code, names and failed reads are in order"
+        );
         return Ok(());
     }
     problems.sort();
     Err(Failure(format!("untidy:\n  {}", problems.join("\n  "))))
 }
 
-fn edges(problems: &mut Vec<String>) -> Result<(), Failure> {
+fn metadata() -> Result<Value, Failure> {
     let text = output(
         Command::new("cargo")
             .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
             .current_dir(root()),
     )?;
-    let metadata: Value = serde_json::from_str(&text).map_err(|error| Failure(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| Failure(error.to_string()))
+}
+
+fn edges(metadata: &Value, problems: &mut Vec<String>) {
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
         let uses: Vec<&str> = package["dependencies"]
@@ -79,16 +98,10 @@ fn edges(problems: &mut Vec<String>) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
 }
 
-fn sources(problems: &mut Vec<String>) -> Result<(), Failure> {
-    let listed = output(
-        Command::new("git")
-            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root()),
-    )?;
-    for name in listed.lines() {
+fn sources(files: &[&str], problems: &mut Vec<String>) {
+    for name in files {
         let path = root().join(name);
         let Ok(text) = fs::read_to_string(&path) else { continue };
         // A path of the machine somebody worked on helps nobody else. (Written in two parts to pass itself.)
@@ -109,7 +122,6 @@ fn sources(problems: &mut Vec<String>) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
 }
 
 fn source(name: &str, text: &str, problems: &mut Vec<String>) {

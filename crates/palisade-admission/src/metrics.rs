@@ -2,139 +2,89 @@
 //!
 //! Implements: Kubernetes Metrics Reference, `pod_security_*`.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::{Mutex, MutexGuard};
+use palisade_base::metrics::{Metric, Registry};
 
 use crate::pod_security::{Counted, metric_version};
 
-/// Series at most for each counter: what is beyond is left out, since their labels come from requests.
-const MOST_SERIES: usize = 1024;
+static ERRORS: Metric = Metric::counter(
+    "pod_security_errors_total",
+    "[ALPHA] Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted \
+     profile being used for evaluation.",
+);
+static EVALUATIONS: Metric = Metric::counter(
+    "pod_security_evaluations_total",
+    "[ALPHA] Number of policy evaluations that occurred, not counting ignored or exempt requests.",
+);
+static EXEMPTIONS: Metric = Metric::counter(
+    "pod_security_exemptions_total",
+    "[ALPHA] Number of exempt requests, not counting ignored or out of scope requests.",
+);
 
-type Series = Mutex<BTreeMap<String, u64>>;
-
-fn lock(series: &Series) -> MutexGuard<'_, BTreeMap<String, u64>> {
-    series.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn increment(series: &Series, labels: String) {
-    let mut series = lock(series);
-    if series.len() < MOST_SERIES || series.contains_key(&labels) {
-        *series.entry(labels).or_default() += 1;
-    }
-}
-
-/// A label's value between quotes.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Counters by their labels, written out.
+/// The counters of an API server or webhook.
 #[derive(Debug)]
-pub struct Counters {
-    evaluations: Series,
-    exemptions: Series,
-    errors: Series,
-}
+pub struct Counters(Registry);
 
 impl Default for Counters {
     fn default() -> Self {
-        let counters =
-            Self { evaluations: Mutex::default(), exemptions: Mutex::default(), errors: Mutex::default() };
+        let registry = Registry::default();
         // Upstream shows these from the start.
         for operation in ["create", "update"] {
-            let labels = evaluation("allow", "privileged", "latest", "enforce", operation, "pod", "");
-            lock(&counters.evaluations).insert(labels, 0);
+            registry.declare(
+                &EVALUATIONS,
+                &[
+                    ("decision", "allow"),
+                    ("mode", "enforce"),
+                    ("policy_level", "privileged"),
+                    ("policy_version", "latest"),
+                    ("request_operation", operation),
+                    ("resource", "pod"),
+                    ("subresource", ""),
+                ],
+            );
             for resource in ["pod", "controller"] {
-                lock(&counters.exemptions).insert(exemption(operation, resource, ""), 0);
+                registry.declare(
+                    &EXEMPTIONS,
+                    &[("request_operation", operation), ("resource", resource), ("subresource", "")],
+                );
             }
         }
-        counters
+        Self(registry)
     }
-}
-
-fn evaluation(
-    decision: &str,
-    level: &str,
-    version: &str,
-    mode: &str,
-    operation: &str,
-    resource: &str,
-    subresource: &str,
-) -> String {
-    format!(
-        "decision=\"{decision}\",mode=\"{mode}\",policy_level=\"{level}\",policy_version=\"{version}\",\
-         request_operation=\"{operation}\",resource=\"{resource}\",subresource=\"{subresource}\""
-    )
-}
-
-fn exemption(operation: &str, resource: &str, subresource: &str) -> String {
-    format!("request_operation=\"{operation}\",resource=\"{resource}\",subresource=\"{subresource}\"")
 }
 
 impl Counters {
     /// Counts what a verdict says about a request: its operation in lower case, whether it is about a `pod`, a
     /// `namespace` or a `controller`, and the subresource.
     pub fn count(&self, operation: &str, resource: &str, subresource: &str, counted: &[Counted]) {
-        let clean = subresource.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let subresource = if clean { Cow::Borrowed(subresource) } else { Cow::Owned(escaped(subresource)) };
+        let request =
+            [("request_operation", operation), ("resource", resource), ("subresource", subresource)];
+        let [operation, resource, subresource] = request;
         for entry in counted {
             match entry {
                 Counted::Evaluation { mode, allowed, policy } => {
-                    let decision = if *allowed { "allow" } else { "deny" };
-                    let labels = evaluation(
-                        decision,
-                        policy.level.as_str(),
-                        &metric_version(*policy),
-                        mode.as_str(),
+                    let labels = [
+                        ("decision", if *allowed { "allow" } else { "deny" }),
+                        ("mode", mode.as_str()),
+                        ("policy_level", policy.level.as_str()),
+                        ("policy_version", &metric_version(*policy)),
                         operation,
                         resource,
-                        &subresource,
-                    );
-                    increment(&self.evaluations, labels);
+                        subresource,
+                    ];
+                    self.0.increment(&EVALUATIONS, &labels);
                 }
-                Counted::Exemption => {
-                    let labels = exemption(operation, resource, &subresource);
-                    increment(&self.exemptions, labels);
-                }
+                Counted::Exemption => self.0.increment(&EXEMPTIONS, &request),
                 Counted::Error { fatal } => {
-                    let labels =
-                        format!("fatal=\"{fatal}\",{}", exemption(operation, resource, &subresource));
-                    increment(&self.errors, labels);
+                    let fatal = if *fatal { "true" } else { "false" };
+                    self.0.increment(&ERRORS, &[("fatal", fatal), operation, resource, subresource]);
                 }
             }
         }
     }
 
     /// The counters in Prometheus' text format.
-    pub fn write(&self, out: &mut String) {
-        for (name, help, series) in [
-            (
-                "pod_security_errors_total",
-                "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted \
-                 profile being used for evaluation.",
-                &self.errors,
-            ),
-            (
-                "pod_security_evaluations_total",
-                "Number of policy evaluations that occurred, not counting ignored or exempt requests.",
-                &self.evaluations,
-            ),
-            (
-                "pod_security_exemptions_total",
-                "Number of exempt requests, not counting ignored or out of scope requests.",
-                &self.exemptions,
-            ),
-        ] {
-            let series = lock(series);
-            if series.is_empty() {
-                continue;
-            }
-            let _ = writeln!(out, "# HELP {name} [ALPHA] {help}\n# TYPE {name} counter");
-            for (labels, count) in series.iter() {
-                let _ = writeln!(out, "{name}{{{labels}}} {count}");
-            }
-        }
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.text()
     }
 }

@@ -142,7 +142,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
 
     /// Changes of the object as a patch.
     fn patch(&self, changes: &[Change]) -> Result<Vec<u8>, Unreadable> {
-        if changes.is_empty() { Ok(Vec::new()) } else { Ok(patch(self.object()?, changes)) }
+        if changes.is_empty() { Ok(Vec::new()) } else { Ok(patch(&self.object()?, changes)) }
     }
 
     fn answer_template(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
@@ -206,7 +206,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         let old = self.review.old_object_value()?;
         let before = self.object()?;
         match self.constrain(constraints, *authorizer, &before, old.as_ref(), facts, &mut response) {
-            Ok(changes) => response.patch = patch(before, &changes),
+            Ok(changes) => response.patch = patch(&before, &changes),
             Err(refusal) => response.refused = Some(*refusal),
         }
         Ok(response)
@@ -306,10 +306,10 @@ fn undecodable(error: &serde_json::Error) -> Unreadable {
     ("failed to decode object", Some(error.to_string()))
 }
 
-fn patch(before: Value, changes: &[Change]) -> Vec<u8> {
+fn patch(before: &Value, changes: &[Change]) -> Vec<u8> {
     let mut after = before.clone();
     apply(changes, &mut after);
-    json_patch::to_bytes(&before, &after)
+    json_patch::to_bytes(before, &after)
 }
 
 fn apply(changes: &[Change], object: &mut Value) {

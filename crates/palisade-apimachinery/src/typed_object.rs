@@ -155,7 +155,11 @@ fn is_typed(of: TypeRef<'_>, value: &Value, version: KubeVersion) -> bool {
             let Some(s) = of.as_struct() else { return false };
             map.iter().all(|(key, inner)| {
                 let field = s.field(key).filter(|field| field.exists_in(version));
-                field.is_some_and(|field| is_typed(of.with(&field.ty), inner, version))
+                field.is_some_and(|field| {
+                    // A list that Go writes as null has its type.
+                    (inner.is_null() && field.zero_value(of, version) == Some(Value::Null))
+                        || is_typed(of.with(&field.ty), inner, version)
+                })
             })
         }
         _ => false,

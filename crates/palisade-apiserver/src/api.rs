@@ -6,13 +6,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
 use palisade_apimachinery::Status;
 use palisade_apimachinery::status::GroupName;
 use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
+use palisade_serve::body::{self, BodyError, BodyLimits};
+use palisade_serve::{Limits, Service};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use crate::admission_chain::{Chain, Cluster, ObjectRules};
@@ -32,16 +36,22 @@ use crate::storage::{Object, Range, Store};
 
 /// Bodies may have this many bytes, as upstream.
 pub const MAX_BODY: usize = 3 << 20;
-/// How much more of a body that is too large is read and forgotten: clients that write it all before they read would
-/// otherwise see a broken connection instead of the answer.
-const DRAINED: usize = 3 << 20;
-/// A body must arrive in this time.
-const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+const BODY: BodyLimits = BodyLimits { most: MAX_BODY, drained: MAX_BODY, time: Duration::from_mins(1) };
+
+/// Upstream's number of streams, and headers that hold tokens and impersonation.
+pub(crate) const LIMITS: Limits = Limits {
+    connections: 16_384,
+    handshake: Duration::from_secs(5),
+    headers: Duration::from_secs(100),
+    header_bytes: 64 << 10,
+    streams: 1000,
+    drain: Duration::from_secs(10),
+};
 
 /// The other end of a connection.
 #[derive(Debug, Default)]
 pub struct Peer {
-    /// What its client certificate says.
+    /// The user in its client certificate.
     pub certificate: Option<PeerCertificate>,
     /// Its address.
     pub address: Option<SocketAddr>,
@@ -77,12 +87,10 @@ pub struct Api {
     pub audit: Option<AuditLog>,
     /// Whether the server is up.
     pub health: Health,
-    /// The address clients are told to use.
+    /// The address for clients.
     pub address: String,
     /// The CA certificate pods are given, as PEM.
     pub ca: String,
-    /// Feature gates that were set.
-    pub feature_gates: std::collections::BTreeMap<String, bool>,
     /// Whether an OpenShift cluster is served.
     pub openshift: bool,
     /// Where the logs of pods come from, if a node runs in this process.
@@ -118,20 +126,8 @@ pub struct Call<'a> {
 }
 
 impl Api {
-    /// Reads the client certificates of a connection.
-    pub(crate) fn verify_peer(
-        &self,
-        chain: &[rustls::pki_types::CertificateDer<'_>],
-    ) -> Option<PeerCertificate> {
-        match &self.verifier {
-            Some(verifier) => verifier.verify(chain),
-            None if chain.is_empty() => None,
-            None => Some(PeerCertificate::Invalid),
-        }
-    }
-
     /// Answers a request.
-    pub async fn handle<B>(self: &Arc<Self>, request: http::Request<B>, peer: &Peer) -> Response<Body>
+    pub async fn handle<B>(self: &Arc<Self>, request: Request<B>, peer: &Peer) -> Response<Body>
     where
         B: http_body::Body,
         B::Data: Buf,
@@ -146,7 +142,7 @@ impl Api {
             Ok(reply) => reply,
             Err(status) => Reply::error(status),
         };
-        self.metrics.request(&info, reply.code, reply.body_len(), started.elapsed());
+        self.metrics.request(&info, reply.code, started.elapsed());
         if let Some(audit) = &self.audit {
             audit.record(&crate::audit::Record {
                 id: &audit_id,
@@ -182,7 +178,7 @@ impl Api {
         let user = impersonated.unwrap_or(user);
         seen.reason = self.check_access(&user, info)?;
         let wants_body = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let body = if wants_body { read_body(parts, body).await? } else { Bytes::new() };
+        let body = if wants_body { read_body(body).await? } else { Bytes::new() };
         dispatch::dispatch(Call { api: self, parts, info, query, user: &user, body }).await
     }
 
@@ -232,48 +228,29 @@ fn audit_id(parts: &Parts) -> String {
     given.filter(|id| !id.is_empty() && id.len() <= 64).map_or_else(meta::new_uid, str::to_owned)
 }
 
-/// Reads the whole body, within limits of size and time.
-async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Box<Status>>
-where
-    B: http_body::Body,
-    B::Data: Buf,
-{
-    let too_large = || Status::request_entity_too_large(&format!("limit is {MAX_BODY}"));
-    let announced =
-        parts.headers.get(http::header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
-    let too_long = |most: usize| {
-        announced.is_some_and(|length| usize::try_from(length).map_or(true, |length| length > most))
-    };
-    if too_long(MAX_BODY + DRAINED) {
-        return Err(too_large());
+async fn read_body<B: http_body::Body<Data: Buf>>(body: B) -> Result<Bytes, Box<Status>> {
+    body::read(body, BODY).await.map_err(|error| match error {
+        BodyError::Unreadable => Status::bad_request("unexpected EOF"),
+        BodyError::TooLarge => Status::request_entity_too_large(&format!("limit is {MAX_BODY}")),
+        BodyError::TooSlow => Status::timeout("request did not complete within the allotted timeout", 0),
+    })
+}
+
+impl Service for Api {
+    type Peer = Peer;
+    type Body = Body;
+
+    fn peer(&self, address: Option<SocketAddr>, certificates: &[CertificateDer<'_>]) -> Peer {
+        let certificate = match &self.verifier {
+            Some(verifier) => verifier.verify(certificates),
+            None if certificates.is_empty() => None,
+            None => Some(PeerCertificate::Invalid),
+        };
+        Peer { certificate, address, trusted: None }
     }
-    let read = async {
-        let mut body = std::pin::pin!(body);
-        let mut collected = BytesMut::new();
-        let mut drained = if too_long(MAX_BODY) { Some(0) } else { None };
-        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            let frame = frame.map_err(|_| Status::bad_request("unexpected EOF"))?;
-            if let Ok(mut data) = frame.into_data() {
-                if drained.is_none() && collected.len().saturating_add(data.remaining()) > MAX_BODY {
-                    drained = Some(collected.len());
-                    collected = BytesMut::new();
-                }
-                if let Some(seen) = &mut drained {
-                    *seen = seen.saturating_add(data.remaining());
-                    if *seen > MAX_BODY + DRAINED {
-                        break;
-                    }
-                    continue;
-                }
-                let piece = data.copy_to_bytes(data.remaining());
-                collected.extend_from_slice(&piece);
-            }
-        }
-        if drained.is_some() { Err(too_large()) } else { Ok(collected.freeze()) }
-    };
-    match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(read) => read,
-        Err(_) => Err(Status::timeout("request did not complete within the allotted timeout", 0)),
+
+    async fn respond(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+        self.handle(request, peer).await
     }
 }
 

@@ -41,20 +41,21 @@ async fn accept_names(api: &Arc<Api>, entry: &Entry, name: &str) {
     // Others may change the definition meanwhile; their write comes through here as well.
     for _ in 0..8 {
         let Some(stored) = entry.bucket.get(name) else { return };
-        let live = entry.typed(stored.parse());
+        // The versions hold the schemas: they may be large, and a change of the status does not read them.
+        let Some((live, versions)) = stored.parse_without(&["spec", "versions"]) else { return };
+        let live = entry.typed(live);
         if meta::is_deleting(&live) {
             return;
         }
         let now = meta::now();
         let object = match taken_names(api, &live).as_slice() {
             [] if live.get("status").is_some_and(establish::is_established) => return,
-            [] => establish::establish(&entry.kind, live, &now),
+            [] => establish::establish(&entry.kind, &live, &now),
             // Conditions are set once.
             _ if has_conditions(&live) => return,
-            taken => establish::without_versions(live, |live| refused(&entry.kind, live, taken, &now)),
+            taken => refused(&entry.kind, &live, taken, &now),
         };
-        let expect = Expect::Revision(stored.revision);
-        if write::commit(api, entry, name, expect, &object, false).await.is_ok() {
+        if write::commit_around(api, entry, &stored, object, versions).await.is_ok() {
             return;
         }
     }
@@ -168,7 +169,7 @@ pub(crate) async fn finish_deletions(api: &Arc<Api>) {
         meta::set_finalizers(&mut definition, &finalizers);
         let gone = finalizers.is_empty();
         // If somebody wrote it meanwhile, the next round sees it again.
-        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &definition, gone)
+        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), definition, gone)
             .await;
     }
 }

@@ -42,11 +42,10 @@ async fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
         }
         ["version"] => Ok(discovery::version(call)),
         ["metrics"] => {
-            let mut text = String::new();
-            call.api.metrics.render(&mut text);
+            set_aside::measure(call.api);
+            let mut text = call.api.metrics.text();
             call.api.chain.metrics(&mut text);
-            call.api.webhooks.metrics(&mut text);
-            set_aside::metrics(call.api, &mut text);
+            text.push_str(&call.api.webhooks.metrics.text());
             Ok(Reply::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text.into_bytes()))
         }
         ["api"] => Ok(discovery::core_versions(call)),
@@ -75,7 +74,7 @@ fn is_installed(served: &Served, segments: &[&str]) -> bool {
     }
 }
 
-/// The answer where nobody is responsible. It is no `Status`: it comes from the plain HTTP server behind all APIs.
+/// 404 for paths outside any registered API. Not a `Status`: upstream's comes from the plain HTTP server behind all APIs.
 fn nothing_here(call: &Call<'_>) -> Reply {
     if call.api.version.at_least(23) {
         Reply::bytes(404, "text/plain; charset=utf-8", b"404 page not found\n".to_vec())
@@ -119,7 +118,7 @@ async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     Ok(warn_about_version(reply, entry))
 }
 
-/// Custom resource versions that are on their way out say so.
+/// Deprecated versions of custom resources have a warning.
 fn warn_about_version(mut reply: Reply, entry: &Entry) -> Reply {
     if let Some(warning) = entry.kind.deprecation_warning() {
         reply.warnings.add(warning);

@@ -152,12 +152,6 @@ impl Registry {
         registry
     }
 
-    /// The built-in kinds.
-    #[must_use]
-    pub fn scheme(&self) -> &Scheme {
-        &self.scheme
-    }
-
     /// What is served now. Definitions that changed are read again.
     #[must_use]
     pub fn served(&self) -> Arc<Served> {
@@ -266,7 +260,7 @@ mod tests {
         let scheme = &palisade_apimachinery::scheme::LATEST;
         let kind = scheme.by_kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
         let typed = kind.read(definition.clone()).unwrap();
-        store.commit(Write::store(bucket, &key, expect, &typed, Vec::new())).await.unwrap();
+        store.commit(Write::store(bucket, &key, expect, typed, Vec::new())).await.unwrap();
     }
 
     fn kind(served: &Served, plural: &str) -> Arc<Kind> {

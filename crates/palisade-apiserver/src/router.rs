@@ -34,7 +34,7 @@ impl Router {
         Self { ready: Arc::new(OnceCell::new_with(Some(()))), ..Self::new(api) }
     }
 
-    /// The same server, asked by somebody else.
+    /// The same server, for another user.
     #[must_use]
     pub fn as_user(&self, user: UserInfo) -> Self {
         let peer = Peer { trusted: Some(user), ..Peer::default() };

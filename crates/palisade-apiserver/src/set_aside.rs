@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::Method;
 use palisade_apimachinery::Status;
+use palisade_base::metrics::Metric;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Call};
@@ -112,7 +113,7 @@ async fn remove(api: &Api, record: &Record) -> Result<(), Box<Status>> {
         Record::Unserved { resource, object } => {
             let (bucket, expect) = (api.store.bucket(resource), Expect::Revision(object.revision));
             let last = Value::Object(object.parse());
-            let write = Write::remove(bucket, object.key(), expect, &last, Vec::new());
+            let write = Write::remove(bucket, object.key(), expect, last, Vec::new());
             api.store.commit(write).await.map_err(|error| unavailable(&error))?;
         }
     }
@@ -138,17 +139,14 @@ pub(crate) fn health_note(api: &Api) -> Option<String> {
     })
 }
 
-/// Adds the counts in Prometheus' text format.
-pub(crate) fn metrics(api: &Api, out: &mut String) {
-    use std::fmt::Write as _;
+static RECORDS: Metric =
+    Metric::gauge("palisade_storage_set_aside_records", "Records of the data directory that are not served.");
+
+/// Measures how many there are.
+pub(crate) fn measure(api: &Api) {
     let (unreadable, unserved) = counts(api);
-    let _ = writeln!(
-        out,
-        "# HELP palisade_storage_set_aside_records Records of the data directory that are not served.\n\
-         # TYPE palisade_storage_set_aside_records gauge\n\
-         palisade_storage_set_aside_records{{state=\"Unreadable\"}} {unreadable}\n\
-         palisade_storage_set_aside_records{{state=\"Unserved\"}} {unserved}"
-    );
+    api.metrics.registry.set(&RECORDS, &[("state", "Unreadable")], unreadable);
+    api.metrics.registry.set(&RECORDS, &[("state", "Unserved")], unserved);
 }
 
 /// Reports at start the records that no kind serves; those that cannot be read were reported when they were found.

@@ -16,6 +16,7 @@ pub mod field_error;
 pub mod field_path;
 pub mod go;
 pub mod label_selector;
+pub mod metrics;
 pub mod quantity;
 pub mod scheduling;
 pub mod sha256;

@@ -27,6 +27,8 @@ pub enum KubeVersion {
 }
 
 impl KubeVersion {
+    /// The oldest release that can be emulated.
+    pub const OLDEST: Self = Self::v1(OLDEST_MINOR);
     /// The newest release.
     pub const LATEST: Self = Self::v1(NEWEST_MINOR);
 

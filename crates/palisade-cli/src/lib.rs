@@ -18,7 +18,6 @@ pub mod install;
 pub mod judge;
 pub mod live;
 pub mod manifest;
-pub mod metrics_endpoint;
 pub mod render;
 pub mod replace;
 pub mod service;

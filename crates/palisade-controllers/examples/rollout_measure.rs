@@ -17,7 +17,7 @@ use palisade_base::version::NEWEST_MINOR;
 use palisade_controllers::{
     cluster::{Cluster, WatchedPod},
     label_syncer::plan::{all_labels, namespace_labels},
-    readiness::plan::{Observed, Plan, plan},
+    readiness::plan::{Observed, ReadinessPlan, plan},
 };
 use palisade_model::{compat::Compat, prepare::Prepared, workload::workload_kind};
 use palisade_policy::{
@@ -169,11 +169,11 @@ fn judge_all() -> Result<Duration, Failure> {
     }))
 }
 
-fn evaluate(cluster: &Cluster, config: &Value) -> (Plan, usize) {
+fn evaluate(cluster: &Cluster, config: &Value) -> (ReadinessPlan, usize) {
     (status(cluster, config), all_labels(cluster, EnforceLabels::Remove).count())
 }
 
-fn status(cluster: &Cluster, config: &Value) -> Plan {
+fn status(cluster: &Cluster, config: &Value) -> ReadinessPlan {
     let observed = Observed {
         release: Release::Evaluate,
         gate: false,

@@ -3,8 +3,6 @@
 //! A thin layer over [`kube::Client`]. Objects are read where they are needed and no further, so that a million pods pass
 //! through as bytes; that is why the typed interface of `kube` is not used.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
@@ -14,6 +12,7 @@ use kube::{
     core::{Status, response::reason},
 };
 use palisade_model::{compat::Compat, server_version::announced};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -69,18 +68,18 @@ pub const CUSTOM_RESOURCE_DEFINITIONS: Resource =
 /// Why a request did not do what it should.
 #[derive(Debug, Error)]
 pub enum ApiError {
-    /// The API server said no.
+    /// The API server rejected the request.
     #[error("{message}")]
     Refused {
         /// HTTP status.
         code: u16,
         /// The reason of the `Status`, or nothing.
         reason: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// It could not be asked, or its answer could not be understood.
-    #[error("the API server could not be asked: {0}")]
+    #[error("the API server is unreachable: {0}")]
     Unreachable(#[source] Box<kube::Error>),
 }
 
@@ -97,7 +96,7 @@ impl ApiError {
         matches!(self, Self::Refused { reason, .. } if reason == reason::ALREADY_EXISTS)
     }
 
-    /// Somebody else was faster, and what was decided may no longer be right.
+    /// The object has changed since it was read, and the decision may no longer be right.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: 409, .. }) && !self.is_already_exists()
@@ -289,17 +288,12 @@ fn managed(path: &str, manager: &str) -> String {
     format!("{path}?fieldManager={manager}")
 }
 
-/// The form of a text that can stand in a query.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+/// What RFC 3986 reserves, which is everything but `-._~`, letters and digits.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A value for a query.
+pub(crate) fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 #[cfg(test)]
@@ -314,6 +308,6 @@ mod tests {
             LEASES.object(Some("palisade-system"), "x"),
             "/apis/coordination.k8s.io/v1/namespaces/palisade-system/leases/x"
         );
-        assert_eq!(encoded("metadata.name=a/b"), "metadata.name%3Da%2Fb");
+        assert_eq!(encoded("metadata.name=a/b").to_string(), "metadata.name%3Da%2Fb");
     }
 }

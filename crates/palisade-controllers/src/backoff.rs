@@ -29,7 +29,7 @@ impl Backoff {
     }
 }
 
-/// Objects that could not be written: they are tried again after a while, and hold nobody else up.
+/// Objects that could not be written: they are retried after a while, and do not delay others.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     failed: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ impl Failures {
         self.failed.keys().cloned().collect()
     }
 
-    /// All writes of a turn have ended: says what fails, and returns how long to wait.
+    /// All writes of a turn have ended: reports what fails, and returns how long to wait.
     pub(crate) fn settle(&mut self, report: impl FnOnce(Option<String>)) -> Option<Duration> {
         report(self.failed.values().next().cloned());
         if self.failed.is_empty() {
@@ -97,19 +97,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_failed_is_tried_again_later_and_told_until_it_works() {
+    async fn failures_are_retried_and_reported_until_they_succeed() {
         let mut failures = Failures::default();
-        let mut told = None;
+        let mut reported = None;
         failures.note("a".to_owned(), Some("why".to_owned()));
-        let wait = failures.settle(|why| told = why).unwrap();
-        assert_eq!(told.as_deref(), Some("why"));
+        let wait = failures.settle(|why| reported = why).unwrap();
+        assert_eq!(reported.as_deref(), Some("why"));
         assert!(failures.is_waiting("a") && !failures.is_waiting("b"));
         assert!(failures.due().is_empty());
         tokio::time::sleep(wait).await;
         assert!(!failures.is_waiting("a"));
         assert_eq!(failures.due().into_iter().collect::<Vec<_>>(), ["a"]);
         failures.note("a".to_owned(), None);
-        assert_eq!(failures.settle(|why| told = why), None);
-        assert_eq!(told, None);
+        assert_eq!(failures.settle(|why| reported = why), None);
+        assert_eq!(reported, None);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     config_observer::plan::{instances, requested, waiting_for},
     metrics::Metrics,
     observe::{Observed, State},
-    readiness::plan::{self, Plan},
+    readiness::plan::{self, ReadinessPlan},
     time,
 };
 
@@ -61,7 +61,7 @@ impl Context {
     }
 
     /// What the readiness controller is to write.
-    pub(crate) fn plan(&self, state: &State, remembered: &[Entry]) -> Plan {
+    pub(crate) fn plan(&self, state: &State, remembered: &[Entry]) -> ReadinessPlan {
         self.with_observation(state, remembered, |observation| plan::plan(observation, &state.cluster))
     }
 
@@ -153,5 +153,5 @@ fn skipped(state: &State) -> Option<String> {
         named.push(format!("and {} more", skipped.len() - MOST));
     }
     (!named.is_empty())
-        .then(|| format!("SecurityContextConstraints that make no sense are skipped: {}", named.join(", ")))
+        .then(|| format!("invalid SecurityContextConstraints are skipped: {}", named.join(", ")))
 }

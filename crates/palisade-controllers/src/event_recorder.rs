@@ -1,6 +1,6 @@
-//! Events on objects, each told once.
+//! Events on objects, each recorded once.
 //!
-//! Implements: Kubernetes events of the core group. The name of an event follows from what it tells, so that a controller
+//! Implements: Kubernetes events of the core group. The name of an event follows from its content, so that a controller
 //! that was killed and repeats itself finds its own event already there.
 
 use palisade_policy::enforcement::render::fingerprint;
@@ -17,19 +17,19 @@ pub(crate) struct About<'o> {
     pub(crate) uid: &'o str,
 }
 
-/// Something to tell.
+/// An event to record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct News<'o> {
-    /// Who tells it.
+    /// The reporting component.
     pub(crate) component: &'o str,
     pub(crate) is_warning: bool,
     pub(crate) reason: &'o str,
     pub(crate) message: &'o str,
-    /// What tells this from an earlier event with the same words.
+    /// Distinguishes this from an earlier event with the same message.
     pub(crate) occasion: &'o str,
 }
 
-/// Tells. What cannot be told is logged: nothing waits for events.
+/// Records an event. A failure is logged: nothing waits for events.
 pub(crate) async fn record(api: &Api, about: About<'_>, news: News<'_>) {
     let event = event(about, news, &crate::time::seconds());
     match api.create(&EVENTS.collection(Some("default")), news.component, &event).await {
@@ -42,12 +42,12 @@ pub(crate) async fn record(api: &Api, about: About<'_>, news: News<'_>) {
 }
 
 fn event(about: About<'_>, news: News<'_>, now: &str) -> Value {
-    let told = format!("{}|{}|{}|{}", about.uid, news.reason, news.message, news.occasion);
+    let content = format!("{}|{}|{}|{}", about.uid, news.reason, news.message, news.occasion);
     json!({
         "apiVersion": "v1",
         "kind": "Event",
         // Events about objects that are in no namespace live in this one.
-        "metadata": {"name": format!("{}.{}", about.name, fingerprint(&told)), "namespace": "default"},
+        "metadata": {"name": format!("{}.{}", about.name, fingerprint(&content)), "namespace": "default"},
         "involvedObject": {
             "apiVersion": about.api_version,
             "kind": about.kind,

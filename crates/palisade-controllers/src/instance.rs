@@ -1,20 +1,25 @@
-//! One that enforces: applies the global configuration, and reports what it runs.
+//! An instance that enforces: applies the global configuration, and reports what it runs.
 //!
 //! Implements: the other half of the config observer, see `palisade_policy::enforcement::instances`. A configuration that
-//! cannot be applied changes nothing, and the report goes on saying what runs, so that the rollout waits.
+//! cannot be applied changes nothing, and the report stays, so that the rollout waits.
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::{
+    WatchStreamExt as _,
+    watcher::{self, Event},
+};
 use palisade_policy::enforcement::instances::{
     CONFIG_MAP, Configuration, NAMESPACE, RENEW_SECONDS, instance_lease, lease_name, read_config_map,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::watch as channel, time::sleep};
 
 use crate::{
     api::{Api, ApiError, CONFIG_MAPS, LEASES, Patch},
     leader::ensure_namespace,
-    observe::watch::{Target, Told, follow},
     runner::{Shutdown, stopped},
     time,
 };
@@ -27,9 +32,9 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Instance {
     /// What it is, such as `apiserver`.
     pub component: &'static str,
-    /// What tells it from others of its kind; part of the name of a Lease.
+    /// Its name among others of its kind; part of the name of a Lease.
     pub identity: String,
-    /// What it runs before it has been told anything.
+    /// What it runs before the first configuration.
     pub running: Configuration,
 }
 
@@ -66,17 +71,13 @@ impl Instance {
 
     async fn serve(&mut self, api: &Api, apply: &(impl Fn(&Value) -> Result<(), String> + Sync)) {
         let (sender, mut news) = channel::channel(Value::Null);
-        let target = Target {
-            path: CONFIG_MAPS.collection(Some(NAMESPACE)),
-            field_selector: Some(format!("metadata.name={CONFIG_MAP}")),
-            label_selector: None,
-        };
-        let watching = follow(api, &target, |told| {
-            if let Told::Present(text) = told
-                && let Ok(object) = serde_json::from_str(text)
-            {
-                sender.send_replace(object);
+        let maps: kube::Api<ConfigMap> = kube::Api::namespaced(api.client().clone(), NAMESPACE);
+        let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
+        let watching = watcher::watcher(maps, config).default_backoff().for_each(|event| {
+            if let Ok(Event::InitApply(map) | Event::Apply(map)) = event {
+                sender.send_replace(json!(map));
             }
+            std::future::ready(())
         });
         let reporting = async {
             let mut wait = Duration::ZERO;

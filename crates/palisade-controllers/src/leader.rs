@@ -1,6 +1,6 @@
 //! One of several controllers leads, by a Lease.
 //!
-//! Implements: the leader election of Kubernetes' client library. A candidate takes a Lease that nobody holds, or whose
+//! Implements: the leader election of Kubernetes' client library. A candidate takes a Lease that has no holder, or whose
 //! holder has not renewed it for its duration *as this candidate has observed it*, so that clocks need not agree. A leader
 //! that cannot renew in time steps down before others may take over. On shutdown the Lease is given up at once.
 
@@ -41,12 +41,12 @@ impl Default for Timing {
 
 /// What a candidate does about a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum ElectionStep {
     /// There is none: make it.
     Create,
     /// Take it, or renew it.
     Write { is_transition: bool },
-    /// Somebody else holds it.
+    /// Another candidate holds it.
     Wait,
 }
 
@@ -66,17 +66,21 @@ impl Seen {
         }
     }
 
-    fn step(&self, identity: &str, now: Instant) -> Step {
+    fn step(&self, identity: &str, now: Instant) -> ElectionStep {
         if self.record.is_null() {
-            return Step::Create;
+            return ElectionStep::Create;
         }
         let holder = self.record["holderIdentity"].as_str().unwrap_or_default();
         if holder == identity {
-            return Step::Write { is_transition: false };
+            return ElectionStep::Write { is_transition: false };
         }
         let lasts = Duration::from_secs(self.record["leaseDurationSeconds"].as_u64().unwrap_or(15));
         let is_over = self.at.is_none_or(|at| now.duration_since(at) >= lasts);
-        if holder.is_empty() || is_over { Step::Write { is_transition: true } } else { Step::Wait }
+        if holder.is_empty() || is_over {
+            ElectionStep::Write { is_transition: true }
+        } else {
+            ElectionStep::Wait
+        }
     }
 }
 
@@ -102,7 +106,7 @@ impl Candidate {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "cannot take part in the election"),
+                Err(error) => tracing::warn!(%error, "failed to acquire the lease"),
             }
             sleep(self.timing.retry_period).await;
         }
@@ -117,10 +121,10 @@ impl Candidate {
             match timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => {
-                    tracing::warn!("somebody else leads now");
+                    tracing::warn!("another process leads");
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "cannot renew the lease"),
+                Ok(Err(error)) => tracing::warn!(%error, "failed to renew the lease"),
                 Err(_) => {}
             }
             if renewed.elapsed() >= self.timing.renew_deadline {
@@ -141,7 +145,7 @@ impl Candidate {
         lease["spec"]["leaseDurationSeconds"] = json!(1);
         lease["spec"]["renewTime"] = json!(time::micros());
         if let Err(error) = self.api.replace(&path, LEASE, &lease).await {
-            tracing::warn!(%error, "cannot give the lease up");
+            tracing::warn!(%error, "failed to release the lease");
         }
     }
 
@@ -152,8 +156,8 @@ impl Candidate {
         let now = Instant::now();
         self.seen.note(lease.as_ref(), now);
         let written = match (self.seen.step(&self.identity, now), lease) {
-            (Step::Wait, _) => return Ok(false),
-            (Step::Write { is_transition }, Some(mut lease)) => {
+            (ElectionStep::Wait, _) => return Ok(false),
+            (ElectionStep::Write { is_transition }, Some(mut lease)) => {
                 let spec = &mut lease["spec"];
                 if is_transition {
                     let transitions = spec["leaseTransitions"].as_u64().unwrap_or_default() + 1;
@@ -163,7 +167,7 @@ impl Candidate {
                 self.fill(spec);
                 self.api.replace(&path, LEASE, &lease).await
             }
-            (Step::Create | Step::Write { .. }, _) => {
+            (ElectionStep::Create | ElectionStep::Write { .. }, _) => {
                 let mut spec = json!({"acquireTime": time::micros(), "leaseTransitions": 0});
                 self.fill(&mut spec);
                 let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -213,7 +217,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    use super::{Seen, Step};
+    use super::{ElectionStep, Seen};
 
     fn lease(holder: &str, renewed: &str) -> Value {
         json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}})
@@ -223,16 +227,16 @@ mod tests {
     fn a_lease_is_taken_only_when_it_has_been_seen_to_be_over() {
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
-        let write = |is_transition| Step::Write { is_transition };
+        let write = |is_transition| ElectionStep::Write { is_transition };
         let mut seen = Seen::default();
         seen.note(None, start);
-        assert_eq!(seen.step("me", start), Step::Create);
-        // However old its time says it is: only what was observed counts.
+        assert_eq!(seen.step("me", start), ElectionStep::Create);
+        // However old its time is: only what was observed counts.
         seen.note(Some(&lease("other", "1999-01-01T00:00:00.000000Z")), start);
-        assert_eq!(seen.step("me", later(14)), Step::Wait);
+        assert_eq!(seen.step("me", later(14)), ElectionStep::Wait);
         assert_eq!(seen.step("me", later(15)), write(true));
         seen.note(Some(&lease("other", "1999-01-01T00:00:02.000000Z")), later(14));
-        assert_eq!(seen.step("me", later(20)), Step::Wait, "renewed");
+        assert_eq!(seen.step("me", later(20)), ElectionStep::Wait, "renewed");
         seen.note(Some(&lease("me", "x")), later(21));
         assert_eq!(seen.step("me", later(60)), write(false), "one's own");
         seen.note(Some(&lease("", "x")), later(61));

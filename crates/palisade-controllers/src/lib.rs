@@ -1,6 +1,6 @@
 //! What should the cluster look like?
 //!
-//! The controllers of the rollout to enforced Pod Security Standards. Each is three rooms:
+//! The controllers of the rollout to enforced Pod Security Standards. Each has three parts:
 //!
 //! ```text
 //!  watches ─► observe ─► cluster ─► <controller>::plan ─► <controller>::apply ─► API server
@@ -8,7 +8,7 @@
 //!                        decides                           at any call
 //! ```
 //!
-//! [`range_allocator`] gives namespaces their ranges, [`label_syncer`] their labels, [`readiness`] says who would suffer
+//! [`range_allocator`] gives namespaces their ranges, [`label_syncer`] their labels, [`readiness`] reports who would violate
 //! and drives the state machine, [`config_observer`] writes the global configuration, which every [`instance`] applies
 //! and reports. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
 //! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,

@@ -1,36 +1,54 @@
-//! What the controllers count, in the text format of Prometheus.
+//! The metrics of the controllers.
 //!
-//! Implements: Prometheus, "Exposition formats". What can be read from the state is read when somebody asks; only what
-//! would be forgotten is counted here.
+//! What can be read from the state is read when the metrics are requested; only what would be lost is counted.
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
+use palisade_base::metrics::{Metric, Registry};
 use palisade_policy::enforcement::classify::Class;
 
 use crate::{cluster::NamespaceRecord, observe::State};
 
+static LEADER: Metric = Metric::gauge("palisade_controller_leader", "Whether this process leads.");
+static SYNCED: Metric = Metric::gauge("palisade_controller_synced", "Whether all watches have synced.");
+static WRITES: Metric = Metric::counter("palisade_controller_writes_total", "Writes to the API server.");
+static TURNS: Metric = Metric::counter("palisade_controller_turns_total", "Reconciliations of a controller.");
+static TURN_SECONDS: Metric =
+    Metric::seconds("palisade_controller_turn_seconds_total", "Total time of reconciliations.");
+static NAMESPACES: Metric =
+    Metric::gauge("palisade_rollout_namespaces", "Namespaces by the verdict of enforcement.");
+static VIOLATING: Metric =
+    Metric::gauge("palisade_rollout_violating_namespaces", "Violating namespaces by class.");
+static UNLABELLED: Metric =
+    Metric::gauge("palisade_rollout_unlabelled_namespaces", "Managed namespaces without an enforce label.");
+static SKIPPED: Metric = Metric::gauge("palisade_rollout_skipped_constraints", "Invalid constraints.");
+static MODE: Metric =
+    Metric::gauge("palisade_rollout_mode", "The mode in the status of PSAEnforcementConfig.");
+static INSTANCES: Metric =
+    Metric::gauge("palisade_rollout_instances", "Instances that report, by the level they enforce.");
+static EVALUATED: Metric = Metric::gauge(
+    "palisade_rollout_last_evaluation_timestamp_seconds",
+    "When all namespaces were last evaluated.",
+);
+
 /// How a write ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
     /// Done.
     Done,
-    /// Somebody else was faster; it is decided anew.
+    /// The object has changed in the meantime; the controller decides again.
     Conflict,
     /// The object is gone.
     Gone,
-    /// The API server refused, or could not be asked.
+    /// The API server rejected it, or could not be reached.
     Failed,
 }
 
-impl Outcome {
+impl WriteOutcome {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -41,33 +59,31 @@ impl Outcome {
     }
 }
 
-#[derive(Debug, Default)]
-struct Turns {
-    count: u64,
-    nanos: u64,
+/// The metrics of a process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    is_leader: AtomicBool,
 }
 
-/// Counters.
-#[derive(Debug, Default)]
-pub struct Metrics {
-    writes: Mutex<BTreeMap<(&'static str, Outcome), u64>>,
-    turns: Mutex<BTreeMap<&'static str, Turns>>,
-    is_leader: AtomicBool,
-    evaluated_at: AtomicU64,
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::default();
+        registry.declare(&EVALUATED, &[]);
+        Self { registry, is_leader: AtomicBool::new(false) }
+    }
 }
 
 impl Metrics {
     /// A controller wrote something.
-    pub fn wrote(&self, controller: &'static str, outcome: Outcome) {
-        *lock(&self.writes).entry((controller, outcome)).or_default() += 1;
+    pub fn wrote(&self, controller: &'static str, outcome: WriteOutcome) {
+        self.registry.increment(&WRITES, &[("controller", controller), ("outcome", outcome.as_str())]);
     }
 
     /// A controller took a turn.
     pub fn turn(&self, controller: &'static str, took: Duration) {
-        let mut turns = lock(&self.turns);
-        let own = turns.entry(controller).or_default();
-        own.count += 1;
-        own.nanos = own.nanos.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.registry.increment(&TURNS, &[("controller", controller)]);
+        self.registry.add_time(&TURN_SECONDS, &[("controller", controller)], took);
     }
 
     /// Whether this process leads.
@@ -77,7 +93,7 @@ impl Metrics {
 
     /// When all namespaces were last evaluated, in seconds since 1970.
     pub fn evaluated(&self, seconds: i64) {
-        self.evaluated_at.store(u64::try_from(seconds).unwrap_or_default(), Ordering::Relaxed);
+        self.registry.set(&EVALUATED, &[], seconds);
     }
 
     /// Whether this process leads.
@@ -86,49 +102,23 @@ impl Metrics {
         self.is_leader.load(Ordering::Relaxed)
     }
 
-    /// All of it.
+    /// All metrics in Prometheus' text format.
     #[must_use]
-    pub fn render(&self, state: &State) -> String {
-        let mut out = String::new();
-        head(&mut out, "palisade_controller_leader", "gauge", "Whether this process leads.");
-        let _ = writeln!(out, "palisade_controller_leader {}", u8::from(self.is_leader()));
-        head(&mut out, "palisade_controller_synced", "gauge", "Whether everything has been seen once.");
-        let _ = writeln!(out, "palisade_controller_synced {}", u8::from(state.has_synced()));
-        head(&mut out, "palisade_controller_writes_total", "counter", "Writes to the API server.");
-        for ((controller, outcome), count) in &*lock(&self.writes) {
-            let outcome = outcome.as_str();
-            let _ = writeln!(
-                out,
-                "palisade_controller_writes_total{{controller=\"{controller}\",outcome=\"{outcome}\"}} {count}"
-            );
-        }
-        head(&mut out, "palisade_controller_turns_total", "counter", "How often a controller looked.");
-        for (controller, turns) in &*lock(&self.turns) {
-            let count = turns.count;
-            let _ = writeln!(out, "palisade_controller_turns_total{{controller=\"{controller}\"}} {count}");
-        }
-        head(&mut out, "palisade_controller_turn_seconds_total", "counter", "How long that took in all.");
-        for (controller, turns) in &*lock(&self.turns) {
-            let seconds = Duration::from_nanos(turns.nanos).as_secs_f64();
-            let _ = writeln!(
-                out,
-                "palisade_controller_turn_seconds_total{{controller=\"{controller}\"}} {seconds}"
-            );
-        }
-        self.rollout(state, &mut out);
-        out
+    pub fn text(&self, state: &State) -> String {
+        self.registry.set(&LEADER, &[], self.is_leader());
+        self.registry.set(&SYNCED, &[], state.has_synced());
+        self.measure_rollout(state);
+        self.registry.text()
     }
 
-    fn rollout(&self, state: &State, out: &mut String) {
-        let cluster = &state.cluster;
+    fn measure_rollout(&self, state: &State) {
+        let (registry, cluster) = (&self.registry, &state.cluster);
         let tally = cluster.tally();
-        head(out, "palisade_rollout_namespaces", "gauge", "Namespaces by what they would suffer.");
         for (verdict, count) in
             [("clean", tally.clean), ("violating", tally.violating), ("inconclusive", tally.inconclusive)]
         {
-            let _ = writeln!(out, "palisade_rollout_namespaces{{verdict=\"{verdict}\"}} {count}");
+            registry.set(&NAMESPACES, &[("verdict", verdict)], count);
         }
-        head(out, "palisade_rollout_violating_namespaces", "gauge", "Violating namespaces by class.");
         let mut classes: BTreeMap<Class, usize> = Class::ALL.into_iter().map(|class| (class, 0)).collect();
         if tally.violating > 0 {
             for class in cluster.namespaces().filter_map(NamespaceRecord::class) {
@@ -136,65 +126,40 @@ impl Metrics {
             }
         }
         for (class, count) in classes {
-            let name = class.condition();
-            let _ = writeln!(out, "palisade_rollout_violating_namespaces{{condition=\"{name}\"}} {count}");
+            registry.set(&VIOLATING, &[("condition", class.condition())], count);
         }
-        head(
-            out,
-            "palisade_rollout_unlabelled_namespaces",
-            "gauge",
-            "Managed namespaces without an enforce label.",
-        );
-        let _ = writeln!(out, "palisade_rollout_unlabelled_namespaces {}", cluster.unlabelled().len());
-        head(out, "palisade_rollout_skipped_constraints", "gauge", "Constraints that make no sense.");
-        let _ = writeln!(out, "palisade_rollout_skipped_constraints {}", cluster.skipped_constraints().len());
-        head(out, "palisade_rollout_mode", "gauge", "The mode in the status of PSAEnforcementConfig.");
+        registry.set(&UNLABELLED, &[], cluster.unlabelled().len());
+        registry.set(&SKIPPED, &[], cluster.skipped_constraints().len());
         let mode = state.config["status"]["enforcementMode"].as_str().unwrap_or_default();
         for known in ["", "Progressing", "Restricted", "Legacy"] {
-            let _ = writeln!(out, "palisade_rollout_mode{{mode=\"{known}\"}} {}", u8::from(known == mode));
+            registry.set(&MODE, &[("mode", known)], known == mode);
         }
-        head(out, "palisade_rollout_instances", "gauge", "Instances that report, by the level they enforce.");
         let mut levels: BTreeMap<String, usize> = BTreeMap::new();
         for seen in state.reports.values().filter(|seen| seen.is_alive()) {
             let level = seen.report.enforce.map_or_else(String::new, |level| level.to_string());
             *levels.entry(level).or_default() += 1;
         }
+        registry.clear(&INSTANCES);
         for (level, count) in levels {
-            let _ = writeln!(out, "palisade_rollout_instances{{enforce=\"{level}\"}} {count}");
+            registry.set(&INSTANCES, &[("enforce", &level)], count);
         }
-        head(
-            out,
-            "palisade_rollout_last_evaluation_timestamp_seconds",
-            "gauge",
-            "When all namespaces were last evaluated.",
-        );
-        let at = self.evaluated_at.load(Ordering::Relaxed);
-        let _ = writeln!(out, "palisade_rollout_last_evaluation_timestamp_seconds {at}");
     }
-}
-
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Metrics, Outcome, State};
+    use super::{Metrics, State, WriteOutcome};
 
     #[test]
-    fn everything_is_told_in_the_format_of_prometheus() {
+    fn writes_counters_and_the_state_of_the_rollout() {
         let metrics = Metrics::default();
-        metrics.wrote("label-syncer", Outcome::Done);
-        metrics.wrote("label-syncer", Outcome::Done);
+        metrics.wrote("label-syncer", WriteOutcome::Done);
+        metrics.wrote("label-syncer", WriteOutcome::Done);
         metrics.turn("readiness", Duration::from_millis(1500));
         metrics.lead(true);
-        let text = metrics.render(&State::default());
+        let text = metrics.text(&State::default());
         for line in [
             "palisade_controller_leader 1",
             "palisade_controller_writes_total{controller=\"label-syncer\",outcome=\"done\"} 2",
@@ -204,7 +169,5 @@ mod tests {
         ] {
             assert!(text.lines().any(|own| own == line), "{line} in\n{text}");
         }
-        let names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
-        assert_eq!(names.len(), text.lines().filter(|line| line.starts_with("# HELP")).count());
     }
 }

@@ -71,7 +71,7 @@ impl fmt::Debug for Hosted {
 pub struct Options {
     /// The release.
     pub release: Release,
-    /// The feature gate `OpenShiftPodSecurityAdmission`; the release's default if nobody says.
+    /// The feature gate `OpenShiftPodSecurityAdmission`; `None`: the release's default.
     pub gate: Option<bool>,
     /// The names of the controllers to run, of the rollout and hosted.
     pub controllers: BTreeSet<&'static str>,
@@ -79,7 +79,7 @@ pub struct Options {
     pub hosted: Vec<Hosted>,
     /// How often everything is evaluated anew.
     pub evaluation_interval: Duration,
-    /// Whose rules apply; those that the API server announces if nobody says.
+    /// Whose rules apply; `None`: those that the API server announces.
     pub compat: Option<Compat>,
     /// The name to stand for election with; without one, this process leads.
     pub identity: Option<String>,
@@ -129,7 +129,7 @@ impl Runner {
     pub fn metrics(&self) -> String {
         let observed = self.observed();
         let state = observed.lock();
-        self.metrics.render(&state)
+        self.metrics.text(&state)
     }
 
     /// Whether there is nothing to wait for: this process leads and has seen everything, or is a standby.
@@ -213,8 +213,8 @@ impl Runner {
             tasks.spawn((hosted.run)(self.client.clone(), shutdown.clone()));
         }
         match tasks.join_next().await {
-            Some(Err(error)) => tracing::error!(%error, "a controller ended: all are started anew"),
-            Some(Ok(())) => tracing::warn!("a controller ended: all are started anew"),
+            Some(Err(error)) => tracing::error!(%error, "a controller ended; restarting all"),
+            Some(Ok(())) => tracing::warn!("a controller ended; restarting all"),
             None => std::future::pending().await,
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -235,6 +235,6 @@ async fn announced(api: &Api) -> Compat {
 
 /// Returns when everything is to end.
 pub async fn stopped(mut shutdown: Shutdown) {
-    // An error means that nobody is left who could say so, which is the end as well.
+    // A sender that is gone is the end as well.
     let _ = shutdown.wait_for(|stop| *stop).await;
 }

@@ -17,9 +17,9 @@ use std::{
 
 use palisade_model::compat::Compat;
 use palisade_node::{
-    agent,
     api::{PodSource, kube::KubeSource, local::LocalSource},
     kernel::apparmor::load_profile,
+    kubelet,
     node::{Node, NodeConfig},
     pod::RunPod,
     run::put_object,
@@ -69,7 +69,7 @@ async fn serve(folder: &Path) -> io::Result<()> {
     // The first look comes before the agent's, or every pod would be an orphan.
     let mut known = BTreeMap::new();
     read_objects(folder, &source, &mut known);
-    tokio::spawn(agent::run(node.clone(), std::future::pending()));
+    tokio::spawn(kubelet::run(node.clone(), std::future::pending()));
     fs::create_dir_all(folder.join("status"))?;
     loop {
         read_objects(folder, &source, &mut known);
@@ -87,7 +87,7 @@ async fn serve_api(kubeconfig: &str, config: NodeConfig) -> io::Result<()> {
     let client = kube::Client::try_from(client).map_err(io::Error::other)?;
     let source: Arc<dyn PodSource> = Arc::new(KubeSource::new(client, &config.node_name));
     let node = Node::new(config, source).map_err(io::Error::other)?;
-    agent::run(node, std::future::pending()).await;
+    kubelet::run(node, std::future::pending()).await;
     Ok(())
 }
 

@@ -15,8 +15,8 @@ use std::{
 };
 
 use palisade_node::{
-    agent,
     api::{PodSource, local::LocalSource},
+    kubelet,
     node::{Node, NodeConfig},
     pod::RunPod,
 };
@@ -95,7 +95,7 @@ async fn measure(socket: &str, image: &str) -> Result<Value, Box<dyn Error>> {
         NodeConfig { runtime_endpoint: socket.to_owned(), root_dir: root.clone(), ..NodeConfig::default() };
     let shared: Arc<dyn PodSource> = Arc::new(source.clone());
     let node = Node::new(config, shared)?;
-    tokio::spawn(agent::run(node.clone(), std::future::pending()));
+    tokio::spawn(kubelet::run(node.clone(), std::future::pending()));
     tokio::time::sleep(Duration::from_secs(3)).await;
     let idle = resident_kilobytes();
 

@@ -1,4 +1,4 @@
-//! What the node says about a pod: events, counted rather than repeated.
+//! Events about pods, counted rather than repeated.
 //!
 //! Implements: the kubelet's event recorder as far as users see it: the same reason and message about the same object is
 //! one event whose count grows (`client-go/tools/record`). Writing is the [`crate::api::PodSource`]'s.
@@ -82,7 +82,7 @@ impl EventRecord {
     }
 }
 
-/// Remembers what was said, and hands every change to a writer that may be slow.
+/// Remembers recorded events, and hands every change to a writer that may be slow.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     known: Arc<Mutex<BTreeMap<String, EventRecord>>>,
@@ -90,7 +90,7 @@ pub struct Recorder {
     queue: mpsc::Sender<EventRecord>,
 }
 
-// As in client-go: what was said longest ago is forgotten first.
+// As in client-go: the oldest is forgotten first.
 const REMEMBERED: usize = 4096;
 
 impl Recorder {
@@ -101,15 +101,15 @@ impl Recorder {
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 if let Err(error) = source.write_event(event).await {
-                    tracing::debug!(%error, "event not written");
+                    tracing::debug!(%error, "failed to record an event");
                 }
             }
         });
         Self { known: Arc::default(), named: Arc::default(), queue }
     }
 
-    /// Says something about a pod, or about one of its containers.
-    pub fn say(&self, pod: &PodKey, field_path: &str, kind: EventType, reason: &str, message: &str) {
+    /// Records an event on a pod, or on one of its containers.
+    pub fn record(&self, pod: &PodKey, field_path: &str, kind: EventType, reason: &str, message: &str) {
         let now = Timestamp::now();
         let identity = sha256::hex(
             format!("{}\0{field_path}\0{}\0{reason}\0{message}", pod.uid, kind.as_str()).as_bytes(),
@@ -173,9 +173,9 @@ mod tests {
         let recorder = Recorder::new(Arc::new(source.clone()));
         let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
         for _ in 0..3 {
-            recorder.say(&pod, "spec.containers{c}", EventType::Warning, "Failed", "Error: x");
+            recorder.record(&pod, "spec.containers{c}", EventType::Warning, "Failed", "Error: x");
         }
-        recorder.say(&pod, "", EventType::Normal, "Pulled", "y");
+        recorder.record(&pod, "", EventType::Normal, "Pulled", "y");
         while source.events("u").iter().map(|event| event.count).sum::<u32>() < 4 {
             tokio::task::yield_now().await;
         }
@@ -184,7 +184,7 @@ mod tests {
         let object = source.events("u").into_iter().find(|e| e.count == 3).unwrap().object("node");
         assert_eq!(object.pointer("/involvedObject/fieldPath").unwrap(), "spec.containers{c}");
         recorder.forget("u");
-        recorder.say(&pod, "", EventType::Normal, "Pulled", "y");
+        recorder.record(&pod, "", EventType::Normal, "Pulled", "y");
         assert!(recorder.known.lock().unwrap().len() == 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What are the runtime and the kernel told?
+//! What the runtime and the kernel get.
 //!
 //! The kubelet's part of the designs, through CRI v1 to a real runtime (containerd, CRI-O) and with a look at what the
 //! kernel makes of it. The crate does what was admitted and never judges: it knows `palisade-model`, not the policies.
@@ -7,10 +7,10 @@
 //!
 //! | for | call |
 //! | --- | --- |
-//! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`agent::run`] |
+//! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`kubelet::run`] |
 //! | `palisade run -f POD` | [`run::RunningPod::start`], `settled`, `report`, `stop` |
 //! | `palisade verify` | [`verify::verify_pod`] for every pod of the node; [`verify::PodReport::lines`] or its JSON |
-//! | `palisade node --mode=agent`, beside a kubelet | [`companion::run`] |
+//! | `palisade node --mode=agent`, beside a kubelet | [`agent::run`] |
 //! | `kubectl logs` | [`logs::container_logs`] |
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!
@@ -31,16 +31,16 @@
 //! # How it works
 //!
 //! Each pod has a [worker](runner::worker) that looks at what the runtime has ([`runner::observed`]), decides
-//! ([`runner::plan`], pure), acts, and tells ([`runner::status`], pure). Everything needed after a restart is in labels
+//! ([`runner::plan`], pure), acts, and reports ([`runner::status`], pure). Everything needed after a restart is in labels
 //! and annotations of sandboxes and containers, so an agent that was killed adopts its pods by looking.
 #![deny(unsafe_code)]
 
 pub mod agent;
 pub mod api;
-pub mod companion;
 pub mod cri;
 pub mod events;
 pub mod kernel;
+pub mod kubelet;
 pub mod lifecycle;
 pub mod logs;
 pub mod node;

@@ -1,4 +1,4 @@
-//! What a container wants to be asked while it runs and told before it stops: probes and hooks, as the API has them.
+//! Probes and hooks of a container, as the API has them.
 //!
 //! Field names, meaning and defaults: Kubernetes API, core/v1 `Probe` and `Lifecycle`. Asking is
 //! [`crate::runner::probes`]'s.
@@ -143,7 +143,7 @@ pub struct SleepAction {
 /// A port by its number or by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are the API's own")]
 pub enum PortRef {
     Number(i32),
     Name(String),

@@ -61,7 +61,7 @@ pub enum LogError {
     Unreadable {
         /// The container.
         container: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -91,7 +91,7 @@ pub fn container_logs(
     open(&path, follow, options)
 }
 
-/// The log of a pod as stored in an API server, whose status says which run is meant; the error is the kubelet's sentence.
+/// The log of a pod as stored in an API server, whose status has the run; the error is the kubelet's sentence.
 pub async fn pod_logs(
     config: &NodeConfig,
     runtime: &Runtime,
@@ -104,7 +104,7 @@ pub async fn pod_logs(
     let gone = |_: RuntimeError| format!("unable to retrieve container logs for {id}");
     let status = runtime.container_status(bare, false).await.map_err(gone)?.status.unwrap_or_default();
     let path = PathBuf::from(&status.log_path);
-    // The runtime tells the path; only what this agent asked it to write is read.
+    // The runtime reports the path; only what this node configured is read.
     if !path.starts_with(config.logs()) {
         return Err(format!("unable to retrieve container logs for {id}"));
     }
@@ -302,7 +302,7 @@ fn parse(line: &[u8]) -> Option<Entry<'_>> {
     let tag = parts.next()?;
     let text = parts.next().unwrap_or_default();
     let at = std::str::from_utf8(time).ok().and_then(|text| text.parse().ok());
-    // Tags are separated by colons; the first says whether the line is whole.
+    // Tags are separated by colons; the first marks whether the line is whole.
     Some(Entry { time, at, whole: tag.first() != Some(&b'P'), text })
 }
 
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_run_is_meant_or_why_none_is() {
+    fn selects_the_run_or_returns_the_reason() {
         let pod = |state: &str| -> Value {
             let text = format!(
                 r#"{{"metadata":{{"name":"p"}},"status":{{"containerStatuses":[{{"name":"c",{state}}}]}}}}"#
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_there_is_no_log() {
+    fn reports_a_missing_log() {
         let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
         let config = NodeConfig { root_dir: "/nonexistent".into(), ..NodeConfig::default() };
         let previous = LogOptions { previous: true, ..LogOptions::default() };

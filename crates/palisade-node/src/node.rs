@@ -89,7 +89,7 @@ impl NodeConfig {
         ProfileFolder::new(self.seccomp_profile_root.clone().unwrap_or_else(|| self.root_dir.join("seccomp")))
     }
 
-    /// What an administrator should hear about the settings.
+    /// Warnings about the settings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.seccomp_profile_root
@@ -112,7 +112,7 @@ pub struct Node {
     pub runtime: Runtime,
     /// The API.
     pub source: Arc<dyn PodSource>,
-    /// What it says about pods.
+    /// Events about pods.
     pub recorder: Recorder,
     /// AppArmor on the host.
     pub app_armor: AppArmor,
@@ -156,7 +156,7 @@ impl Node {
         let mut fresh = NodeFeatures::of_kernel(&self.config.proc, &self.config.sys);
         let answered = fresh.ask_runtime(&self.runtime).await.is_ok();
         if !answered {
-            // What it said before still holds; that it is away is said by the node's condition.
+            // What it reported before still holds; the node's condition shows that it is away.
             let known = self.features();
             fresh = NodeFeatures {
                 kernel: fresh.kernel,

@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 
 use crate::{cri::proto::RuntimeCondition, kernel::probe::NodeFeatures, node::Node, runner::status::seconds};
 
-/// Prefix of the labels that say what the node supports.
+/// Prefix of the labels for what the node supports.
 pub const LABEL_PREFIX: &str = "node.palisade.dev/";
 
-/// The labels that say what a node supports.
+/// The labels for what a node supports.
 #[must_use]
 pub fn labels(features: &NodeFeatures, config_map_profiles: bool) -> BTreeMap<String, String> {
     let runtime_confines = features.app_armor && features.runtime_disables_app_armor != Some(true);
     let mut labels = BTreeMap::new();
-    let mut say = |name: &str, value: String| labels.insert(format!("{LABEL_PREFIX}{name}"), value);
-    say("seccomp", features.seccomp().to_string());
-    say("seccomp-configmaps", (config_map_profiles && features.seccomp()).to_string());
-    say("apparmor", runtime_confines.to_string());
-    say("selinux", features.selinux.to_string());
+    let mut label = |name: &str, value: String| labels.insert(format!("{LABEL_PREFIX}{name}"), value);
+    label("seccomp", features.seccomp().to_string());
+    label("seccomp-configmaps", (config_map_profiles && features.seccomp()).to_string());
+    label("apparmor", runtime_confines.to_string());
+    label("selinux", features.selinux.to_string());
     for action in &features.seccomp_actions {
         // The kernel's words for actions are label-safe: lower case and underscores.
-        say(&format!("seccomp-action.{action}"), "true".to_owned());
+        label(&format!("seccomp-action.{action}"), "true".to_owned());
     }
     labels
 }

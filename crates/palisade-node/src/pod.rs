@@ -1,12 +1,13 @@
-//! The part of a pod that says what to run and how: commands, images, mounts, restarts.
+//! What to run of a pod, and how: commands, images, mounts, restarts.
 //!
 //! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::prepared`] gives its view. Field
 //! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use palisade_base::sha256;
-use palisade_model::{compat::Compat, pod_view::ContainerKind, prepare::Prepared};
+use palisade_model::{compat::Compat, pod::Pod, pod_view::ContainerKind, prepare::Prepared};
+use self_cell::self_cell;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use thiserror::Error;
@@ -54,7 +55,18 @@ pub struct RunPod {
     pub spec: Spec,
     /// The whole object.
     pub object: Value,
-    text: String,
+    reading: Arc<SecurityReading>,
+}
+
+self_cell! {
+    /// The model's reading of the object, which borrows from its text.
+    struct SecurityReading {
+        owner: String,
+        #[covariant]
+        dependent: Pod,
+    }
+
+    impl {Debug}
 }
 
 /// `metadata` of a pod.
@@ -337,18 +349,15 @@ impl RunPod {
             name: metadata.name.clone(),
             uid: metadata.uid.clone(),
         };
-        let mut pod = Self { key, metadata, spec, object, text: String::new() };
-        pod.text = pod.object.to_string();
-        // The model's reading must succeed as well; everything after this relies on it.
-        serde_json::from_str::<palisade_model::pod::Pod<'_>>(&pod.text)?;
-        Ok(pod)
+        let reading = SecurityReading::try_new(object.to_string(), |text| serde_json::from_str(text))?;
+        Ok(Self { key, metadata, spec, object, reading: Arc::new(reading) })
     }
 
     /// Reads a pod as an API server hands it out. One that was stored before its API server projected the extensions onto the
     /// fields that Kubernetes has is read as if it had been.
     pub fn from_stored(object: Value, compat: &Compat) -> Result<Self, PodError> {
         let mut pod = Self::from_object(object)?;
-        let changes = pod.prepared(compat)?.changes().to_vec();
+        let changes = pod.prepared(compat).changes().to_vec();
         if changes.is_empty() {
             return Ok(pod);
         }
@@ -358,9 +367,16 @@ impl RunPod {
         Self::from_object(pod.object)
     }
 
+    /// The model's reading of the pod.
+    #[must_use]
+    pub fn security(&self) -> &Pod<'_> {
+        self.reading.borrow_dependent()
+    }
+
     /// The pod as policy judged it: its security is read from nothing else.
-    pub fn prepared(&self, compat: &Compat) -> Result<Prepared<'_>, serde_json::Error> {
-        Ok(Prepared::stored(serde_json::from_str(&self.text)?, compat))
+    #[must_use]
+    pub fn prepared(&self, compat: &Compat) -> Prepared<'_> {
+        Prepared::stored(self.security().clone(), compat)
     }
 
     /// What the pod declares about its security, and nothing else: no command, no environment, no volume.
@@ -429,7 +445,7 @@ impl RunPod {
         self.containers().find(|(_, container)| container.name == name)
     }
 
-    /// Whether somebody asked for the pod to be stopped.
+    /// Whether the pod is being deleted.
     #[must_use]
     pub const fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -477,7 +493,7 @@ impl Container {
         self.restart_policy.as_deref() == Some("Always")
     }
 
-    /// Whether somebody asks the container how it is.
+    /// Whether the container has probes.
     #[must_use]
     pub const fn has_probes(&self) -> bool {
         self.startup_probe.is_some() || self.liveness_probe.is_some() || self.readiness_probe.is_some()

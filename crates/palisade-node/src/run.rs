@@ -37,14 +37,14 @@ pub enum RunError {
 
 /// How far a pod came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Every container runs.
     Running,
     /// Every container is done.
     Succeeded,
     /// A container failed for good, or the node refused the pod.
     Failed,
-    /// Something keeps it from running; the status says what, and it is tried again.
+    /// Something keeps it from running; the status has the reason, and it is retried.
     Waiting,
 }
 
@@ -53,7 +53,7 @@ pub enum Outcome {
 pub struct RunningPod {
     /// The pod, after what an API server does to it.
     pub pod: RunPod,
-    /// What the user should hear about it.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     source: LocalSource,
     node: Node,
@@ -65,10 +65,10 @@ pub struct RunningPod {
 #[derive(Debug, Clone)]
 pub struct RunReport {
     /// How far it came.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// `status`, as an API server would have it.
     pub status: Value,
-    /// What was said about it, oldest first.
+    /// Its events, oldest first.
     pub events: Vec<EventRecord>,
     /// Declared against kernel.
     pub verified: PodReport,
@@ -96,14 +96,14 @@ impl RunningPod {
         Ok(Self { pod, warnings, source, node, worker, waking })
     }
 
-    /// Waits until every container runs, the pod is done, something is told to keep it from running, or `patience` is
+    /// Waits until every container runs, the pod is done, something is reported to keep it from running, or `patience` is
     /// over.
-    pub async fn settled(&self, patience: Duration) -> Outcome {
+    pub async fn settled(&self, patience: Duration) -> RunOutcome {
         let mut changes = self.source.changes();
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             match self.outcome() {
-                Outcome::Waiting if !self.is_stuck() => {}
+                RunOutcome::Waiting if !self.is_stuck() => {}
                 outcome => return outcome,
             }
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
@@ -113,10 +113,10 @@ impl RunningPod {
     }
 
     /// Waits until the pod is done.
-    pub async fn finished(&self) -> Outcome {
+    pub async fn finished(&self) -> RunOutcome {
         let mut changes = self.source.changes();
         loop {
-            if let outcome @ (Outcome::Succeeded | Outcome::Failed) = self.outcome() {
+            if let outcome @ (RunOutcome::Succeeded | RunOutcome::Failed) = self.outcome() {
                 return outcome;
             }
             if changes.changed().await.is_err() {
@@ -127,23 +127,23 @@ impl RunningPod {
 
     /// How far it came so far.
     #[must_use]
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> RunOutcome {
         let status = self.status();
         match status.get("phase").and_then(Value::as_str) {
-            Some("Succeeded") => Outcome::Succeeded,
-            Some("Failed") => Outcome::Failed,
+            Some("Succeeded") => RunOutcome::Succeeded,
+            Some("Failed") => RunOutcome::Failed,
             Some("Running") => {
                 let containers = status.get("containerStatuses").and_then(Value::as_array);
                 let all = containers.is_some_and(|containers| {
                     containers.iter().all(|state| state.pointer("/state/running").is_some())
                 });
-                if all { Outcome::Running } else { Outcome::Waiting }
+                if all { RunOutcome::Running } else { RunOutcome::Waiting }
             }
-            _ => Outcome::Waiting,
+            _ => RunOutcome::Waiting,
         }
     }
 
-    /// Whether a container said why it does not start; it is tried again, but whoever waits has an answer.
+    /// Whether a container has a reason for not starting; it is retried, but the wait is over.
     fn is_stuck(&self) -> bool {
         let status = self.status();
         ["initContainerStatuses", "containerStatuses"]
@@ -178,9 +178,9 @@ impl RunningPod {
             let (config, runtime) = (&self.node.config, &self.node.runtime);
             let mut changes = self.source.changes();
             let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
-            // A container that ends while it is looked at: what is told about it follows.
+            // A container that ends while it is looked at: its status follows.
             let gone = verified.containers.iter().any(|container| container.skipped.is_some());
-            let late = gone && self.outcome() == Outcome::Running;
+            let late = gone && self.outcome() == RunOutcome::Running;
             if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
                 break verified;
             }
@@ -221,8 +221,7 @@ impl Drop for RunningPod {
 /// What an API server does to a new pod.
 fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<String>), PodError> {
     let first = RunPod::from_object(object.clone())?;
-    let text = first.object.to_string();
-    let prepared = Prepared::new(serde_json::from_str(&text)?, Subject::Pod, &config.compat);
+    let prepared = Prepared::new(first.security().clone(), Subject::Pod, &config.compat);
     for change in prepared.changes() {
         change.apply(&mut object);
     }
@@ -259,7 +258,7 @@ pub fn put_object(source: &LocalSource, object: &Value) {
     }
 }
 
-/// A second is the kubelet's pace; for a single pod somebody is watching.
+/// The kubelet looks once a second; a user waits for a single pod.
 async fn wake_on_changes(node: Node, uid: String, wake: Arc<tokio::sync::Notify>) {
     use crate::runner::observed::labels;
     let selector = [(labels::POD_UID, uid.as_str())];

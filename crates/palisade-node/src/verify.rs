@@ -36,7 +36,7 @@ pub struct Row {
     pub check: &'static str,
     /// What the pod asks for.
     pub declared: String,
-    /// What the kernel says.
+    /// What the kernel reports.
     pub kernel: String,
     /// Whether the kernel enforces what was asked for.
     pub ok: bool,
@@ -158,22 +158,7 @@ pub async fn verify_pod(
     let host = config.host_process.unwrap_or_else(std::process::id);
     let host = ProcessSecurity::read(&config.proc, host).unwrap_or_default();
     let mut containers = Vec::new();
-    let prepared = match pod.prepared(&config.compat) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            let unreadable = |(_, container): (_, &crate::pod::Container)| ContainerReport {
-                container: container.name.clone(),
-                pid: None,
-                skipped: Some(format!("cannot decode the pod: {error}")),
-                rows: Vec::new(),
-                seccomp_profile_hash: None,
-                stale_profile: None,
-            };
-            let containers = pod.containers().map(unreadable).collect();
-            let (namespace, name) = (pod.key.namespace.clone(), pod.key.name.clone());
-            return Ok(PodReport { namespace, name, containers });
-        }
-    };
+    let prepared = pod.prepared(&config.compat);
     for reference in prepared.view().containers() {
         let skipped = |why: String, run: Option<&Instance>| ContainerReport {
             container: reference.name().to_owned(),
@@ -192,7 +177,7 @@ pub async fn verify_pod(
             continue;
         }
         let Some(pid) = container_pid(runtime, &run.id).await? else {
-            containers.push(skipped("the runtime does not tell its process".to_owned(), Some(run)));
+            containers.push(skipped("the runtime does not report its process".to_owned(), Some(run)));
             continue;
         };
         let process = match ProcessSecurity::read(&config.proc, pid) {
@@ -240,7 +225,7 @@ pub async fn declared_pods(runtime: &Runtime) -> Result<Vec<(PodKey, Option<RunP
     Ok(found)
 }
 
-/// The process of a container on the node: both containerd and CRI-O tell it in the verbose answer.
+/// The process of a container on the node: both containerd and CRI-O have it in the verbose status.
 pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, RuntimeError> {
     let answer = runtime.container_status(id, true).await?;
     let info: Option<Value> = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
@@ -287,7 +272,7 @@ async fn stale_profile(
     (now != applied).then_some(now)
 }
 
-/// What the kernel says, and what it takes to read it.
+/// What the kernel reports, and what it takes to read it.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelFacts<'a> {
     /// The container's first process.

@@ -1,4 +1,4 @@
-//! Tables for the comparison: what was declared, what the kernel says, and what does not match.
+//! Tables for the comparison: what was declared, what the kernel enforces, and what does not match.
 
 use palisade_model::{
     compat::Compat,
@@ -55,7 +55,7 @@ fn mismatches(pod_part: &str, container: &str, change: impl FnOnce(&mut ProcessS
 }
 
 #[test]
-fn nothing_asked_for_is_nothing_missed() {
+fn an_empty_declaration_has_no_drift() {
     assert_eq!(mismatches("", "{}", |_| {}), [""; 0]);
     assert_eq!(mismatches("", "{}", |kernel| kernel.no_new_privs = true), [""; 0], "stricter is fine");
 }
@@ -177,7 +177,7 @@ fn people_read_lines_and_machines_read_json() {
 }
 
 #[test]
-fn the_whole_is_said_in_a_sentence() {
+fn summarizes_in_one_sentence() {
     let row = |ok| Row {
         check: "seccomp",
         declared: "RuntimeDefault".into(),

@@ -30,8 +30,8 @@ use tokio::time::Instant;
 
 use crate::{
     configuration::Follower,
-    facts::{ConstraintFacts, Facts},
-    metrics::{Metrics, Outcome},
+    facts::{ClusterFacts, ConstraintFacts},
+    metrics::{Metrics, ReviewOutcome},
     shared::Shared,
 };
 
@@ -49,11 +49,22 @@ pub enum Route {
     Validate,
 }
 
+impl Route {
+    /// The last part of its path.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+}
+
 /// Answers reviews.
 #[derive(Debug)]
 pub struct Answerer {
     /// What is known of the cluster.
-    pub facts: Facts,
+    pub facts: ClusterFacts,
     /// What is in force.
     pub configuration: Arc<Follower>,
     /// What is counted.
@@ -66,7 +77,7 @@ impl Answerer {
     /// By the rules of a release, or beside an API server whose release is yet to be found out.
     #[must_use]
     pub fn new(
-        facts: Facts,
+        facts: ClusterFacts,
         configuration: Arc<Follower>,
         metrics: Arc<Metrics>,
         emulate: Option<Compat>,
@@ -94,7 +105,7 @@ impl Answerer {
         let review = match Review::parse(body) {
             Ok(review) => review,
             Err(error) => {
-                self.metrics.review(route, Outcome::Failed, began.elapsed());
+                self.metrics.review(route, ReviewOutcome::Failed, began.elapsed());
                 return Err(error);
             }
         };
@@ -113,8 +124,8 @@ impl Answerer {
             );
         }
         let outcome = match response.refused {
-            Some(_) => Outcome::Denied,
-            None => Outcome::Allowed { patched: !response.patch.is_empty() },
+            Some(_) => ReviewOutcome::Denied,
+            None => ReviewOutcome::Allowed { patched: !response.patch.is_empty() },
         };
         if let Some(refusal) = &response.refused {
             tracing::debug!(
@@ -162,7 +173,7 @@ impl Answerer {
             Profiles::default()
         } else {
             let publish = review.dry_run != Some(true) && mutation.is_new_pod();
-            self.facts.profiles(&review.namespace, &wanted, publish, deadline).await
+            self.facts.profiles.read(&review.namespace, &wanted, publish, deadline).await
         };
         let grants = |identity: &Identity<'_>, constraint: &str| {
             constraints.as_ref().is_some_and(|facts| {
@@ -269,7 +280,7 @@ fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, Stri
     Ok(list.items.into_iter().map(|pod| Prepared::stored(pod, compat)).collect())
 }
 
-/// Operations are written in upper case, metrics say them in lower case.
+/// Operations are in upper case in reviews and in lower case in metrics.
 fn lower_case(operation: &str) -> Cow<'static, str> {
     match operation {
         "CREATE" => Cow::Borrowed("create"),

@@ -2,9 +2,7 @@
 //!
 //! The tests compare this list with the calls they see.
 
-use std::fmt::Write as _;
-
-/// Who the webhook says it is when it writes.
+/// The field manager of the webhook.
 pub const MANAGER: &str = "palisade-webhook";
 
 /// An error of the API server as a person reads it.
@@ -167,35 +165,37 @@ pub const CALLS: &[Call] = &[
     rbac("rolebindings"),
 ];
 
-/// The list as a table for people; `docs/webhook.md` has it.
-#[must_use]
-pub fn table() -> String {
-    let mut out =
-        String::from("| resource | verbs | where | when | what for |\n| --- | --- | --- | --- | --- |\n");
-    for Call { group, resource, verbs, scope, when, why } in CALLS {
-        let name = if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
-        let scope = match scope {
-            Scope::Cluster => "cluster",
-            Scope::Own => "own namespace",
-        };
-        let when = match when {
-            When::Always => "always",
-            When::Registering => "`--register`",
-            When::ManagingCertificates => "without `--tls-cert`",
-            When::ConfigurationInConfigMap => "without `--admission-config`",
-            When::Constraints => "`--security-context-constraints`",
-        };
-        let _ = writeln!(out, "| `{name}` | {} | {scope} | {when} | {why} |", verbs.join(", "));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use super::{CALLS, Call, Scope, When};
+
+    fn table() -> String {
+        let mut out =
+            String::from("| resource | verbs | where | when | what for |\n| --- | --- | --- | --- | --- |\n");
+        for Call { group, resource, verbs, scope, when, why } in CALLS {
+            let name = if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
+            let scope = match scope {
+                Scope::Cluster => "cluster",
+                Scope::Own => "own namespace",
+            };
+            let when = match when {
+                When::Always => "always",
+                When::Registering => "`--register`",
+                When::ManagingCertificates => "without `--tls-cert`",
+                When::ConfigurationInConfigMap => "without `--admission-config`",
+                When::Constraints => "`--security-context-constraints`",
+            };
+            let _ = writeln!(out, "| `{name}` | {} | {scope} | {when} | {why} |", verbs.join(", "));
+        }
+        out
+    }
+
     #[test]
     fn the_documentation_has_the_list() {
         let page = include_str!("../../../docs/webhook.md");
-        let table = super::table();
+        let table = table();
         assert!(page.contains(&table), "docs/webhook.md shall have:\n{table}");
     }
 }

@@ -3,11 +3,7 @@
 //! Implements: `PodSecurityConfiguration` from a file or a ConfigMap, read again whenever it changes. One that cannot be used
 //! changes nothing and is reported. Reviews under way end with the configuration they began with.
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use kube::{
     Api, Client,
@@ -23,18 +19,16 @@ use palisade_policy::{
     enforcement::instances::{CONFIG_MAP_KEY, Configuration},
     standards::evaluator::Evaluator,
 };
+use palisade_serve::file_watch;
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
     facts::{Change, Keep, Status, follow_in},
-    metrics::Metrics,
+    metrics::{CONFIGURATION_ERRORS, Metrics},
     options::{ConfigurationSource, ReadConfiguration},
     shared::Shared,
 };
-
-/// How often a file is looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A configuration in force.
 #[derive(Debug)]
@@ -48,7 +42,7 @@ pub struct Configured {
 /// What is in force, if anything is known.
 pub type Current = Result<Arc<Configured>, String>;
 
-/// Follows a source and says what is in force.
+/// Follows the source of the configuration.
 #[derive(Debug)]
 pub struct Follower {
     read: ReadConfiguration,
@@ -99,13 +93,13 @@ impl Follower {
         self.current.borrow().clone()
     }
 
-    /// Tells of every change.
+    /// Every change of the configuration in force.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Current> {
         self.current.subscribe()
     }
 
-    /// Puts a text in force, or says why not.
+    /// Puts a configuration in force, or returns what is wrong with it.
     pub fn apply(&self, text: &str) -> Result<(), String> {
         self.apply_version(text, "")
     }
@@ -131,7 +125,7 @@ impl Follower {
             ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
             other @ ConfigurationError::WrongKind { .. } => other.to_string(),
         })?;
-        // The same words as the API server's own plugin, so that nobody is told the same thing twice.
+        // The same texts as the API server's own plugin: clients drop warnings that they have seen.
         let evaluator = Evaluator::of(&self.release.get());
         Ok(Configured { security: PodSecurity { evaluator, defaults, exemptions }, document })
     }
@@ -151,7 +145,7 @@ impl Follower {
             let revision = configured.document.revision.clone();
             tracing::info!(source = self.source, revision, "Pod Security configuration applied");
         }
-        // The same content in a newer ConfigMap is told as well: whoever reports says how far this replica has come.
+        // The same content in a newer ConfigMap is sent as well: the report names the version this replica has applied.
         if !is_same {
             let _ = self.current.send_replace(Ok(Arc::new(configured)));
         }
@@ -171,7 +165,7 @@ impl Follower {
     }
 
     fn refuse(&self, why: &str) {
-        self.metrics.configuration_errors.increment();
+        self.metrics.count(&CONFIGURATION_ERRORS);
         tracing::error!(source = self.source, why, "Pod Security configuration not applied");
         if self.current.borrow().is_err() {
             let text = format!("the PodSecurity configuration in {} cannot be used: {why}", self.source);
@@ -189,12 +183,13 @@ impl Follower {
     }
 
     /// Follows a file.
-    pub async fn follow_file(self: Arc<Self>, file: std::path::PathBuf) {
-        on_change(&file, || {
+    pub async fn follow_file(self: Arc<Self>, file: PathBuf) {
+        file_watch::follow(std::slice::from_ref(&file), || {
             let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
+            true
         })
         .await;
     }
@@ -207,27 +202,6 @@ impl Follower {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         follow_in(api, config, "pod security configuration", self).await;
     }
-}
-
-/// Calls back whenever a file has changed, for ever. One that is gone has not.
-pub async fn on_change(file: &Path, mut changed: impl FnMut()) {
-    let mut seen = stamp(file);
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = stamp(file);
-        if now.is_some() && now != seen {
-            seen = now;
-            changed();
-        }
-    }
-}
-
-/// When a file was last written, and how long it is.
-pub(crate) fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
-    // swallowed: a file that cannot be looked at counts as changed, and reading it reports why
-    let metadata = std::fs::metadata(file).ok()?;
-    // swallowed: the same
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 impl Keep for Follower {

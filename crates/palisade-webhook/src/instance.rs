@@ -1,4 +1,4 @@
-//! What this replica enforces, told in a Lease of its own.
+//! Reports the configuration this replica enforces in a Lease of its own.
 //!
 //! Implements: the report that the config observer reads (`palisade_policy::enforcement::instances`). A replica that ends
 //! takes its Lease along; one that is killed is counted out when the Lease runs out.
@@ -29,7 +29,7 @@ fn path(identity: &str) -> String {
 
 /// Reports until the end of the webhook: at every change, and often enough to count as alive.
 pub async fn report(client: Client, identity: String, mut current: watch::Receiver<Current>) {
-    let mut said = None;
+    let mut logged = None;
     loop {
         let configured = current.borrow_and_update().clone();
         let mut pause = Duration::from_secs(u64::from(RENEW_SECONDS));
@@ -48,11 +48,11 @@ pub async fn report(client: Client, identity: String, mut current: watch::Receiv
             if let Err(why) = &sent {
                 pause = RETRY;
                 // Once is enough while it stays the same.
-                if said.as_ref() != Some(why) {
+                if logged.as_ref() != Some(why) {
                     tracing::warn!(why, "cannot report the configuration in force");
                 }
             }
-            said = sent.err();
+            logged = sent.err();
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

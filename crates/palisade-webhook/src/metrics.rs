@@ -1,226 +1,140 @@
-//! What is counted, in Prometheus' text format.
+//! The metrics of a webhook.
 //!
-//! Implements: Kubernetes Metrics Reference, `pod_security_*` (by `palisade-admission`), and counters of our own: reviews by
-//! webhook and answer, how long they took, when certificates end, which configuration is in force.
+//! Implements: Kubernetes Metrics Reference, `pod_security_*` (by `palisade-admission`), and metrics of our own: reviews by
+//! webhook and answer, their duration, the expiry of certificates, the configuration in force.
 
-use std::{
-    fmt::Write as _,
-    sync::atomic::{AtomicI64, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use palisade_admission::metrics::Counters;
+use palisade_base::metrics::{Metric, Registry};
 
 use crate::answer::Route;
 
-/// A counter.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+static REVIEWS: Metric = Metric::counter("palisade_webhook_reviews_total", "Reviews by webhook and answer.");
+static PATCHES: Metric = Metric::counter("palisade_webhook_patches_total", "Reviews answered with a patch.");
+static DURATION: Metric = Metric::histogram(
+    "palisade_webhook_review_duration_seconds",
+    &[0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.1, 1.0, 10.0],
+    "Time from a complete request to its answer.",
+);
+/// Profiles that could not be published.
+pub static PUBLISH_ERRORS: Metric = Metric::counter(
+    "palisade_webhook_publish_errors_total",
+    "Profiles that could not be published while a pod was admitted.",
+);
+/// Configurations that could not be used.
+pub static CONFIGURATION_ERRORS: Metric = Metric::counter(
+    "palisade_webhook_configuration_errors_total",
+    "Pod Security configurations that could not be used; the last usable one stays in force.",
+);
+/// Registrations that were written.
+pub static REGISTRATIONS: Metric = Metric::counter(
+    "palisade_webhook_registrations_total",
+    "Webhook configurations that were created or restored.",
+);
+/// Connections without TLS, or without a handshake in time.
+pub static REFUSED_CONNECTIONS: Metric = Metric::counter(
+    "palisade_webhook_refused_connections_total",
+    "Connections without TLS or without a handshake in time.",
+);
+static CERTIFICATE_EXPIRY: Metric = Metric::gauge(
+    "palisade_webhook_certificate_expiry_seconds",
+    "End of the serving certificate's validity, in seconds since 1970.",
+);
+static AUTHORITY_EXPIRY: Metric = Metric::gauge(
+    "palisade_webhook_authority_expiry_seconds",
+    "End of the authority's validity, in seconds since 1970; 0 if it is not managed by the webhook.",
+);
+static NAMESPACES: Metric =
+    Metric::gauge("palisade_webhook_known_namespaces", "Namespaces in the watch cache.");
+static READY: Metric = Metric::gauge("palisade_webhook_ready", "Whether everything needed is known.");
+static CONFIGURATION: Metric = Metric::gauge(
+    "palisade_webhook_configuration_info",
+    "The Pod Security configuration in force, by its revision.",
+);
 
-impl Counter {
-    /// One more.
-    pub fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many so far.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Upper bounds of the buckets, in microseconds.
-const BOUNDS: [u64; 12] =
-    [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 100_000, 1_000_000, 10_000_000];
-
-/// How long something took.
-#[derive(Debug, Default)]
-struct Histogram {
-    buckets: [AtomicU64; BOUNDS.len()],
-    count: AtomicU64,
-    sum: AtomicU64,
-}
-
-impl Histogram {
-    fn observe(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let position = BOUNDS.partition_point(|bound| *bound < micros);
-        if let Some(bucket) = self.buckets.get(position) {
-            bucket.fetch_add(1, Ordering::Relaxed);
-        }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    fn write(&self, out: &mut String, name: &str, labels: &str) {
-        let mut below = 0;
-        for (bound, bucket) in BOUNDS.iter().zip(&self.buckets) {
-            below += bucket.load(Ordering::Relaxed);
-            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {below}", seconds(*bound));
-        }
-        let count = self.count.load(Ordering::Relaxed);
-        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {}", seconds(self.sum.load(Ordering::Relaxed)));
-        let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
-    }
-}
-
-/// Microseconds as a decimal number of seconds.
-fn seconds(micros: u64) -> String {
-    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Reviews of one webhook.
-#[derive(Debug, Default)]
-struct Reviews {
-    allowed: Counter,
-    denied: Counter,
-    failed: Counter,
-    patched: Counter,
-    time: Histogram,
-}
-
-/// What became of a review.
+/// How a review ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Yes; and whether the object was changed.
+pub enum ReviewOutcome {
+    /// Allowed; and whether the object was changed.
     Allowed {
         /// With a patch.
         patched: bool,
     },
-    /// No.
+    /// Denied.
     Denied,
-    /// It was not one.
+    /// The request was not a review.
     Failed,
 }
 
-/// All counters of a webhook.
-#[derive(Debug, Default)]
+/// All metrics of a webhook.
+#[derive(Debug)]
 pub struct Metrics {
     /// Upstream's.
     pub pod_security: Counters,
-    /// Profiles that could not be given to the nodes.
-    pub publish_errors: Counter,
-    /// Configurations that could not be used.
-    pub configuration_errors: Counter,
-    /// Registrations that had to be put right.
-    pub registrations: Counter,
-    /// Connections that were no TLS, too slow, or ended badly.
-    pub refused_connections: Counter,
-    certificate_expiry: AtomicI64,
-    authority_expiry: AtomicI64,
-    mutate: Reviews,
-    validate: Reviews,
+    registry: Registry,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::default();
+        for webhook in [Route::Mutate, Route::Validate].map(Route::as_str) {
+            for answer in ["allowed", "denied", "failed"] {
+                registry.declare(&REVIEWS, &[("answer", answer), ("webhook", webhook)]);
+            }
+            registry.declare(&DURATION, &[("webhook", webhook)]);
+        }
+        let counters =
+            [&PATCHES, &PUBLISH_ERRORS, &CONFIGURATION_ERRORS, &REGISTRATIONS, &REFUSED_CONNECTIONS];
+        for metric in counters.into_iter().chain([&CERTIFICATE_EXPIRY, &AUTHORITY_EXPIRY]) {
+            registry.declare(metric, &[]);
+        }
+        Self { pod_security: Counters::default(), registry }
+    }
 }
 
 impl Metrics {
-    /// Counts a review.
-    pub fn review(&self, route: Route, outcome: Outcome, took: Duration) {
-        let reviews = match route {
-            Route::Mutate => &self.mutate,
-            Route::Validate => &self.validate,
-        };
-        match outcome {
-            Outcome::Allowed { patched } => {
-                reviews.allowed.increment();
-                if patched {
-                    reviews.patched.increment();
-                }
-            }
-            Outcome::Denied => reviews.denied.increment(),
-            Outcome::Failed => reviews.failed.increment(),
-        }
-        reviews.time.observe(took);
+    /// Counts one more.
+    pub fn count(&self, metric: &'static Metric) {
+        self.registry.increment(metric, &[]);
     }
 
-    /// Says until when the certificate that is served and the authority behind it are valid, in seconds since 1970.
-    pub fn certificates(&self, certificate: i64, authority: Option<i64>) {
-        self.certificate_expiry.store(certificate, Ordering::Relaxed);
-        self.authority_expiry.store(authority.unwrap_or_default(), Ordering::Relaxed);
-    }
-
-    /// Everything, as text.
+    /// The value of a metric without labels.
     #[must_use]
-    pub fn write(&self, revision: Option<&str>, namespaces: usize, ready: bool) -> String {
-        let mut out = String::with_capacity(4096);
-        self.pod_security.write(&mut out);
-        let both = [("mutate", &self.mutate), ("validate", &self.validate)];
-        header(&mut out, "palisade_webhook_reviews_total", "counter", "Reviews by webhook and answer.");
-        for (name, reviews) in both {
-            for (answer, counter) in
-                [("allowed", &reviews.allowed), ("denied", &reviews.denied), ("failed", &reviews.failed)]
-            {
-                let _ = writeln!(
-                    out,
-                    "palisade_webhook_reviews_total{{answer=\"{answer}\",webhook=\"{name}\"}} {}",
-                    counter.get()
-                );
-            }
-        }
-        header(&mut out, "palisade_webhook_patches_total", "counter", "Reviews answered with a patch.");
-        let _ = writeln!(out, "palisade_webhook_patches_total {}", self.mutate.patched.get());
-        let name = "palisade_webhook_review_duration_seconds";
-        header(&mut out, name, "histogram", "Time from a complete request to its answer.");
-        for (webhook, reviews) in both {
-            reviews.time.write(&mut out, name, &format!("webhook=\"{webhook}\""));
-        }
-        for (name, help, counter) in [
-            (
-                "palisade_webhook_publish_errors_total",
-                "Profiles that could not be given to the nodes while a pod was admitted.",
-                &self.publish_errors,
-            ),
-            (
-                "palisade_webhook_configuration_errors_total",
-                "Pod Security configurations that could not be used; the last usable one stays in force.",
-                &self.configuration_errors,
-            ),
-            (
-                "palisade_webhook_registrations_total",
-                "Webhook configurations that were made or put right.",
-                &self.registrations,
-            ),
-            (
-                "palisade_webhook_refused_connections_total",
-                "Connections that spoke no TLS or were too slow.",
-                &self.refused_connections,
-            ),
-        ] {
-            header(&mut out, name, "counter", help);
-            let _ = writeln!(out, "{name} {}", counter.get());
-        }
-        for (name, help, value) in [
-            (
-                "palisade_webhook_certificate_expiry_seconds",
-                "End of the serving certificate's validity, in seconds since 1970.",
-                self.certificate_expiry.load(Ordering::Relaxed),
-            ),
-            (
-                "palisade_webhook_authority_expiry_seconds",
-                "End of the authority's validity, in seconds since 1970; 0 if it is somebody else's.",
-                self.authority_expiry.load(Ordering::Relaxed),
-            ),
-            (
-                "palisade_webhook_known_namespaces",
-                "Namespaces in the watch cache.",
-                i64::try_from(namespaces).unwrap_or(i64::MAX),
-            ),
-            ("palisade_webhook_ready", "Whether everything needed is known.", i64::from(ready)),
-        ] {
-            header(&mut out, name, "gauge", help);
-            let _ = writeln!(out, "{name} {value}");
-        }
-        let name = "palisade_webhook_configuration_info";
-        header(&mut out, name, "gauge", "The Pod Security configuration in force, by its revision.");
-        if let Some(revision) = revision {
-            let _ = writeln!(out, "{name}{{revision=\"{revision}\"}} 1");
-        }
-        out
+    pub fn get(&self, metric: &'static Metric) -> u64 {
+        self.registry.get(metric, &[])
     }
-}
 
-fn header(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    /// Counts a review.
+    pub fn review(&self, route: Route, outcome: ReviewOutcome, took: Duration) {
+        let answer = match outcome {
+            ReviewOutcome::Allowed { .. } => "allowed",
+            ReviewOutcome::Denied => "denied",
+            ReviewOutcome::Failed => "failed",
+        };
+        let webhook = ("webhook", route.as_str());
+        self.registry.increment(&REVIEWS, &[("answer", answer), webhook]);
+        if outcome == (ReviewOutcome::Allowed { patched: true }) {
+            self.count(&PATCHES);
+        }
+        self.registry.observe(&DURATION, &[webhook], took);
+    }
+
+    /// Sets until when the certificate that is served and the authority behind it are valid, in seconds since 1970.
+    pub fn certificates(&self, certificate: i64, authority: Option<i64>) {
+        self.registry.set(&CERTIFICATE_EXPIRY, &[], certificate);
+        self.registry.set(&AUTHORITY_EXPIRY, &[], authority.unwrap_or_default());
+    }
+
+    /// All metrics in Prometheus' text format.
+    #[must_use]
+    pub fn text(&self, revision: Option<&str>, namespaces: usize, is_ready: bool) -> String {
+        self.registry.set(&NAMESPACES, &[], namespaces);
+        self.registry.set(&READY, &[], is_ready);
+        self.registry.clear(&CONFIGURATION);
+        if let Some(revision) = revision {
+            self.registry.set(&CONFIGURATION, &[("revision", revision)], 1_u64);
+        }
+        self.pod_security.text() + &self.registry.text()
+    }
 }

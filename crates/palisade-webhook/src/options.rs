@@ -18,7 +18,7 @@ pub struct Options {
     pub metrics_listen: Option<SocketAddr>,
     /// The namespace that the webhook itself runs in.
     pub namespace: String,
-    /// What tells this replica from the others.
+    /// The name of this replica among the others.
     pub identity: String,
     /// Whose rules apply; `None`: what the API server that asks does not do itself.
     pub emulate: Option<Compat>,
@@ -30,11 +30,11 @@ pub struct Options {
     pub read_configuration: ReadConfiguration,
     /// Where the certificate comes from.
     pub certificate: CertificateSource,
-    /// How the API server is to be told of us; `None`: somebody else does it.
+    /// How the webhook registers itself; `None`: it does not.
     pub registration: Option<Registration>,
     /// The limits of the server.
     pub limits: Limits,
-    /// How long reviews are still taken after the wish to stop, so that nobody is sent here any more when it ends.
+    /// How long reviews are still served after SIGTERM, until endpoints are updated and no more are sent.
     pub shutdown_delay: Duration,
 }
 
@@ -104,7 +104,7 @@ impl Managed {
     }
 }
 
-/// How the API server is told of us.
+/// How the webhook registers itself.
 #[derive(Debug, Clone)]
 pub struct Registration {
     /// Name of both webhook configurations.
@@ -115,9 +115,9 @@ pub struct Registration {
     pub excluded_namespaces: Vec<String>,
     /// The service account this webhook runs as, `system:serviceaccount:…`; its requests are not sent back to it.
     pub service_account: Option<String>,
-    /// What happens to pods while nobody answers `/mutate`.
+    /// What happens to pods while `/mutate` is unavailable.
     pub mutate: FailurePolicy,
-    /// What happens to pods and namespaces while nobody answers `/validate`.
+    /// What happens to pods and namespaces while `/validate` is unavailable.
     pub validate: FailurePolicy,
     /// How long the API server waits for an answer, in seconds.
     pub timeout_seconds: u8,
@@ -162,33 +162,23 @@ impl FailurePolicy {
 /// Limits against slow or greedy clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Of connections.
+    pub connection: palisade_serve::Limits,
     /// A body of this many bytes or more is refused.
     pub body: usize,
-    /// Connections at a time; more wait in the listen queue.
-    pub connections: usize,
-    /// A client must finish the handshake in this time.
-    pub handshake: Duration,
-    /// A client must send the headers of its next request in this time. Go's clients close an idle connection after 90
-    /// seconds; a server that does so first would lose the request that is on its way.
-    pub headers: Duration,
     /// A client must have sent a whole body in this time.
     pub body_time: Duration,
     /// How long a review may take that names no time of its own.
     pub review: Duration,
-    /// Running reviews may take this long when the server stops.
-    pub drain: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connection: palisade_serve::Limits::default(),
             body: 3 << 20,
-            connections: 1024,
-            handshake: Duration::from_secs(5),
-            headers: Duration::from_secs(100),
             body_time: Duration::from_secs(5),
             review: Duration::from_secs(10),
-            drain: Duration::from_secs(20),
         }
     }
 }

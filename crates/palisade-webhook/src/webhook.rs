@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration}
 use kube::Client;
 use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 use palisade_model::compat::Compat;
+use palisade_serve::{serve, status::StatusOnly};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -22,8 +23,8 @@ use crate::{
         resolver::{Resolver, ServeError},
     },
     configuration::Follower,
-    facts::Facts,
-    http::{Routes, serve_plain, serve_tls},
+    facts::ClusterFacts,
+    http::Routes,
     instance,
     metrics::Metrics,
     options::{CertificateSource, ConfigurationSource, Options},
@@ -36,7 +37,7 @@ const VERSION_EVERY: Duration = Duration::from_mins(5);
 const RETRY: Duration = Duration::from_secs(1);
 /// How often it is looked whether everything is known.
 const READY_EVERY: Duration = Duration::from_millis(50);
-/// A certificate that nobody trusts, for as long as there is no other: health can be asked over TLS from the start.
+/// Validity of the first, untrusted certificate: health can be requested over TLS from the start.
 const PROVISIONAL: Duration = Duration::from_hours(24);
 
 /// Why a webhook does not start.
@@ -47,7 +48,7 @@ pub enum StartError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -100,11 +101,11 @@ impl std::fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// Starts a webhook. It listens when this returns; whether it can answer already is what [`Webhook::ready`] says.
+    /// Starts a webhook. It listens when this returns; [`Webhook::ready`] turns true when it can respond.
     pub async fn start(options: Options, client: Client) -> Result<Self, StartError> {
         let metrics = Arc::new(Metrics::default());
         let configuration = follower(&options, &metrics)?;
-        let facts = Facts::new(client.clone(), options.constraints, metrics.clone());
+        let facts = ClusterFacts::new(client.clone(), options.constraints, metrics.clone());
         let answerer =
             Arc::new(Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate));
         let routes = Arc::new(Routes::new(answerer.clone(), options.limits));
@@ -188,9 +189,12 @@ impl Webhook {
 
         let (drain, draining) = watch::channel(false);
         let acceptor = TlsAcceptor::from(Arc::new(resolver.server_config()?));
-        let mut servers = vec![tokio::spawn(serve_tls(listener, acceptor, routes.clone(), draining.clone()))];
+        let limits = options.limits.connection;
+        let serving = serve(listener, Some(acceptor), limits, routes.clone(), draining.clone());
+        let mut servers = vec![tokio::spawn(serving)];
         if let Some(plain) = plain {
-            servers.push(tokio::spawn(serve_plain(plain, routes.clone(), draining)));
+            let status = Arc::new(StatusOnly(routes.clone()));
+            servers.push(tokio::spawn(serve(plain, None, limits, status, draining)));
         }
         Ok(Self {
             address,
@@ -207,11 +211,11 @@ impl Webhook {
         })
     }
 
-    /// Stops: first nobody is sent here any more, then running reviews end, then everything else.
+    /// Stops: readiness fails first, then running reviews end, then everything else.
     pub async fn shutdown(mut self) {
         self.routes.stop();
         tokio::time::sleep(self.options.shutdown_delay).await;
-        // Nobody listening any more means that everything has ended already.
+        // Without a receiver everything has ended already.
         let _ = self.drain.send(true);
         for server in self.servers {
             let _ = server.await;
@@ -248,7 +252,7 @@ async fn follow_version(client: Client, answerer: Arc<Answerer>, minor: watch::S
                 if let Some(known) = known {
                     answerer.serve_beside(known);
                 }
-                // One that does not say gets a registration that every release understands.
+                // Without a version, the registration is one that every release accepts.
                 let found = known.unwrap_or(OLDEST_MINOR);
                 minor.send_if_modified(|minor| minor.replace(found) != Some(found));
                 VERSION_EVERY
@@ -267,6 +271,6 @@ async fn follow_readiness(answerer: Arc<Answerer>, ready: watch::Sender<bool>) {
         tokio::time::sleep(READY_EVERY).await;
     }
     ready.send_replace(true);
-    // Whoever waits holds the other end for as long as this one is there.
+    // Receivers see an error once the sender is dropped.
     std::future::pending::<()>().await;
 }

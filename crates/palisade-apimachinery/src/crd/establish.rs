@@ -16,32 +16,19 @@ fn condition(kind: &str, reason: &str, message: &str, now: &str) -> Value {
 
 /// The definition with its names accepted and established, as the status update of `kube-apiserver` leaves it.
 #[must_use]
-pub fn establish(kind: &Kind, definition: Value, now: &str) -> Value {
-    without_versions(definition, |definition| {
-        let mut new = definition.clone();
-        let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
-        if let Some(status) = crate::kinds::section(&mut new, "status") {
-            status["acceptedNames"] = names;
-            status["conditions"] = json!([
-                condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
-                condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
-            ]);
-        }
-        kind.canonicalize(&mut new);
-        let manager = Manager { name: "kube-apiserver", subresource: "status", now };
-        apply::on_update(kind, Some(definition), &mut new, &manager);
-        new
-    })
-}
-
-/// Changes a definition without its versions, which hold the schemas: they may be large, and a change of the status neither
-/// copies nor compares them.
-pub fn without_versions(mut definition: Value, change: impl FnOnce(&Value) -> Value) -> Value {
-    let versions = definition.pointer_mut("/spec/versions").map(Value::take);
-    let mut new = change(&definition);
-    if let (Some(versions), Some(place)) = (versions, new.pointer_mut("/spec/versions")) {
-        *place = versions;
+pub fn establish(kind: &Kind, definition: &Value, now: &str) -> Value {
+    let mut new = definition.clone();
+    let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+    if let Some(status) = crate::kinds::section(&mut new, "status") {
+        status["acceptedNames"] = names;
+        status["conditions"] = json!([
+            condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
+        ]);
     }
+    kind.canonicalize(&mut new);
+    let manager = Manager { name: "kube-apiserver", subresource: "status", now };
+    apply::on_update(kind, Some(definition), &mut new, &manager);
     new
 }
 

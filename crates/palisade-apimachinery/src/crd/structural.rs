@@ -11,9 +11,9 @@ use crate::rest::path::{Errors, Get};
 /// Checks `openAPIV3Schema`.
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
     let known = errors.list.len();
-    level(schema, at, Place::Root, None, errors, 0);
+    let has_rules = level(schema, at, Place::Root, None, errors, 0);
     // What a rule costs says little where the rule or its schema is wrong.
-    if errors.version.at_least(25) && errors.list.len() == known {
+    if has_rules && errors.version.at_least(25) && errors.list.len() == known {
         rule_checks::check_costs(schema, at, errors);
     }
 }
@@ -27,7 +27,30 @@ enum Place {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// `adrift` is the list above in which items cannot be told apart, if there is one.
+/// Whether the checks of a level say nothing about this keyword beyond the shape of the schema. Most levels have no other
+/// keywords, and definitions may have tens of thousands of levels.
+fn is_plain(keyword: &str) -> bool {
+    matches!(
+        keyword,
+        "type"
+            | "description"
+            | "properties"
+            | "items"
+            | "format"
+            | "title"
+            | "enum"
+            | "required"
+            | "nullable"
+            | "minimum"
+            | "maximum"
+            | "minLength"
+            | "maxLength"
+            | "minItems"
+            | "maxItems"
+    )
+}
+
+/// Checks a schema and those below it; true if there are rules among them. `adrift` is the list above in which items cannot be told apart, if there is one.
 fn level(
     schema: &Value,
     at: &Path<'_>,
@@ -35,13 +58,15 @@ fn level(
     adrift: Option<&Path<'_>>,
     errors: &mut Errors,
     depth: usize,
-) {
+) -> bool {
     if depth > 100 {
-        return;
+        return false;
     }
     let kind = schema.text("type");
-    let free = schema.flag("x-kubernetes-preserve-unknown-fields") == Some(true)
-        || schema.flag("x-kubernetes-int-or-string") == Some(true);
+    let plain = schema.as_object().is_some_and(|keywords| keywords.keys().all(|keyword| is_plain(keyword)));
+    let free = !plain
+        && (schema.flag("x-kubernetes-preserve-unknown-fields") == Some(true)
+            || schema.flag("x-kubernetes-int-or-string") == Some(true));
     match (kind, place) {
         ("", Place::Root) => errors.required(&at.field("type"), "must not be empty at the root"),
         ("", _) if free => {}
@@ -59,6 +84,40 @@ fn level(
             }
         }
     }
+    let mut has_rules = false;
+    if !plain {
+        keyword_rules(schema, kind, free, at, errors, depth);
+        if errors.version.at_least(25) {
+            rule_checks::check(schema, at, place == Place::Root, adrift, errors);
+        }
+        has_rules = !schema.list("x-kubernetes-validations").is_empty();
+        if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
+            let at = at.field("additionalProperties");
+            has_rules |= level(inner, &at, Place::Field, adrift, errors, depth + 1);
+        }
+    }
+    let properties = at.field("properties");
+    for (name, inner) in schema.entries("properties") {
+        if place == Place::Root && name == "metadata" {
+            metadata_rules(inner, &properties.key(name), errors);
+        }
+        has_rules |= level(inner, &properties.key(name), Place::Field, adrift, errors, depth + 1);
+    }
+    match schema.child("items") {
+        Some(inner) if inner.is_object() => {
+            let apart = schema.text("x-kubernetes-list-type") == "map";
+            let adrift = adrift.or(if apart { None } else { Some(at) });
+            has_rules |= level(inner, &at.field("items"), Place::Item, adrift, errors, depth + 1);
+        }
+        Some(_) => errors.forbidden(&at.field("items"), "items must be a schema object and not an array"),
+        None if kind == "array" => errors.required(&at.field("items"), "must be specified"),
+        None => {}
+    }
+    has_rules
+}
+
+/// The checks of everything but the shape of a level.
+fn keyword_rules(schema: &Value, kind: &str, free: bool, at: &Path<'_>, errors: &mut Errors, depth: usize) {
     let embedded = schema.flag("x-kubernetes-embedded-resource") == Some(true);
     if embedded {
         if kind != "object" {
@@ -110,29 +169,6 @@ fn level(
             pattern,
             format!("must be a valid regular expression, but isn't: error parsing regexp: {pattern}"),
         );
-    }
-    if errors.version.at_least(25) {
-        rule_checks::check(schema, at, place == Place::Root, adrift, errors);
-    }
-    let properties = at.field("properties");
-    for (name, inner) in schema.entries("properties") {
-        if place == Place::Root && name == "metadata" {
-            metadata_rules(inner, &properties.key(name), errors);
-        }
-        level(inner, &properties.key(name), Place::Field, adrift, errors, depth + 1);
-    }
-    if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
-        level(inner, &at.field("additionalProperties"), Place::Field, adrift, errors, depth + 1);
-    }
-    match schema.child("items") {
-        Some(inner) if inner.is_object() => {
-            let apart = schema.text("x-kubernetes-list-type") == "map";
-            let adrift = adrift.or(if apart { None } else { Some(at) });
-            level(inner, &at.field("items"), Place::Item, adrift, errors, depth + 1);
-        }
-        Some(_) => errors.forbidden(&at.field("items"), "items must be a schema object and not an array"),
-        None if kind == "array" => errors.required(&at.field("items"), "must be specified"),
-        None => {}
     }
 }
 

@@ -279,7 +279,8 @@ fn validate_job_update(new: &Value, old: &Value, subresource: &str, _: &Kind, er
     let waiting = old_spec.flag("suspend") == Some(true) && old.pointer("/status/startTime").is_none();
     let (template, before) = (spec.get("template"), old_spec.get("template"));
     if template != before && !(waiting && only_scheduling_changed(template, before)) {
-        let shown = template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t)));
+        let shown =
+            template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t, errors.version)));
         errors.invalid(&SPEC.field("template"), shown, "field is immutable");
     }
     for field in ["completionMode", "backoffLimitPerIndex", "managedBy"] {

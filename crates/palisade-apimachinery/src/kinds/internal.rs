@@ -1,7 +1,8 @@
 //! Values as upstream's internal Go types print them in errors: all fields, Go names, order of declaration.
 //!
 //! Since v1.34 field errors show such values as JSON, and changes of immutable parts as a unified diff of it.
-//! `internal.txt` has the layout of the pod types; a few small ones are written out here.
+//! `internal.txt`, which `cargo xtask gen --kubernetes DIR` makes, has the layout of the pod types; a few small ones are
+//! written out here.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,6 +19,10 @@ struct Field {
     go: &'static str,
     json: &'static str,
     ty: &'static str,
+    /// First release that has the field, 0 if all have.
+    since: u16,
+    /// First release that no longer has it, 0 if all have.
+    until: u16,
 }
 
 static LAYOUT: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
@@ -33,7 +38,15 @@ static LAYOUT: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
         if let (Some(go), Some(json), Some(ty), Some(fields)) =
             (words.next(), words.next(), words.next(), out.get_mut(current))
         {
-            fields.push(Field { go, json, ty });
+            let mut field = Field { go, json, ty, since: 0, until: 0 };
+            for word in words {
+                match word.split_at_checked(1) {
+                    Some((">", minor)) => field.since = minor.parse().unwrap_or(0),
+                    Some(("<", minor)) => field.until = minor.parse().unwrap_or(0),
+                    _ => {}
+                }
+            }
+            fields.push(field);
         }
     }
     out
@@ -43,12 +56,13 @@ static LAYOUT: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
 struct Printer {
     out: String,
     pretty: bool,
+    version: KubeVersion,
     depth: usize,
 }
 
 impl Printer {
-    fn new(pretty: bool) -> Self {
-        Self { out: String::new(), pretty, depth: 0 }
+    fn new(pretty: bool, version: KubeVersion) -> Self {
+        Self { out: String::new(), pretty, version, depth: 0 }
     }
 
     fn line(&mut self) {
@@ -72,7 +86,9 @@ impl Printer {
         };
         self.out.push('{');
         self.depth += 1;
-        for (i, field) in fields.iter().enumerate() {
+        let version = self.version;
+        let kept = |f: &&Field| version.at_least(f.since) && (f.until == 0 || !version.at_least(f.until));
+        for (i, field) in fields.iter().filter(kept).enumerate() {
             if i > 0 {
                 self.out.push(',');
             }
@@ -164,14 +180,14 @@ impl Printer {
     }
 }
 
-fn print(type_name: &str, value: &Value, pretty: bool) -> String {
-    let mut printer = Printer::new(pretty);
+fn print(type_name: &str, value: &Value, pretty: bool, version: KubeVersion) -> String {
+    let mut printer = Printer::new(pretty, version);
     printer.structure(type_name, value, value);
     printer.out
 }
 
 /// A `core.PodTemplateSpec`, for the immutable template of a job: metadata keeps its JSON names.
-pub(crate) fn pod_template(value: &Value) -> String {
+pub(crate) fn pod_template(value: &Value, version: KubeVersion) -> String {
     let mut out = String::from("{");
     for (key, value) in value.entries("metadata") {
         go::json_string(&mut out, key);
@@ -179,14 +195,14 @@ pub(crate) fn pod_template(value: &Value) -> String {
     }
     let empty = Value::Null;
     out.push_str("\"Spec\":");
-    out.push_str(&print("PodSpec", value.get("spec").unwrap_or(&empty), false));
+    out.push_str(&print("PodSpec", value.get("spec").unwrap_or(&empty), false, version));
     out.push('}');
     out
 }
 
 /// A `core.Toleration`.
-pub(crate) fn toleration(value: &Value) -> String {
-    print("Toleration", value, false)
+pub(crate) fn toleration(value: &Value, version: KubeVersion) -> String {
+    print("Toleration", value, false, version)
 }
 
 /// A `rbac.RoleRef`.
@@ -205,7 +221,7 @@ pub(crate) fn diff(type_name: &str, old: &Value, new: &Value, version: KubeVersi
     if !version.at_least(34) {
         return String::new();
     }
-    unified_diff::unified(&print(type_name, old, true), &print(type_name, new, true))
+    unified_diff::unified(&print(type_name, old, true, version), &print(type_name, new, true, version))
 }
 
 #[cfg(test)]
@@ -217,14 +233,23 @@ mod tests {
     #[test]
     fn prints_go_names_in_order() {
         assert_eq!(
-            toleration(&json!({"key": "a", "operator": "Exists", "value": "b"})),
+            toleration(&json!({"key": "a", "operator": "Exists", "value": "b"}), KubeVersion::LATEST),
             r#"{"Key":"a","Operator":"Exists","Value":"b","Effect":"","TolerationSeconds":null}"#
         );
     }
 
     #[test]
-    fn host_namespaces_are_in_the_security_context() {
-        let text = print("PodSpec", &json!({"hostNetwork": true, "securityContext": {}}), false);
-        assert!(text.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false"#), "{text}");
+    fn host_namespaces_were_in_the_security_context_before_v1_37() {
+        for (minor, expected) in [
+            (36, r#""SecurityContext":{"HostNetwork":true,"HostPID":false"#),
+            (
+                37,
+                r#""HostNetwork":true,"HostPID":false,"HostIPC":false,"ShareProcessNamespace":null,"SecurityContext":{"#,
+            ),
+        ] {
+            let pod = json!({"hostNetwork": true, "securityContext": {}});
+            let text = print("PodSpec", &pod, false, KubeVersion::v1(minor));
+            assert!(text.contains(expected), "v1.{minor}: {text}");
+        }
     }
 }

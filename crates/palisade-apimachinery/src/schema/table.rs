@@ -1,17 +1,19 @@
-//! Reads `types.txt`, the table of built-in types.
+//! Reads `types.txt`, the table of built-in types, which `cargo xtask gen --kubernetes DIR` makes, and
+//! `extensions.txt`, the fields that Palisade adds.
 //!
-//! The table is text so that it can be read and reviewed; reading all of it takes well under a millisecond and happens
-//! on first use.
+//! The tables are text so that they can be read and reviewed; reading all of it takes well under a millisecond and
+//! happens on first use.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::{Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind};
+use super::{EXTENSION, Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind};
 
 const TABLE: &str = include_str!("types.txt");
+const EXTENSIONS: &str = include_str!("extensions.txt");
 
-static BUILTIN: LazyLock<Schema> = LazyLock::new(|| read(TABLE));
+static BUILTIN: LazyLock<Schema> = LazyLock::new(|| Schema::read(TABLE, EXTENSIONS));
 
 /// The types of the built-in kinds.
 #[must_use]
@@ -19,31 +21,36 @@ pub fn builtin() -> &'static Schema {
     &BUILTIN
 }
 
-fn read(table: &'static str) -> Schema {
-    let lines = || table.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-    let ids: HashMap<&str, usize> = lines()
-        .filter_map(|l| l.strip_prefix('@'))
-        .enumerate()
-        .map(|(id, l)| (l.split(' ').next().unwrap_or(l), id))
-        .collect();
-    let mut schema = Schema::default();
-    let mut current: Option<(&'static str, bool, Vec<Field>)> = None;
-    for line in lines() {
-        if let Some(head) = line.strip_prefix('@') {
-            if let Some((name, atomic, fields)) = current.take() {
-                schema.structs.push(Struct::new(Cow::Borrowed(name), atomic, fields));
-            }
-            let mut words = head.split(' ');
-            let name = words.next().unwrap_or_default();
-            current = Some((name, words.next() == Some("A"), Vec::new()));
-        } else if let (Some((_, _, fields)), Some(field)) = (&mut current, read_field(line, &ids)) {
-            fields.push(field);
+impl Schema {
+    /// Reads tables in the form of `types.txt`; the fields of the second one follow those of the first.
+    #[must_use]
+    pub fn read(table: &'static str, extensions: &'static str) -> Self {
+        let lines = |text: &'static str| text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENSION)));
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        let mut parts: Vec<(&'static str, bool, Vec<Field>)> = Vec::new();
+        for head in all().filter_map(|(line, _)| line.strip_prefix('@')) {
+            let (name, atomic) =
+                head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "A"));
+            ids.entry(name).or_insert_with(|| {
+                parts.push((name, atomic, Vec::new()));
+                parts.len() - 1
+            });
         }
+        let mut current = 0;
+        for (line, since) in all() {
+            if let Some(head) = line.strip_prefix('@') {
+                current = ids.get(head.split(' ').next().unwrap_or(head)).copied().unwrap_or_default();
+            } else if let (Some((_, _, fields)), Some(field)) =
+                (parts.get_mut(current), read_field(line, &ids))
+            {
+                fields.push(Field { since: since.max(field.since), ..field });
+            }
+        }
+        let structs =
+            parts.into_iter().map(|(name, atomic, fields)| Struct::new(Cow::Borrowed(name), atomic, fields));
+        Self { structs: structs.collect(), ..Self::default() }
     }
-    if let Some((name, atomic, fields)) = current {
-        schema.structs.push(Struct::new(Cow::Borrowed(name), atomic, fields));
-    }
-    schema
 }
 
 fn read_field(line: &'static str, ids: &HashMap<&str, usize>) -> Option<Field> {
@@ -155,7 +162,8 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_is_understood() {
-        let fields = TABLE.lines().filter(|l| !l.is_empty() && !l.starts_with(['#', '@'])).count();
+        let lines = TABLE.lines().chain(EXTENSIONS.lines());
+        let fields = lines.filter(|l| !l.is_empty() && !l.starts_with(['#', '@'])).count();
         let read: usize = builtin().structs.iter().map(|s| s.fields.len()).sum();
         assert_eq!(read, fields);
         assert!(fields > 1500);

@@ -289,7 +289,7 @@ impl Server {
             self.next_version(&mut object);
             self.objects.insert(key.clone(), object.clone());
             if kind.kind == "CustomResourceDefinition" {
-                let established = crd::establish::establish(kind, object.clone(), NOW);
+                let established = crd::establish::establish(kind, &object, NOW);
                 let text = established.to_string().into();
                 self.custom.extend(crd::Definition::read(&text, kind.emulated, None).unwrap().kinds);
                 self.objects.insert(key, established);

@@ -1,11 +1,10 @@
-//! The roles and bindings every cluster starts with, read from `bootstrap.txt`.
+//! The roles and bindings every cluster starts with, read from `bootstrap.txt`,
+//! which `cargo xtask gen --kubernetes DIR` makes.
 //!
 //! Implements: Using RBAC Authorization, "Default roles and role bindings".
 //! <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings>
 
-use std::collections::BTreeMap;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::rbac::PolicyRule;
 
@@ -22,7 +21,8 @@ pub struct Bootstrap {
     pub object: Value,
 }
 
-/// A role as the table has it: what it is part of, and what is part of it.
+/// A role as the table has it: which roles it is part of, and which are part of it.
+#[derive(Default)]
 struct Role {
     namespace: String,
     name: String,
@@ -39,60 +39,51 @@ pub fn objects() -> Vec<Bootstrap> {
     for line in include_str!("bootstrap.txt").lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match *words.as_slice() {
-            ["clusterrole", name, ref options @ ..] => {
-                let option = |key: &str| {
-                    let found = options.iter().find_map(|o| o.strip_prefix(key)?.strip_prefix('='));
-                    found.map(str::to_owned)
-                };
-                roles.push(Role {
-                    namespace: String::new(),
-                    name: name.to_owned(),
-                    aggregate: option("aggregate"),
-                    union: option("union"),
-                    rules: Vec::new(),
-                });
-            }
-            // The role of a controller, which acts as a service account of that name.
-            ["controller", name] => {
-                let role = format!("system:controller:{name}");
-                made.push(binding("", &role, &role, "ServiceAccount", name));
-                roles.push(Role {
-                    namespace: String::new(),
-                    name: role,
-                    aggregate: None,
-                    union: None,
-                    rules: Vec::new(),
-                });
-            }
-            ["role", namespace, name] => roles.push(Role {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                aggregate: None,
-                union: None,
-                rules: Vec::new(),
-            }),
-            ["clusterrolebinding", name, role, kind, subjects] => {
-                made.push(binding("", name, role, kind, subjects));
-            }
-            ["rolebinding", namespace, name, role, kind, subjects] => {
-                made.push(binding(namespace, name, role, kind, subjects));
-            }
             _ if line.starts_with(' ') => {
                 if let (Some(role), Some(rule)) = (roles.last_mut(), rule(line)) {
                     role.rules.push(rule);
                 }
             }
+            ["clusterrole", name, ref options @ ..] => {
+                let option = |key: &str| {
+                    let found = options.iter().find_map(|o| o.strip_prefix(key)?.strip_prefix('='));
+                    found.map(str::to_owned)
+                };
+                let (aggregate, union) = (option("aggregate"), option("union"));
+                roles.push(Role { name: name.to_owned(), aggregate, union, ..Role::default() });
+            }
+            // The role of a controller, which acts as a service account of that name.
+            ["controller", name] => {
+                let role = format!("system:controller:{name}");
+                made.push(binding("", &role, &role, &format!("ServiceAccount/{name}")));
+                roles.push(Role { name: role, ..Role::default() });
+            }
+            ["role", namespace, name] => {
+                let (namespace, name) = (namespace.to_owned(), name.to_owned());
+                roles.push(Role { namespace, name, ..Role::default() });
+            }
+            ["clusterrolebinding", name, role] => made.push(binding("", name, role, "")),
+            ["clusterrolebinding", name, role, subjects] => made.push(binding("", name, role, subjects)),
+            ["rolebinding", namespace, name, role, subjects] => {
+                made.push(binding(namespace, name, role, subjects));
+            }
             _ => {}
         }
     }
-    let aggregated: BTreeMap<String, Vec<PolicyRule>> =
-        roles.iter().filter_map(|role| Some((role.aggregate.clone()?, role.rules.clone()))).collect();
-    for Role { namespace, name, aggregate, union, mut rules } in roles {
-        let parts: Vec<&str> = union.as_deref().map(|u| u.split(',').collect()).unwrap_or_default();
-        rules.extend(parts.iter().filter_map(|part| aggregated.get(*part)).flatten().cloned());
-        made.push(role(&namespace, &name, aggregate.as_deref(), parts.first().copied(), &rules));
-    }
+    made.extend(roles.iter().map(|role| role_object(role, &roles)));
     made
+}
+
+/// The rules of a role and of those that are part of it, as the controller of upstream puts them together.
+fn all_rules(role: &Role, roles: &[Role]) -> Vec<PolicyRule> {
+    let mut rules = role.rules.clone();
+    let parts = roles.iter().filter(|part| role.union.is_some() && part.aggregate == role.union);
+    for rule in parts.flat_map(|part| all_rules(part, roles)) {
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
 }
 
 fn rule(line: &str) -> Option<PolicyRule> {
@@ -100,12 +91,7 @@ fn rule(line: &str) -> Option<PolicyRule> {
     let (verbs, groups, resources) = (columns.next()?, columns.next()?, columns.next()?);
     let (resources, names) = resources.split_once(" : ").unwrap_or((resources, ""));
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let verbs = match verbs {
-        "r" => words("get list watch"),
-        "w" => words("create delete deletecollection patch update"),
-        "rw" => words("create delete deletecollection get list patch update watch"),
-        other => words(other),
-    };
+    let verbs = words(verbs);
     if groups == "url" {
         return Some(PolicyRule { verbs, non_resource_urls: words(resources), ..PolicyRule::default() });
     }
@@ -120,58 +106,48 @@ fn rule(line: &str) -> Option<PolicyRule> {
     })
 }
 
-fn metadata(name: &str, extra: Option<(String, &str)>) -> Value {
-    let mut labels = Map::new();
-    labels.insert("kubernetes.io/bootstrapping".to_owned(), "rbac-defaults".into());
-    if let Some((key, value)) = extra {
-        labels.insert(key, value.into());
-    }
+fn metadata(name: &str) -> Value {
     json!({
         "name": name,
-        "labels": labels,
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
         "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
     })
 }
 
-fn role(
-    namespace: &str,
-    name: &str,
-    aggregate: Option<&str>,
-    union: Option<&str>,
-    rules: &[PolicyRule],
-) -> Bootstrap {
+fn role_object(role: &Role, roles: &[Role]) -> Bootstrap {
     let label = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
-    // edit is part of admin, and view is part of edit.
-    let extra = match (aggregate, name) {
-        (Some(to), _) => Some((label(to), "true")),
-        (None, "edit") => Some((label("admin"), "true")),
-        (None, "view") => Some((label("edit"), "true")),
-        _ => None,
-    };
-    let mut object = json!({"metadata": metadata(name, extra), "rules": rules});
-    if let (Some(first), Value::Object(object)) = (union, &mut object) {
-        let selectors = json!([{"matchLabels": {label(first): "true"}}]);
-        object.insert("aggregationRule".to_owned(), json!({"clusterRoleSelectors": selectors}));
+    let mut object = json!({"metadata": metadata(&role.name), "rules": all_rules(role, roles)});
+    if let Some(to) = &role.aggregate {
+        object["metadata"]["labels"][label(to)] = "true".into();
     }
-    let resource = if namespace.is_empty() { "clusterroles" } else { "roles" };
-    Bootstrap { resource, namespace: namespace.to_owned(), name: name.to_owned(), object }
+    if let Some(from) = &role.union {
+        let selectors = json!([{"matchLabels": {label(from): "true"}}]);
+        object["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+    }
+    let resource = if role.namespace.is_empty() { "clusterroles" } else { "roles" };
+    Bootstrap { resource, namespace: role.namespace.clone(), name: role.name.clone(), object }
 }
 
-fn binding(namespace: &str, name: &str, role: &str, kind: &str, subjects: &str) -> Bootstrap {
+/// `subjects` is `User/a,ServiceAccount/b`.
+fn binding(namespace: &str, name: &str, role: &str, subjects: &str) -> Bootstrap {
     let group = "rbac.authorization.k8s.io";
     let role_kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
-    let subject = |name: &str| {
+    let subject = |(kind, name): (&str, &str)| {
         if kind == "ServiceAccount" {
             json!({"kind": kind, "name": name, "namespace": "kube-system"})
         } else {
             json!({"apiGroup": group, "kind": kind, "name": name})
         }
     };
-    let object = json!({
-        "metadata": metadata(name, None),
+    let subjects: Vec<Value> =
+        subjects.split(',').filter_map(|subject| subject.split_once('/')).map(subject).collect();
+    let mut object = json!({
+        "metadata": metadata(name),
         "roleRef": {"apiGroup": group, "kind": role_kind, "name": role},
-        "subjects": subjects.split(',').map(subject).collect::<Vec<_>>(),
     });
+    if !subjects.is_empty() {
+        object["subjects"] = subjects.into();
+    }
     let resource = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
     Bootstrap { resource, namespace: namespace.to_owned(), name: name.to_owned(), object }
 }

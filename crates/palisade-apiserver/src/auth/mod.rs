@@ -54,12 +54,6 @@ impl UserInfo {
         Self::new("kubernetes-admin", &[MASTERS, AUTHENTICATED])
     }
 
-    /// The controllers inside this server.
-    #[must_use]
-    pub fn controller(name: &str) -> Self {
-        Self::new(&format!("system:serviceaccount:kube-system:{name}"), &[MASTERS, AUTHENTICATED])
-    }
-
     /// A service account.
     #[must_use]
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {

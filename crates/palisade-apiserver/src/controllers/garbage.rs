@@ -54,7 +54,7 @@ struct Owner {
 /// The part of an object that matters here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Facts {
+struct Ownership {
     #[serde(deserialize_with = "nullable")]
     owner_references: Vec<Owner>,
     #[serde(deserialize_with = "nullable")]
@@ -62,10 +62,10 @@ struct Facts {
     deletion_timestamp: Option<String>,
 }
 
-fn facts(object: &Object) -> Facts {
+fn ownership(object: &Object) -> Ownership {
     #[derive(Deserialize)]
     struct Outer {
-        metadata: Facts,
+        metadata: Ownership,
     }
     serde_json::from_slice::<Outer>(&object.json).map(|o| o.metadata).unwrap_or_default()
 }
@@ -123,7 +123,7 @@ impl Collector {
             self.forget(&place);
             return;
         }
-        let facts = facts(object);
+        let facts = ownership(object);
         self.forget(&place);
         if !facts.owner_references.is_empty() {
             for owner in &facts.owner_references {
@@ -158,7 +158,7 @@ impl Collector {
         for place in suspects {
             let Some(entry) = entry_of(&served, &place.0) else { continue };
             let Some(object) = entry.bucket.get(&place.1) else { continue };
-            let facts = facts(&object);
+            let facts = ownership(&object);
             let deleting = facts.deletion_timestamp.is_some();
             let waits = if deleting && facts.finalizers.iter().any(|f| f == ORPHAN) {
                 self.orphan(api, &served, entry, &object).await
@@ -198,7 +198,7 @@ impl Collector {
                 }
             });
             let expect = Expect::Revision(stored.revision);
-            if write::commit(api, dependent_entry, stored.key(), expect, &dependent, false).await.is_err() {
+            if write::commit(api, dependent_entry, stored.key(), expect, dependent, false).await.is_err() {
                 return true;
             }
         }
@@ -211,7 +211,7 @@ impl Collector {
         for place in self.dependents_of(owner.uid()) {
             let Some(dependent_entry) = entry_of(served, &place.0) else { continue };
             let Some(dependent) = dependent_entry.bucket.get(&place.1) else { continue };
-            let facts = facts(&dependent);
+            let facts = ownership(&dependent);
             blocked |= facts.owner_references.iter().any(|o| o.uid == owner.uid() && o.block_owner_deletion);
             follow_owners(api, served, dependent_entry, &dependent, &facts).await;
         }
@@ -233,7 +233,7 @@ fn owner_state(served: &Served, owner: &Owner, namespace: &str) -> OwnerState {
     };
     match entry.bucket.get(&entry.key(namespace, &owner.name)) {
         Some(object) if object.uid() == owner.uid => {
-            let facts = facts(&object);
+            let facts = ownership(&object);
             if facts.deletion_timestamp.is_some() && facts.finalizers.iter().any(|f| f == FOREGROUND) {
                 OwnerState::Waiting
             } else {
@@ -250,7 +250,7 @@ async fn follow_owners(
     served: &Served,
     entry: &Entry,
     object: &Object,
-    facts: &Facts,
+    facts: &Ownership,
 ) -> bool {
     if facts.owner_references.is_empty() || facts.deletion_timestamp.is_some() {
         return false;
@@ -279,5 +279,5 @@ async fn remove_finalizer(api: &Arc<Api>, entry: &Entry, object: &Object, finali
     let others: Vec<String> = meta::finalizers(&value).into_iter().filter(|f| f != finalizer).collect();
     meta::set_finalizers(&mut value, &others);
     let gone = others.is_empty();
-    write::commit(api, entry, object.key(), Expect::Revision(object.revision), &value, gone).await.is_err()
+    write::commit(api, entry, object.key(), Expect::Revision(object.revision), value, gone).await.is_err()
 }

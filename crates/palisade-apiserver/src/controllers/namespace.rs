@@ -84,6 +84,5 @@ async fn remove(api: &Arc<Api>, entry: &Entry, stored: &Object, mut namespace: V
     let content = namespace.pointer("/spec/finalizers").is_some();
     let gone = !content && meta::finalizers(&namespace).is_empty();
     // A change meanwhile is seen in the next round.
-    let _ =
-        write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &namespace, gone).await;
+    let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), namespace, gone).await;
 }

@@ -35,8 +35,7 @@ pub(super) async fn aggregate(api: &Arc<Api>, seen: &mut u64) {
             role.insert("rules".to_owned(), wanted);
         }
         // A change meanwhile brings us back here.
-        let _ =
-            write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), &role, false).await;
+        let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), role, false).await;
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Body {
     Watch(mpsc::UnboundedReceiver<Piece>),
 }
 
-/// A piece of a watch, with the room it takes as long as it waits.
+/// A piece of a watch, with its share of the buffer as long as it waits.
 #[derive(Debug)]
 pub struct Piece {
     /// What is sent.

@@ -1,4 +1,4 @@
-//! Large answers are sent compressed to clients that say they can read that.
+//! Compresses large responses for clients that accept it.
 //!
 //! Implements: upstream's feature gate `APIResponseCompression`: gzip at its fastest, from 128 KiB on, never for watches.
 //! <https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/>

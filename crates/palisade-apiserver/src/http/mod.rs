@@ -1,10 +1,8 @@
-//! The HTTP side: what a request asks for, how an answer is written, TLS and connections.
 //!
 //! Leaves to others: who is asking (`auth`), and what is done about it (`verbs`).
 
 pub mod body;
 pub(crate) mod compress;
-pub mod connection;
 pub mod negotiate;
 pub mod protobuf;
 pub mod query;

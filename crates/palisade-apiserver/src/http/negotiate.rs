@@ -153,7 +153,7 @@ pub fn aggregated_discovery(headers: &HeaderMap, offered: &[&'static str]) -> Op
     None
 }
 
-/// The media type of the body, without parameters; JSON where the client says nothing.
+/// The media type of the body, without parameters; JSON by default.
 #[must_use]
 pub fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -1,6 +1,9 @@
 //! Query parameters, percent-decoded, with Go's readings of numbers and booleans.
 
+use std::borrow::Cow;
+
 use palisade_apimachinery::Status;
+use percent_encoding::percent_decode_str;
 
 /// The parameters of a request, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,34 +67,8 @@ impl Query {
 /// no name and no selector matches.
 #[must_use]
 pub fn decode(text: &str, plus: bool) -> String {
-    if !text.contains(['%', '+']) {
-        return text.to_owned();
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'+' if plus => out.push(b' '),
-            b'%' => {
-                let mut ahead = bytes.clone();
-                let pair = (hex_digit(ahead.next()), hex_digit(ahead.next()));
-                match pair.0.zip(pair.1).map(|(high, low)| high * 16 + low) {
-                    Some(decoded) => {
-                        out.push(decoded);
-                        bytes = ahead;
-                    }
-                    None => out.push(b'%'),
-                }
-            }
-            other => out.push(other),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn hex_digit(byte: Option<u8>) -> Option<u8> {
-    let digit = char::from(byte?).to_digit(16)?;
-    u8::try_from(digit).ok()
+    let spaced = if plus { Cow::Owned(text.replace('+', " ")) } else { Cow::Borrowed(text) };
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

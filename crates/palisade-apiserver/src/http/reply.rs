@@ -102,10 +102,4 @@ impl From<Box<Status>> for Reply {
     }
 }
 
-impl Reply {
-    /// How many bytes the body has, as far as they are known.
-    #[must_use]
-    pub fn body_len(&self) -> u64 {
-        http_body::Body::size_hint(&self.body).lower()
-    }
-}
+impl Reply {}

@@ -112,26 +112,6 @@ impl RequestInfo {
         }
         info
     }
-
-    /// `deployments.apps`, the name of the place objects are stored in.
-    #[must_use]
-    pub fn group_resource(&self) -> String {
-        if self.group.is_empty() {
-            self.resource.clone()
-        } else {
-            format!("{}.{}", self.resource, self.group)
-        }
-    }
-
-    /// `pods`, or `pods/status`.
-    #[must_use]
-    pub fn resource_and_subresource(&self) -> String {
-        if self.subresource.is_empty() {
-            self.resource.clone()
-        } else {
-            format!("{}/{}", self.resource, self.subresource)
-        }
-    }
 }
 
 /// A list for one name is authorised as a request for that object. The selector is read by the parser that also selects:

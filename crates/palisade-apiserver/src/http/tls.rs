@@ -152,7 +152,7 @@ impl Authority {
             .with_client_cert_verifier(Arc::new(AskOnly { provider }))
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients such as kubectl connect once a command: tickets save nobody anything but cost memory.
+        // Clients such as kubectl connect once for each command: tickets save nothing and cost memory.
         config.send_tls13_tickets = 0;
         Ok(config)
     }
@@ -237,7 +237,7 @@ impl ClientCertVerifier for AskOnly {
     }
 }
 
-/// What a connection's client certificate says.
+/// The client certificate of a connection.
 #[derive(Debug, Clone)]
 pub enum PeerCertificate {
     /// Signed by our authority: this is who it names, until this time (seconds since 1970).

@@ -80,7 +80,7 @@ pub(crate) async fn fill(api: &Arc<Api>) {
         let Some(ranges) = blocks.allocate() else { return };
         annotate(&mut object, &ranges);
         let expect = Expect::Revision(stored.revision);
-        if let Err(error) = write::commit(api, entry, stored.key(), expect, &object, false).await {
+        if let Err(error) = write::commit(api, entry, stored.key(), expect, object, false).await {
             tracing::error!(namespace = stored.name(), %error, "cannot give a namespace its ranges");
         }
     }

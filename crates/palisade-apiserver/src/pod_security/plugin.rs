@@ -234,6 +234,6 @@ impl Plugin for PodSecurityPlugin {
     }
 
     fn metrics(&self, out: &mut String) {
-        self.counters.write(out);
+        out.push_str(&self.counters.text());
     }
 }

@@ -64,7 +64,7 @@ pub(crate) async fn create(
     let uid = meta::new_uid();
     let context = CreateContext { namespace, now: &meta::now(), uid: &uid, suffix: "" };
     rest::before_create(&entry.kind, &mut object, &context, &Extra::default())?;
-    match write::commit(api, entry, &key, Expect::Absent, &object, false).await {
+    match write::commit(api, entry, &key, Expect::Absent, object, false).await {
         // Existing by now is just as good.
         Ok(_) | Err(CommitError::Exists) => {}
         Err(error) => return Err(write::unavailable(&error)),

@@ -1,6 +1,5 @@
 //! The options of a server, and its start.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +14,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Server, StartError, bootstrap, kubeconfig, limits, snapshot};
 use crate::admission_chain::{Chain, ObjectRules, Plugin};
-use crate::api::Api;
+use crate::api::{Api, LIMITS};
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticator;
 use crate::auth::rbac::Authorizer;
 use crate::auth::token::TokenKey;
 use crate::auth::{MASTERS, UserInfo};
 use crate::health::Health;
-use crate::http::connection;
 use crate::http::tls::{Authority, write_private};
 use crate::log_source::LogSource;
 use crate::metrics::Metrics;
@@ -46,7 +44,6 @@ pub struct Builder {
     kubeconfig: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     version: KubeVersion,
-    feature_gates: BTreeMap<String, bool>,
     enabled_plugins: Vec<String>,
     disabled_plugins: Vec<String>,
     openshift: bool,
@@ -78,7 +75,6 @@ impl Default for Builder {
             kubeconfig: None,
             data_dir: None,
             version: KubeVersion::LATEST,
-            feature_gates: BTreeMap::new(),
             enabled_plugins: Vec::new(),
             disabled_plugins: Vec::new(),
             openshift: false,
@@ -146,13 +142,6 @@ impl Builder {
     #[must_use]
     pub fn pod_security(mut self, defaults: Policy, exemptions: Exemptions) -> Self {
         self.pod_security = Some((defaults, exemptions));
-        self
-    }
-
-    /// A feature gate.
-    #[must_use]
-    pub fn feature_gate(mut self, name: impl Into<String>, on: bool) -> Self {
-        self.feature_gates.insert(name.into(), on);
         self
     }
 
@@ -269,7 +258,6 @@ impl Builder {
             openshift,
             version: self.version,
             compat: self.compat,
-            feature_gates: self.feature_gates,
             metrics: Metrics::default(),
             audit,
             health: Health::default(),
@@ -350,7 +338,8 @@ impl Builder {
         }
         bootstrap::run(&api).await;
         set_aside::report_unserved(&api);
-        let mut tasks = vec![tokio::spawn(connection::serve(listener, acceptor, api.clone(), stop.clone()))];
+        let serving = palisade_serve::serve(listener, Some(acceptor), LIMITS, api.clone(), stop.clone());
+        let mut tasks = vec![tokio::spawn(serving)];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
         }

@@ -1,4 +1,4 @@
-//! Room for many connections: the soft limit of open files is often 1024.
+//! Many connections: the soft limit of open files is often 1024.
 
 /// Raises the soft limit to the hard one.
 pub(super) fn raise_open_files() {

@@ -40,7 +40,7 @@ pub enum StartError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -49,7 +49,7 @@ pub enum StartError {
     Audit {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -102,7 +102,7 @@ impl Server {
     /// Ends watches, lets running requests finish, and returns when all is done.
     pub async fn shutdown(self) {
         self.api.health.set_stopping();
-        // Nobody listening any more means that everything has ended already.
+        // Without a receiver everything has ended already.
         let _ = self.stop.send(true);
         for task in self.tasks {
             let _ = task.await;

@@ -74,7 +74,7 @@ pub enum SnapshotError {
     Read {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -206,7 +206,7 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
             metadata.remove("namespace");
         }
     });
-    match write::commit(api, entry, &key, Expect::Absent, &object, false).await {
+    match write::commit(api, entry, &key, Expect::Absent, object, false).await {
         Ok(_) => {}
         Err(CommitError::Exists) => return Ok(Restored::Kept),
         Err(error) => return Err(failed(&error.to_string())),

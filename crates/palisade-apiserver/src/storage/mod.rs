@@ -24,8 +24,8 @@ use tokio::sync::watch;
 
 pub use bucket::{Bucket, Changes, Event, EventKind, Listing, Range};
 pub use disk::FORMAT;
-pub use object::Object;
 pub(crate) use object::nullable;
+pub use object::{Object, Part};
 pub use set_aside::SetAside;
 pub(crate) use set_aside::id as set_aside_id;
 
@@ -106,14 +106,16 @@ struct Draft {
     value: Map<String, Value>,
     /// Values of the resource's selectable fields, in the order of its table entry.
     fields: Vec<String>,
+    /// What takes the place of a null in the value.
+    part: Option<Part>,
 }
 
 impl Draft {
-    fn new(object: &Value, fields: Vec<String>) -> Self {
-        let mut value = object.as_object().cloned().unwrap_or_default();
+    fn new(object: Value, fields: Vec<String>) -> Self {
+        let mut value = if let Value::Object(value) = object { value } else { Map::new() };
         value.remove("apiVersion");
         value.remove("kind");
-        Self { value, fields }
+        Self { value, fields, part: None }
     }
 }
 
@@ -131,14 +133,29 @@ impl Write {
     /// A new state. `key` is `namespace/name`, or `name` for cluster-scoped objects; `fields` are the values of the
     /// resource's selectable fields, in the order of its table entry.
     #[must_use]
-    pub fn store(
+    pub fn store(bucket: Arc<Bucket>, key: &str, expect: Expect, object: Typed, fields: Vec<String>) -> Self {
+        Self {
+            bucket,
+            key: key.to_owned(),
+            expect,
+            draft: Draft::new(object.into_value(), fields),
+            delete: false,
+        }
+    }
+
+    /// A new state of a stored object in which `part`, taken from that object, stays as it is.
+    #[must_use]
+    pub fn store_around(
         bucket: Arc<Bucket>,
-        key: &str,
-        expect: Expect,
-        object: &Typed,
+        stored: &Object,
+        object: Typed,
+        part: Part,
         fields: Vec<String>,
     ) -> Self {
-        Self { bucket, key: key.to_owned(), expect, draft: Draft::new(object, fields), delete: false }
+        let expect = Expect::Revision(stored.revision);
+        let mut write = Self::store(bucket, stored.key(), expect, object, fields);
+        write.draft.part = Some(part);
+        write
     }
 
     /// The last state of an object that goes. It was stored before, and can be removed whatever it is.
@@ -147,7 +164,7 @@ impl Write {
         bucket: Arc<Bucket>,
         key: &str,
         expect: Expect,
-        object: &Value,
+        object: Value,
         fields: Vec<String>,
     ) -> Self {
         Self { bucket, key: key.to_owned(), expect, draft: Draft::new(object, fields), delete: true }

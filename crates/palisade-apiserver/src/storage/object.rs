@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Draft;
@@ -113,6 +115,61 @@ fn drop_nulls(object: &mut Map<String, Value>) -> bool {
     changed
 }
 
+/// A part of a stored object, as text: what a write leaves alone need not be read.
+#[derive(Debug)]
+pub struct Part {
+    path: &'static [&'static str],
+    text: Box<RawValue>,
+}
+
+/// A value with a part in its place.
+struct Around<'a> {
+    value: &'a Map<String, Value>,
+    path: &'a [&'static str],
+    text: &'a RawValue,
+}
+
+impl Serialize for Around<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_map(Some(self.value.len()))?;
+        for (key, value) in self.value {
+            match (self.path, value) {
+                ([last], _) if key == last => out.serialize_entry(key, self.text)?,
+                ([first, path @ ..], Value::Object(value)) if key == first && !path.is_empty() => {
+                    out.serialize_entry(key, &Around { value, path, text: self.text })?;
+                }
+                _ => out.serialize_entry(key, value)?,
+            }
+        }
+        out.end()
+    }
+}
+
+/// Reads an object without the value at a path, which is null instead.
+fn read_without(
+    json: &[u8],
+    path: &[&str],
+) -> Result<Option<(Map<String, Value>, Box<RawValue>)>, serde_json::Error> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(json)?;
+    let (mut object, mut found) = (Map::new(), None);
+    for (key, text) in members {
+        let value = match path {
+            [last] if key == *last => {
+                found = Some(text.to_owned());
+                Value::Null
+            }
+            [first, path @ ..] if key == *first && !path.is_empty() => {
+                let Some((inner, part)) = read_without(text.get().as_bytes(), path)? else { return Ok(None) };
+                found = Some(part);
+                Value::Object(inner)
+            }
+            _ => serde_json::from_str(text.get())?,
+        };
+        object.insert(key, value);
+    }
+    Ok(found.map(|part| (object, part)))
+}
+
 /// How deep a value is nested.
 fn depth(value: &Map<String, Value>) -> usize {
     let mut deepest = 0;
@@ -132,7 +189,7 @@ impl Object {
     /// Gives a draft its revision and freezes it. What could not be read again is refused: nothing gets into the store
     /// that would be set aside at the next start. An object that goes may be anything.
     pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, String> {
-        let Draft { mut value, fields } = draft;
+        let Draft { mut value, fields, part } = draft;
         drop_nulls(&mut value);
         if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
             metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
@@ -140,7 +197,11 @@ impl Object {
         let metadata = value.get("metadata").ok_or("metadata is missing")?;
         let meta =
             Meta::deserialize(metadata).map_err(|error| format!("metadata cannot be read: {error}"))?;
-        let json = serde_json::to_vec(&value).map_err(|error| error.to_string())?;
+        let json = match &part {
+            Some(Part { path, text }) => serde_json::to_vec(&Around { value: &value, path, text }),
+            None => serde_json::to_vec(&value),
+        };
+        let json = json.map_err(|error| error.to_string())?;
         if !goes && depth(&value) > SAFE_DEPTH {
             serde_json::from_slice::<Value>(&json).map_err(|error| error.to_string())?;
         }
@@ -236,6 +297,14 @@ impl Object {
     pub fn parse(&self) -> Map<String, Value> {
         // swallowed: the store made these bytes from an object, or read them when it opened
         serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The object as a tree without the value at a path, which is null in it, and that value; `None` if it has none.
+    #[must_use]
+    pub fn parse_without(&self, path: &'static [&'static str]) -> Option<(Map<String, Value>, Part)> {
+        // swallowed: the store made these bytes from an object, or read them when it opened
+        let (object, text) = read_without(&self.json, path).ok()??;
+        Some((object, Part { path, text }))
     }
 
     /// A reading of this object that is made once and kept as long as the object: what is asked again and

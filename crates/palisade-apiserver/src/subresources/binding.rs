@@ -111,7 +111,7 @@ async fn bind(call: &Call<'_>, pods: &Entry, binding: &Value, dry_run: bool) -> 
         if dry_run {
             return Ok(());
         }
-        match write::commit(call.api, pods, &key, Expect::Revision(stored.revision), &pod, false).await {
+        match write::commit(call.api, pods, &key, Expect::Revision(stored.revision), pod, false).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict | CommitError::Exists) => {}
             Err(error) => return Err(unavailable(&error)),

@@ -105,7 +105,7 @@ async fn spend_budget(call: &Call<'_>, entry: &Entry, key: &str, dry_run: bool) 
         }
         let budget_key = budgets.key(&call.info.namespace, stored.name());
         let expected = Expect::Revision(stored.revision);
-        match write::commit(api, budgets, &budget_key, expected, &budget, false).await {
+        match write::commit(api, budgets, &budget_key, expected, budget, false).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict | CommitError::Exists) => {}
             Err(error) => return Err(write::unavailable(&error)),

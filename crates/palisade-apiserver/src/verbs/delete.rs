@@ -167,12 +167,11 @@ async fn step(
         if options.dry_run {
             return Ok(if stays { Deleted::Pending(object) } else { Deleted::Gone(object) });
         }
-        let marked =
-            write::commit(api, entry, key, Expect::Revision(stored.revision), &object, false).await?;
+        let marked = write::commit(api, entry, key, Expect::Revision(stored.revision), object, false).await?;
         if stays {
             return Ok(Deleted::Pending(entry.typed(marked.parse())));
         }
-        return remove(api, entry, key, &marked, object).await;
+        return remove(api, entry, key, &marked, entry.typed(marked.parse())).await;
     }
     if !finalizers.is_empty() {
         if meta::is_deleting(&object) && !changes_finalizers {
@@ -198,7 +197,7 @@ async fn mark(
     if options.dry_run {
         return Ok(Deleted::Pending(object));
     }
-    let marked = write::commit(api, entry, key, Expect::Revision(stored.revision), &object, false).await?;
+    let marked = write::commit(api, entry, key, Expect::Revision(stored.revision), object, false).await?;
     Ok(Deleted::Pending(entry.typed(marked.parse())))
 }
 
@@ -209,7 +208,7 @@ async fn remove(
     stored: &Object,
     object: Value,
 ) -> Result<Deleted, CommitError> {
-    let last = write::commit(api, entry, key, Expect::Revision(stored.revision), &object, true).await?;
+    let last = write::commit(api, entry, key, Expect::Revision(stored.revision), object, true).await?;
     Ok(Deleted::Gone(entry.typed(last.parse())))
 }
 

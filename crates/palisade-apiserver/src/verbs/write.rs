@@ -19,7 +19,7 @@ use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::render;
 use crate::selection;
-use crate::storage::{CommitError, Expect, Object, Write};
+use crate::storage::{CommitError, Expect, Object, Part, Write};
 use crate::strategy;
 use crate::webhooks;
 
@@ -328,7 +328,7 @@ impl<'a> Writer<'a> {
                     "resourceVersion should not be set on objects to be created",
                 ));
             }
-            match self.commit(&key, Expect::Absent, &object, false).await {
+            match self.commit(&key, Expect::Absent, object, false).await {
                 Ok(stored) => return Ok(Written::Stored(stored)),
                 Err(CommitError::Exists) if generated => {}
                 Err(CommitError::Exists) => {
@@ -379,7 +379,7 @@ impl<'a> Writer<'a> {
                 let object = object.into_value();
                 return Ok(if goes { Written::Deleted(object) } else { Written::Dry(object) });
             }
-            match self.commit(&key, Expect::Revision(stored.revision), &object, goes).await {
+            match self.commit(&key, Expect::Revision(stored.revision), object, goes).await {
                 Ok(stored) if goes => return Ok(Written::Deleted(self.entry.typed(stored.parse()))),
                 Ok(stored) => return Ok(Written::Stored(stored)),
                 // Somebody was faster. Who named a version is told so in the next round.
@@ -425,7 +425,7 @@ impl<'a> Writer<'a> {
         &self,
         key: &str,
         expect: Expect,
-        object: &Typed,
+        object: Typed,
         delete: bool,
     ) -> Result<Arc<Object>, CommitError> {
         commit_typed(self.call.api, self.entry, key, expect, object, delete).await
@@ -466,13 +466,26 @@ pub async fn commit(
     entry: &Entry,
     key: &str,
     expect: Expect,
-    object: &Value,
+    object: Value,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
     if delete {
         return remove(api, entry, key, expect, object).await;
     }
-    commit_typed(api, entry, key, expect, &entry.kind.read(object.clone())?, false).await
+    commit_typed(api, entry, key, expect, entry.kind.read(object)?, false).await
+}
+
+/// Commits a new state of a stored object that keeps a part of it unread. What is around that part is read as the kind.
+pub async fn commit_around(
+    api: &crate::api::Api,
+    entry: &Entry,
+    stored: &Object,
+    object: Value,
+    part: Part,
+) -> Result<Arc<Object>, CommitError> {
+    let object = entry.kind.read(object)?;
+    let fields = selection::selectable_values(&entry.kind, &object);
+    api.store.commit(Write::store_around(entry.bucket.clone(), stored, object, part, fields)).await
 }
 
 /// Commits an object of a resource; an event in both its forms.
@@ -481,18 +494,19 @@ async fn commit_typed(
     entry: &Entry,
     key: &str,
     expect: Expect,
-    object: &Typed,
+    object: Typed,
     delete: bool,
 ) -> Result<Arc<Object>, CommitError> {
     if delete {
-        return remove(api, entry, key, expect, object).await;
+        return remove(api, entry, key, expect, object.into_value()).await;
     }
+    let twin = events::twin(api, entry, &object);
     let stored = store(api, entry, key, expect, object).await?;
-    if let Some((other, twin)) = events::twin(api, entry, object) {
+    if let Some((other, twin)) = twin {
         let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
         let twin = other.kind.read(twin)?;
         // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
-        let _ = store(api, &other, key, expect.unwrap_or(Expect::Absent), &twin).await;
+        let _ = store(api, &other, key, expect.unwrap_or(Expect::Absent), twin).await;
     }
     Ok(stored)
 }
@@ -502,9 +516,9 @@ async fn store(
     entry: &Entry,
     key: &str,
     expect: Expect,
-    object: &Typed,
+    object: Typed,
 ) -> Result<Arc<Object>, CommitError> {
-    let fields = selection::selectable_values(&entry.kind, object);
+    let fields = selection::selectable_values(&entry.kind, &object);
     api.store.commit(Write::store(entry.bucket.clone(), key, expect, object, fields)).await
 }
 
@@ -513,18 +527,19 @@ async fn remove(
     entry: &Entry,
     key: &str,
     expect: Expect,
-    object: &Value,
+    object: Value,
 ) -> Result<Arc<Object>, CommitError> {
-    let remove = async |entry: &Entry, expect: Expect, object: &Value| {
-        let fields = selection::selectable_values(&entry.kind, object);
+    let remove = async |entry: &Entry, expect: Expect, object: Value| {
+        let fields = selection::selectable_values(&entry.kind, &object);
         api.store.commit(Write::remove(entry.bucket.clone(), key, expect, object, fields)).await
     };
+    let twin = events::twin(api, entry, &object);
     let last = remove(entry, expect, object).await?;
-    if let Some((other, twin)) = events::twin(api, entry, object)
+    if let Some((other, twin)) = twin
         && let Some(known) = other.bucket.get(key)
     {
         // See above.
-        let _ = remove(&other, Expect::Revision(known.revision), &twin).await;
+        let _ = remove(&other, Expect::Revision(known.revision), twin).await;
     }
     Ok(last)
 }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_an_error() {
+    fn undecidable_conditions_are_errors() {
         for expression in ["object.spec.nope == 1", "oldObject.metadata.name == 'x'", "1 + 1", "object.("] {
             assert!(holds(expression).is_err(), "{expression}");
         }

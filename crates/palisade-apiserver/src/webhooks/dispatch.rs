@@ -11,13 +11,14 @@ use futures::future::join_all;
 use palisade_apimachinery::patch::{self, PatchType};
 use palisade_apimachinery::{Decoded, FieldValidation, Status, scale};
 use palisade_base::go;
+use palisade_base::metrics::Metric;
 use serde_json::{Value, json};
 
 use super::client::CallError;
 use super::config::Hook;
 use super::matching::{self, Matched};
 use super::review::{Answer, GroupVersionKind, GroupVersionResource, Problem, Question, Review};
-use super::{Counted, FAILED_OPEN, Hooks, REJECTIONS, REQUESTS, Webhooks};
+use super::{FAILED_OPEN, Hooks, REJECTIONS, REQUESTS, Webhooks};
 use crate::admission_chain::{Notes, Operation, Request};
 use crate::meta;
 use crate::registry::Served;
@@ -267,7 +268,8 @@ impl Dispatch<'_> {
             .audit
             .extend(answer.audit.iter().map(|(key, value)| (format!("{}/{key}", hook.name), value.clone())));
         notes.warnings.extend(answer.warnings.iter().cloned());
-        self.count(REQUESTS, hook, mutating, format!(",code=\"200\",rejected=\"{}\"", !answer.allowed));
+        let rejected = if answer.allowed { "false" } else { "true" };
+        self.count(&REQUESTS, hook, mutating, [("code", "200"), ("rejected", rejected)]);
         Ok(answer)
     }
 
@@ -339,54 +341,41 @@ impl Dispatch<'_> {
         let mutating = kind == "admit";
         match failure {
             Failure::Refused(status) => {
-                let code = status.code.min(600);
-                self.count(
-                    REJECTIONS,
-                    hook,
-                    mutating,
-                    format!(",error_type=\"no_error\",rejection_code=\"{code}\""),
-                );
+                let code = status.code.min(600).to_string();
+                self.count_rejection(hook, mutating, "no_error", &code);
                 Err(status)
             }
             Failure::Broken(status) => {
-                self.count(
-                    REJECTIONS,
-                    hook,
-                    mutating,
-                    ",error_type=\"apiserver_internal_error\",rejection_code=\"0\"".to_owned(),
-                );
+                self.count_rejection(hook, mutating, "apiserver_internal_error", "0");
                 Err(status)
             }
             Failure::Calling(why) => {
                 let why = format!("failed calling webhook {}: {why}", go::quote(&hook.name));
                 if hook.ignores_failure {
                     tracing::warn!(webhook = %hook.name, error = %why, "webhook failed open");
-                    self.count(FAILED_OPEN, hook, mutating, String::new());
+                    let kind = if mutating { "admit" } else { "validating" };
+                    self.webhooks.metrics.increment(&FAILED_OPEN, &[("name", &hook.name), ("type", kind)]);
                     let phase = if mutating { "mutating" } else { "validating" };
                     let key = format!("failed-open.{phase}.webhook.admission.k8s.io/{at}");
                     notes.audit.push((key, hook.name.clone()));
                     return Ok(());
                 }
-                self.count(
-                    REJECTIONS,
-                    hook,
-                    mutating,
-                    ",error_type=\"calling_webhook_error\",rejection_code=\"0\"".to_owned(),
-                );
+                self.count_rejection(hook, mutating, "calling_webhook_error", "0");
                 Err(Status::internal(why))
             }
         }
     }
 
-    fn count(&self, metric: &'static str, hook: &Hook, mutating: bool, more: String) {
-        let operation = if metric == FAILED_OPEN { "" } else { self.request.operation.as_str() };
-        self.webhooks.counters.add(Counted {
-            metric,
-            webhook: hook.name.clone(),
-            kind: if mutating { "admit" } else { "validating" },
-            operation,
-            more,
-        });
+    fn count_rejection(&self, hook: &Hook, mutating: bool, error: &str, code: &str) {
+        self.count(&REJECTIONS, hook, mutating, [("error_type", error), ("rejection_code", code)]);
+    }
+
+    fn count(&self, metric: &'static Metric, hook: &Hook, mutating: bool, more: [(&str, &str); 2]) {
+        let [first, second] = more;
+        let name = ("name", hook.name.as_str());
+        let kind = ("type", if mutating { "admit" } else { "validating" });
+        let operation = ("operation", self.request.operation.as_str());
+        self.webhooks.metrics.increment(metric, &[name, kind, operation, first, second]);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Implements: Dynamic Admission Control, with upstream's error texts and order of things.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 //!
-//! | room | answers |
+//! | module | job |
 //! | --- | --- |
 //! | `config` | which webhooks are registered |
 //! | `matching` | which of them want to know about a request |
@@ -22,12 +22,12 @@ mod errors;
 mod matching;
 mod review;
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 pub(crate) use conditions::compile_errors;
 pub(crate) use dispatch::{Dispatch, options};
+use palisade_base::metrics::{Metric, Registry};
 
 use self::client::Clients;
 use self::config::Hook;
@@ -46,7 +46,8 @@ pub(crate) type Hooks = Arc<[Arc<Hook>]>;
 pub struct Webhooks {
     mutating: Registered,
     validating: Registered,
-    counters: Counters,
+    /// Upstream's counters of the calls.
+    pub(crate) metrics: Registry,
 }
 
 impl Webhooks {
@@ -65,7 +66,7 @@ impl Webhooks {
         Self {
             mutating: registered(MUTATING, "mutatingwebhookconfigurations", true),
             validating: registered(VALIDATING, "validatingwebhookconfigurations", false),
-            counters: Counters::default(),
+            metrics: Registry::default(),
         }
     }
 
@@ -77,11 +78,6 @@ impl Webhooks {
     /// Those that judge objects, if there are any.
     pub(crate) fn validating(&self) -> Option<Hooks> {
         self.validating.hooks()
-    }
-
-    /// Upstream's counters in Prometheus' text format.
-    pub fn metrics(&self, out: &mut String) {
-        self.counters.write(out);
     }
 }
 
@@ -124,43 +120,13 @@ impl Registered {
     }
 }
 
-/// What became of the calls, by webhook.
-#[derive(Debug, Default)]
-struct Counters(Mutex<std::collections::BTreeMap<Counted, u64>>);
-
-/// One counter: its name, the webhook, and upstream's further labels.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Counted {
-    metric: &'static str,
-    webhook: String,
-    kind: &'static str,
-    operation: &'static str,
-    more: String,
-}
-
-const REQUESTS: &str = "apiserver_admission_webhook_request_total";
-const REJECTIONS: &str = "apiserver_admission_webhook_rejection_count";
-const FAILED_OPEN: &str = "apiserver_admission_webhook_fail_open_count";
-
-impl Counters {
-    fn add(&self, counted: Counted) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(counted).or_default();
-        *count = count.saturating_add(1);
-    }
-
-    fn write(&self, out: &mut String) {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut last = "";
-        for (counted, count) in counts.iter() {
-            if last != counted.metric {
-                last = counted.metric;
-                let _ = writeln!(out, "# TYPE {last} counter");
-            }
-            let Counted { metric, webhook, kind, operation, more } = counted;
-            let operation =
-                if operation.is_empty() { String::new() } else { format!(",operation=\"{operation}\"") };
-            let _ = writeln!(out, "{metric}{{name=\"{webhook}\",type=\"{kind}\"{operation}{more}}} {count}");
-        }
-    }
-}
+static REQUESTS: Metric =
+    Metric::counter("apiserver_admission_webhook_request_total", "Responses of admission webhooks.");
+static REJECTIONS: Metric = Metric::counter(
+    "apiserver_admission_webhook_rejection_count",
+    "Requests rejected by admission webhooks.",
+);
+static FAILED_OPEN: Metric = Metric::counter(
+    "apiserver_admission_webhook_fail_open_count",
+    "Failed calls of admission webhooks that did not reject the request.",
+);

@@ -3,8 +3,8 @@
 use palisade_apiserver::Server;
 use serde_json::{Value, json};
 
-use crate::conformance::conformance_server::client::Client;
 use crate::support::{admin, get, send, start};
+use palisade_testkit::client::Client;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

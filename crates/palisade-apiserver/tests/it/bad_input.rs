@@ -7,8 +7,8 @@ use palisade_apiserver::http::tls::Authority;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::conformance::conformance_server::client::Client;
 use crate::support::{admin, client, config_map, get, send, start, tls};
+use palisade_testkit::client::Client;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 

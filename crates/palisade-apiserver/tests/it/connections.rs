@@ -8,8 +8,8 @@ use palisade_apiserver::Server;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::conformance::conformance_server::client::Client;
 use crate::support::get;
+use palisade_testkit::client::Client;
 
 const CHILD: &str = "PALISADE_TEST_MANY_CONNECTIONS";
 const CONNECTIONS: usize = 10_000;

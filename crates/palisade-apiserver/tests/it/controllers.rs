@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use palisade_apiserver::Server;
 use serde_json::{Value, json};
 
-use crate::conformance::conformance_server::client::Client;
 use crate::support::{admin, config_map, get, send, start};
+use palisade_testkit::client::Client;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

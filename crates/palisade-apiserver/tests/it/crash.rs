@@ -30,7 +30,7 @@ fn writer_process() {
                     let key = format!("default/{round}-{writer}-{n}");
                     let value = json!({"metadata": {"name": key, "uid": key}});
                     let (bucket, object) = (store.bucket("things"), support::typed(value));
-                    let write = Write::store(bucket, &key, Expect::Absent, &object, Vec::new());
+                    let write = Write::store(bucket, &key, Expect::Absent, object, Vec::new());
                     let Ok(object) = store.commit(write).await else { return };
                     let mut out = std::io::stdout().lock();
                     let _ = writeln!(out, "\nACK {key} {}", object.revision);

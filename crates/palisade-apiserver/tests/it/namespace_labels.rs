@@ -39,7 +39,7 @@ impl Cluster {
         let read = crd::Definition::read(&text, KubeVersion::LATEST, None).expect("a definition");
         let object = read.kinds[0].read(object.clone()).expect("readable");
         let key = format!("default/{name}");
-        let write = Write::store(self.store.bucket(bucket), &key, Expect::Absent, &object, Vec::new());
+        let write = Write::store(self.store.bucket(bucket), &key, Expect::Absent, object, Vec::new());
         self.store.commit(write).await.expect("stored");
     }
 

@@ -52,7 +52,7 @@ fn stored_keys(directory: &Path) -> Vec<String> {
     table.iter().expect("rows").map(|row| row.expect("row").0.value().to_owned()).collect()
 }
 
-async fn text(client: &crate::conformance::conformance_server::client::Client, path: &str) -> String {
+async fn text(client: &palisade_testkit::client::Client, path: &str) -> String {
     let answer = get(client, path).await;
     assert_eq!(answer.code, 200, "{path}: {}", answer.body);
     answer.body.as_str().map_or_else(|| answer.body.to_string(), str::to_owned)

@@ -24,9 +24,9 @@ async fn commit(
     let (bucket, fields) = (store.bucket("things"), vec![text.to_owned()]);
     let object = support::typed(value);
     let write = if delete {
-        Write::remove(bucket, key, expect, &object, fields)
+        Write::remove(bucket, key, expect, object.into_value(), fields)
     } else {
-        Write::store(bucket, key, expect, &object, fields)
+        Write::store(bucket, key, expect, object, fields)
     };
     store.commit(write).await
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::conformance::conformance_server::client::{Answer, Client};
+use palisade_testkit::client::{Answer, Client};
 
 /// A server with options.
 pub(crate) async fn start(builder: Builder) -> Server {

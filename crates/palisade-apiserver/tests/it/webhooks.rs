@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::conformance::conformance_server::client::{Answer, Client};
 use crate::support::{admin, config_map, get, send, start};
+use palisade_testkit::client::{Answer, Client};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";

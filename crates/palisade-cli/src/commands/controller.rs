@@ -11,13 +11,13 @@ use palisade_controllers::{
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::enforcement::mode::Release;
+use palisade_serve::status::{self, Status};
 use tokio::sync::watch;
 
 use crate::{
     Exit,
     args::FeatureGate,
     cluster::ClusterArgs,
-    metrics_endpoint::{self, Told},
     service::{self, fail},
     terminal::Terminal,
 };
@@ -125,13 +125,15 @@ An OpenShift cluster has a label syncer and gives namespaces their ranges by its
 
 Exit status: 0 told to stop, 2 wrong usage, 3 could not start.";
 
-impl Told for Runner {
+struct Reported(Arc<Runner>);
+
+impl Status for Reported {
     fn metrics(&self) -> String {
-        Self::metrics(self)
+        self.0.metrics()
     }
 
-    fn is_ready(&self) -> bool {
-        Self::is_ready(self)
+    fn waits_for(&self) -> Option<String> {
+        (!self.0.is_ready()).then(|| "the watches have not synced".to_owned())
     }
 }
 
@@ -173,7 +175,7 @@ async fn control(args: &ControllerArgs, mut options: Options, terminal: &Termina
     );
     let runner = Runner::new(client, options);
     if let Some(address) = args.metrics_listen {
-        match metrics_endpoint::serve(address, Arc::clone(&runner)).await {
+        match status::listen(address, Arc::new(Reported(Arc::clone(&runner)))).await {
             Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
             Err(error) => {
                 return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);

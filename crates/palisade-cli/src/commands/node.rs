@@ -12,10 +12,10 @@ use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
 use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use palisade_node::{
-    agent,
     api::kube::KubeSource,
     cri::client::{EndpointError, Runtime},
     kernel::apparmor::load_profile,
+    kubelet,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
 };
@@ -202,7 +202,7 @@ async fn serve(args: &NodeArgs, terminal: &Terminal) -> Exit {
                 terminal.say(format!(
                     "node {name} runs its pods on {endpoint}; stop it with Ctrl-C, and they go on"
                 ));
-                agent::run(node, stopped()).await;
+                kubelet::run(node, stopped()).await;
                 Exit::Clean
             }
             Err(error) => fail(terminal, &error.to_string(), Exit::Input),

@@ -1,19 +1,20 @@
 //! `palisade node --mode=agent`: the agent beside a kubelet, on a real cluster.
 //!
-//! The agent itself is `palisade_node::companion`; here its settings are read.
+//! The agent itself is `palisade_node::agent`; here its settings are read.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use kube::Client;
+use palisade_base::metrics::Registry;
 use palisade_node::{
-    companion::{self, Settings, files, metrics::Metrics},
+    agent::{self, Settings, files, metrics::PROFILES_READY},
     node::NodeConfig,
 };
+use palisade_serve::status::{self, Status};
 
 use crate::{
     Exit,
-    metrics_endpoint::{self, Told},
     service::{fail, stopped},
     terminal::Terminal,
 };
@@ -60,15 +61,16 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write it as 1m or 30s".to_owned())
 }
 
-struct Numbers(Metrics);
+struct Reported(Arc<Registry>);
 
-impl Told for Numbers {
+impl Status for Reported {
     fn metrics(&self) -> String {
         self.0.text()
     }
 
-    fn is_ready(&self) -> bool {
-        self.0.get("palisade_node_profiles_ready", "") == 1
+    fn waits_for(&self) -> Option<String> {
+        let is_ready = self.0.get(&PROFILES_READY, &[]) == 1;
+        (!is_ready).then(|| "profiles are missing".to_owned())
     }
 }
 
@@ -84,9 +86,9 @@ pub fn prepare(args: &AgentArgs, config: &NodeConfig, terminal: &Terminal) -> Ex
 /// Runs until told to stop.
 pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, terminal: &Terminal) -> Exit {
     let node = NodeConfig { sys: args.sys_dir.clone(), host_process: Some(1), ..config };
-    let metrics = Metrics::default();
+    let metrics = Arc::new(Registry::default());
     if let Some(address) = args.metrics_listen {
-        match metrics_endpoint::serve(address, Arc::new(Numbers(metrics.clone()))).await {
+        match status::listen(address, Arc::new(Reported(metrics.clone()))).await {
             Ok((address, _)) => terminal.say(format!("metrics on http://{address}/metrics")),
             Err(error) => {
                 return fail(terminal, &format!("cannot listen on {address}: {error}"), Exit::Incomplete);
@@ -100,7 +102,7 @@ pub async fn serve(args: &AgentArgs, config: NodeConfig, client: Client, termina
         tmpfs_size: args.profile_tmpfs_size,
         ..Settings::new(node)
     };
-    match companion::run(settings, client, metrics, stopped()).await {
+    match agent::run(settings, client, metrics, stopped()).await {
         Ok(()) => Exit::Clean,
         Err(error) => fail(terminal, &error.to_string(), Exit::Input),
     }

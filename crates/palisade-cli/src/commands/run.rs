@@ -9,7 +9,7 @@ use clap::Args;
 use futures::StreamExt as _;
 use palisade_node::{
     logs::{LogOptions, container_logs},
-    run::{Outcome, RunError, RunReport, RunningPod},
+    run::{RunError, RunOutcome, RunReport, RunningPod},
 };
 use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
         return terminal.cannot_write(&error);
     }
     let outcome = if args.follow { running.outcome() } else { report.outcome };
-    let ran = matches!(outcome, Outcome::Running | Outcome::Succeeded);
+    let ran = matches!(outcome, RunOutcome::Running | RunOutcome::Succeeded);
     if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings }
 }
 

@@ -15,9 +15,9 @@ use palisade_controllers::{
     runner::{Options, ROLLOUT},
 };
 use palisade_model::compat::Compat;
-use palisade_node::{agent, node::NodeConfig};
+use palisade_node::{kubelet, node::NodeConfig};
 use palisade_policy::standards::policy::{Exemptions, Policy};
-use palisade_webhook::configuration::on_change;
+use palisade_serve::file_watch;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -126,11 +126,11 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Exit {
         Some(Ok(node)) => {
             let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
             terminal.say(format!("Node {name} runs pods on {endpoint}."));
-            agent::run(node.clone(), stopped()).await;
+            kubelet::run(node.clone(), stopped()).await;
             if args.data_dir.is_none() {
                 // Nobody will know of these pods any more.
                 terminal.say("stopping the pods of the node");
-                agent::remove_pods(&node).await;
+                kubelet::remove_pods(&node).await;
             }
         }
     }
@@ -218,14 +218,17 @@ pub fn pod_security_configuration(text: &str) -> Result<Value, String> {
 
 /// Applies the file again whenever it changes; a file that cannot be read changes nothing and is reported.
 async fn reload(file: PathBuf, plugin: Arc<PodSecurityPlugin>) {
-    on_change(&file, || match read_configuration(&file) {
-        Ok((defaults, exemptions)) => {
-            plugin.configure(defaults, exemptions);
-            tracing::info!(file = %file.display(), "Pod Security configuration applied");
+    file_watch::follow(std::slice::from_ref(&file), || {
+        match read_configuration(&file) {
+            Ok((defaults, exemptions)) => {
+                plugin.configure(defaults, exemptions);
+                tracing::info!(file = %file.display(), "Pod Security configuration applied");
+            }
+            Err(why) => {
+                tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
+            }
         }
-        Err(why) => {
-            tracing::error!(why, "Pod Security configuration not applied; the last one stays in force");
-        }
+        true
     })
     .await;
 }

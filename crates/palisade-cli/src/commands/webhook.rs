@@ -105,7 +105,7 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body)]
     pub max_request_bytes: usize,
     /// Connections at a time
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    #[arg(long, value_name = "N", default_value_t = palisade_serve::Limits::default().connections)]
     pub max_connections: usize,
     /// How long reviews are still taken after the wish to stop
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
@@ -213,7 +213,10 @@ impl WebhookArgs {
             registration,
             limits: Limits {
                 body: self.max_request_bytes,
-                connections: self.max_connections.max(1),
+                connection: palisade_serve::Limits {
+                    connections: self.max_connections.max(1),
+                    ..Default::default()
+                },
                 ..Limits::default()
             },
             shutdown_delay: self.shutdown_delay,

@@ -25,7 +25,7 @@ use palisade_model::compat::Compat;
 use palisade_webhook::{
     answer::{Answerer, Route},
     configuration::Follower,
-    facts::Facts,
+    facts::ClusterFacts,
     metrics::Metrics,
     options::ConfigurationSource,
 };
@@ -595,7 +595,7 @@ impl Webhook {
         let (source, compat) = (ConfigurationSource::default(), case.compat(mode));
         let follower = Follower::new(&source, pod_security_configuration, compat, metrics.clone());
         let follower = Arc::new(follower);
-        let facts = Facts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
+        let facts = ClusterFacts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
         let mut watches = JoinSet::new();
         facts.watch(&mut watches);
         if let ConfigurationSource::ConfigMap { namespace, name } = source {

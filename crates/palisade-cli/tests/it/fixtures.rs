@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path};
 
-use crate::support::{Project, shared};
+use palisade_testkit::shared;
+
+use crate::support::Project;
 
 fn folders(root: &Path) -> Vec<(String, String)> {
     let mut folders = Vec::new();

@@ -16,7 +16,7 @@ use kube::{
 use palisade_apiserver::Server;
 use palisade_base::sha256;
 use palisade_node::{
-    companion::{self, Settings, metrics::Metrics},
+    agent::{self, Settings},
     node::NodeConfig,
 };
 use palisade_webhook::calls::{CALLS, When};
@@ -297,8 +297,12 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         ..NodeConfig::default()
     };
     let client = client(&world.kubeconfig_of(account)).await;
-    let agent =
-        tokio::spawn(companion::run(Settings::new(node), client, Metrics::default(), std::future::pending()));
+    let agent = tokio::spawn(agent::run(
+        Settings::new(node),
+        client,
+        std::sync::Arc::default(),
+        std::future::pending(),
+    ));
     for right in [
         ("nodes", "patch"),
         ("nodesecurityreports", "create"),

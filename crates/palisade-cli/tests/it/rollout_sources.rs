@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use palisade_testkit::shared;
 use serde_json::Value;
 
-use crate::support::{Project, Run, Running, kubectl, shared};
+use crate::support::{Project, Run, Running, kubectl};
 
 /// Everything the rollout depends on, as the help of the command lists it.
 const DUMPED: &str =

@@ -164,14 +164,6 @@ impl fmt::Display for Run {
     }
 }
 
-/// Reference material that stands beside a checkout; tests that need it do nothing where it is not there.
-pub(crate) fn shared(name: &str) -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?;
-    // A worktree may be a folder deeper than the main checkout.
-    let path = workspace.ancestors().skip(1).take(2).map(|parent| parent.join("shared").join(name));
-    path.into_iter().find(|path| path.is_dir())
-}
-
 /// A process that ends with the test.
 pub(crate) struct Running {
     pub(crate) child: Child,

@@ -62,7 +62,7 @@ pub struct Cluster {
     /// Namespaces that are not simply clean, and how many there are of each verdict.
     not_clean: BTreeMap<String, Verdict>,
     tally: Tally,
-    /// Namespaces whose labels may have to change since somebody last asked.
+    /// Namespaces whose labels may have to change since they were last taken.
     touched: BTreeSet<String>,
     /// How often each kind of workload has been listed: what an older list brought and the newest did not is gone.
     lists: [u8; KINDS],
@@ -81,9 +81,9 @@ impl Default for Cluster {
 /// How many namespaces there are of each verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// They would not suffer, or their owner decided for them.
+    /// They would not violate, or their owner decided for them.
     pub clean: usize,
-    /// They would suffer.
+    /// They would violate.
     pub violating: usize,
     /// Not everything in them can be judged.
     pub inconclusive: usize,
@@ -174,12 +174,6 @@ impl Cluster {
         &self.constraints
     }
 
-    /// Constraint objects that could not be read.
-    #[must_use]
-    pub fn unreadable_constraints(&self) -> impl ExactSizeIterator<Item = &ReadError> {
-        self.unreadable_constraints.values()
-    }
-
     /// Constraints that are left out because they make no sense, and why.
     #[must_use]
     pub fn skipped_constraints(&self) -> BTreeMap<&str, String> {
@@ -220,14 +214,6 @@ impl Cluster {
     /// Namespaces that still lack an enforce label they should have; none means that labels are done.
     pub fn unlabelled(&self) -> impl ExactSizeIterator<Item = &str> {
         self.unlabelled.iter().map(String::as_str)
-    }
-
-    /// All constraints, as objects of the API. Everything that follows from them is judged anew.
-    pub fn set_constraints<'v>(&mut self, objects: impl IntoIterator<Item = &'v Value>) {
-        let (constraints, errors) = ConstraintSet::read(objects);
-        self.constraints = constraints;
-        self.unreadable_constraints = errors.into_iter().map(|error| (error.name.clone(), error)).collect();
-        self.refresh_all();
     }
 
     /// A constraint was seen. What is no constraint any more is left out, and kept in mind.
@@ -285,12 +271,6 @@ impl Cluster {
     /// Namespaces whose labels may have to change since this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
-    }
-
-    /// Whether there are such namespaces.
-    #[must_use]
-    pub fn has_touched(&self) -> bool {
-        !self.touched.is_empty()
     }
 
     /// A namespace is to be looked at again.
@@ -482,13 +462,13 @@ impl Cluster {
         self.remove(namespace, kind.group, kind.kind, name);
     }
 
-    /// Namespaces that would suffer, or of which nobody can say, by name. All others that exist are clean.
+    /// Namespaces that would violate, or of which it is not known, by name. All others that exist are clean.
     #[must_use]
     pub const fn not_clean(&self) -> &BTreeMap<String, Verdict> {
         &self.not_clean
     }
 
-    /// How many namespaces would suffer what.
+    /// How many namespaces would violate.
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.tally
@@ -507,7 +487,7 @@ impl Cluster {
     }
 
     /// Evaluates every namespace anew: levels, templates, verdicts. After single changes all of that is right already; this
-    /// is for what nobody has thought of.
+    /// is for what no change has covered.
     pub fn evaluate_anew(&mut self) {
         self.refresh_all();
     }

@@ -1,4 +1,4 @@
-//! One namespace: its object, who is in it, and what they would suffer.
+//! One namespace: its object, its workloads, and what they would violate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,12 +149,6 @@ impl NamespaceRecord {
         &self.resource_version
     }
 
-    /// Whether the label syncer takes care of it.
-    #[must_use]
-    pub const fn is_managed(&self) -> bool {
-        self.is_managed
-    }
-
     /// The labels.
     #[must_use]
     pub const fn labels(&self) -> &StringMap<'static> {
@@ -220,7 +214,7 @@ impl NamespaceRecord {
         let counts = &self.counts;
         match self.level_to_test() {
             Some(level) => below(&counts.all, level) + from(&counts.rejected, level),
-            // The owner decided on the level, and knows; nobody decided that pods are missing.
+            // The owner decided on the level; missing pods are not a decision.
             None => from(&counts.rejected, Level::Privileged) + below(&counts.short, self.enforced()),
         }
     }
@@ -252,19 +246,19 @@ impl NamespaceRecord {
         Some(Class::of(&self.name, &self.labels, by_user > 0))
     }
 
-    /// What it would suffer.
+    /// What it would violate.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if let Some(class) = self.class() {
             return Verdict::Violating(class.reason());
         }
-        // An opt-out that the readiness controller writes stays: nobody is opted out on a guess.
+        // An opt-out that the readiness controller writes stays: no namespace is opted out on a guess.
         let uncertain =
             self.doubtful() > 0 || self.is_unreadable || (self.is_unsettled() && self.blocking() > 0);
         if uncertain && !self.is_terminating { Verdict::Inconclusive } else { Verdict::Clean }
     }
 
-    /// Why it is not known what it would suffer; `None` if that is known.
+    /// Why it is not known what it would violate; `None` if that is known.
     #[must_use]
     pub fn undecided(&self) -> Option<&'static str> {
         if self.verdict() != Verdict::Inconclusive {
@@ -343,7 +337,7 @@ impl NamespaceRecord {
         }
     }
 
-    /// Infers the level. A namespace without ranges or service accounts cannot be told anything about yet.
+    /// Infers the level. Nothing is known yet of a namespace without ranges or service accounts.
     pub(super) fn infer(&mut self, grants: &Grants, constraints: &ConstraintSet) {
         let has_range = self.annotations.get(UID_RANGE).is_some_and(|range| !range.is_empty());
         self.awaits = if !self.is_managed || constraints.is_empty() {
@@ -369,7 +363,7 @@ impl NamespaceRecord {
         self.level = namespace_level(usable.into_values(), &ranges);
     }
 
-    /// Whether nobody has given it ranges yet.
+    /// Whether it has no ranges yet.
     pub(super) fn needs_ranges(&self) -> bool {
         self.exists && !self.is_terminating && !self.annotations.contains(UID_RANGE)
     }

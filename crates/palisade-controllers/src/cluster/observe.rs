@@ -118,28 +118,6 @@ impl Cluster {
         Seen::Used
     }
 
-    /// An object is gone.
-    pub fn forget(&mut self, object: &Value) {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let scope = (!namespace.is_empty()).then_some(namespace);
-        match (group_of(api_version), kind) {
-            ("", "Namespace") => self.remove_namespace(name),
-            ("", "ServiceAccount") => self.remove_service_account(namespace, name),
-            ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, None),
-            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-                self.set_binding(scope, name, None);
-            }
-            ("security.openshift.io", "SecurityContextConstraints") => self.remove_constraint(name),
-            _ => {
-                if let Some(workload) = workload_kind(api_version, kind) {
-                    self.remove_workload(workload, namespace, name);
-                }
-            }
-        }
-    }
-
     /// Adds the constraints every OpenShift cluster has, and who may use them there.
     pub fn add_openshift_defaults(&mut self) {
         for object in built_in::grants() {

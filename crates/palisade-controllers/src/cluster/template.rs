@@ -44,7 +44,7 @@ const IRRELEVANT: [&str; 12] = [
     "workingDir",
 ];
 
-/// Whoever makes pods out of templates: one of the cluster's own controllers.
+/// What makes pods out of templates: one of the cluster's own controllers.
 const CONTROLLER: &str = "system:serviceaccount:kube-system:workload-controller";
 
 /// A template, ready to be judged again.
@@ -168,7 +168,7 @@ impl Template {
     }
 }
 
-/// The workload that an object says controls it, if its kind is known.
+/// The workload that controls an object, if its kind is known.
 fn owner(object: &Value) -> Option<Owner> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.into_iter().flatten().filter(|owner| owner["controller"] == true).find_map(|owner| {
@@ -209,7 +209,7 @@ fn admit(
         if pod.spec.service_account().is_empty() {
             pod.spec.service_account_name = DEFAULT_ACCOUNT.into();
         }
-        // What a template says about these decides nothing: admission writes them.
+        // What a template has in these decides nothing: admission writes them.
         pod.metadata.annotations.retain(|key, _| key != VALIDATED && key != SUBJECT_TYPE);
         let pod = Prepared::new(pod, PodSubject::Pod, compat);
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]

@@ -11,7 +11,7 @@ use crate::{
     backoff::Backoff,
     context::{Context, Turns},
     leader::ensure_namespace,
-    metrics::Outcome,
+    metrics::WriteOutcome,
     observe::SeenReport,
     time,
 };
@@ -35,7 +35,7 @@ pub async fn run(context: Arc<Context>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot write the global configuration");
-                context.metrics.wrote(NAME, Outcome::Failed);
+                context.metrics.wrote(NAME, WriteOutcome::Failed);
                 context.report(NAME, Some(format!("cannot write the global configuration: {error}")));
                 tokio::time::sleep(backoff.next()).await;
                 Some(Duration::ZERO)
@@ -58,7 +58,7 @@ async fn turn(context: &Context) -> Result<(), ApiError> {
     };
     if let Some(wanted) = wanted {
         let answer = write(&context.api, &config_map(&wanted)).await?;
-        context.metrics.wrote(NAME, Outcome::Done);
+        context.metrics.wrote(NAME, WriteOutcome::Done);
         tracing::info!(revision = wanted.revision, "the global configuration was written");
         context.observed.lock().set_configuration(&answer);
         context.observed.notify();

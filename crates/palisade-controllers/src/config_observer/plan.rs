@@ -21,7 +21,7 @@ pub fn requested(current: Option<&Configuration>) -> Level {
     current.and_then(Configuration::enforce).unwrap_or(Level::Privileged)
 }
 
-/// How far instances have come, from what those say that are alive. One that has not come to the current configuration
+/// How far instances have come, from the reports of those that are alive. One that has not come to the current configuration
 /// yet may be about to enforce anything.
 #[must_use]
 pub fn instances<'r>(
@@ -153,15 +153,15 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Every instance applies what was written one after another, each at its own pace. What is said of them together
+        /// Every instance applies what was written one after another, each at its own pace. What is reported of them together
         /// is true now, and stays true as long as nothing else is written.
         #[test]
-        fn what_is_said_of_instances_stays_true_whatever_is_on_its_way_to_them(
+        fn reports_of_instances_hold_whatever_is_on_its_way_to_them(
             written in prop::collection::vec(level(), 0..6),
             paces in prop::collection::vec(0..6_usize, 0..4),
             seen_from in 0..6_usize,
         ) {
-            // Whoever observes may have begun late, and then has seen the last one at least.
+            // An observer may have begun late, and then has seen the last one at least.
             let seen_from = seen_from.min(written.len().saturating_sub(1));
             let current = written.iter().enumerate().skip(seen_from).fold(None, |known, (index, &level)| {
                 Some(at(level, index + 1).after(known))
@@ -179,7 +179,7 @@ mod tests {
                 }
                 Instances::Mixed => {}
             }
-            // And once all have come to the end, it is said so.
+            // And once all have come to the end, the report is complete.
             let done: Vec<Report> = paces.iter().map(|_| report(now(written.len()), Some(written.len()))).collect();
             let expected = match now(written.len()) {
                 Level::Restricted if !paces.is_empty() => Instances::All,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asks_for_nothing() {
+    fn missing_or_broken_configuration_means_privileged() {
         assert_eq!(requested(None), Level::Privileged);
         let broken = Configuration::new(serde_json::json!({"defaults": 7}));
         assert_eq!(requested(Some(&broken)), Level::Privileged);

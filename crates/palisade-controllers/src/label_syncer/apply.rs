@@ -1,6 +1,6 @@
 //! Makes the labels so.
 //!
-//! Server-side apply to the version that was looked at: whoever changes a namespace in between is looked at again, never
+//! Server-side apply to the version that was looked at: a namespace that changes in between is looked at again, never
 //! overwritten. The answer to a write is observed at once, so that nothing is written twice while a watch is slow.
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +15,7 @@ use crate::{
     api::{ApiError, NAMESPACES, Patch},
     backoff::Failures,
     context::{Context, Turns},
-    metrics::Outcome,
+    metrics::WriteOutcome,
 };
 
 /// The name of the controller.
@@ -59,14 +59,17 @@ impl Syncer {
             let (outcome, failure) = match answer {
                 Ok(answer) => {
                     context.observed.lock().cluster.set_namespace(&answer);
-                    (Outcome::Done, None)
+                    (WriteOutcome::Done, None)
                 }
-                // Watches will tell.
-                Err(error) if error.is_conflict() => (Outcome::Conflict, None),
-                Err(error) if error.is_not_found() => (Outcome::Gone, None),
+                // The watch reports it.
+                Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
+                Err(error) if error.is_not_found() => (WriteOutcome::Gone, None),
                 Err(error) => {
                     tracing::warn!(namespace = write.namespace, %error, "cannot label");
-                    (Outcome::Failed, Some(format!("cannot label namespace {}: {error}", write.namespace)))
+                    (
+                        WriteOutcome::Failed,
+                        Some(format!("cannot label namespace {}: {error}", write.namespace)),
+                    )
                 }
             };
             self.failures.note(write.namespace, failure);

@@ -1,7 +1,7 @@
-//! What is known of a running cluster: kept by watches, asked by every controller.
+//! The state of a running cluster: kept by watches, read by every controller.
 //!
-//! One state behind one lock, which nobody holds while waiting for anything. Controllers hear that something changed and
-//! ask then; until everything has been seen once nobody decides anything.
+//! One state behind one lock, which is never held across an await. Controllers are notified of changes and read the state
+//! then; until everything has been listed once no controller decides anything.
 
 mod kinds;
 pub(crate) mod watch;
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::{sync::watch as channel, task::JoinSet, time::Instant};
 
-use self::{kinds::Watched, watch::Told};
+use self::{kinds::Watched, watch::WatchEvent};
 use crate::{
     api::Api,
     cluster::{Cluster, WatchedPod},
@@ -47,7 +47,7 @@ pub struct State {
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
     failing: BTreeMap<&'static str, String>,
-    /// Kinds that are being listed: who is told of each object would only be told the same again at the end.
+    /// Kinds that are being listed: controllers are notified at the end of a list, not of each object.
     in_list: BTreeSet<&'static str>,
     /// Names of objects other than pods and workloads, to know after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
@@ -117,12 +117,12 @@ impl State {
     pub fn set_configuration(&mut self, object: &Value) {
         let known = self.configuration.take();
         self.configuration = read_config_map(object)
-            .inspect_err(|error| tracing::warn!(%error, "the global configuration cannot be read"))
+            .inspect_err(|error| tracing::warn!(%error, "failed to read the global configuration"))
             .ok()
             .map(|seen| seen.after(known));
     }
 
-    /// What every instance does, for people; one that is late says so.
+    /// A line for each instance, with the age of a late report.
     #[must_use]
     pub fn instances(&self) -> Vec<String> {
         let current = self.configuration.as_ref();
@@ -132,7 +132,7 @@ impl State {
                 let ago = time::seconds_since(&report.renewed);
                 match ago.filter(|ago| *ago > i64::from(report.lasts)) {
                     Some(ago) => {
-                        format!("{}; last heard of {ago} s ago, not counted", report.describe(current))
+                        format!("{}; last report {ago} s ago, not counted", report.describe(current))
                     }
                     None => report.describe(current),
                 }
@@ -140,21 +140,21 @@ impl State {
             .collect()
     }
 
-    fn tell(&mut self, watched: Watched, told: Told<'_>) {
-        match told {
-            Told::Begin => self.begin(watched),
-            Told::Present(object) => self.present(watched, object),
-            Told::Gone(object) => {
+    fn apply(&mut self, watched: Watched, event: WatchEvent<'_>) {
+        match event {
+            WatchEvent::Begin => self.begin(watched),
+            WatchEvent::Present(object) => self.present(watched, object),
+            WatchEvent::Gone(object) => {
                 let Named { metadata } = serde_json::from_str(object).unwrap_or_default();
                 self.gone(watched, &metadata.namespace, &metadata.name);
             }
-            Told::End => {
+            WatchEvent::End => {
                 if watched == Watched::Config {
                     self.is_config_served = true;
                 }
                 self.end(watched);
             }
-            Told::Missing => {
+            WatchEvent::Missing => {
                 if watched == Watched::Config {
                     self.is_config_served = false;
                 }
@@ -162,10 +162,10 @@ impl State {
                 self.begin(watched);
                 self.end(watched);
             }
-            Told::Failing(error) => {
+            WatchEvent::Failing(error) => {
                 self.failing.insert(watched.name(), error.to_string());
             }
-            Told::Working => {
+            WatchEvent::Working => {
                 self.failing.remove(watched.name());
             }
         }
@@ -204,7 +204,7 @@ impl State {
                 Ok(pod) => self.cluster.set_pod(pod),
                 Err(error) => {
                     let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
-                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "a pod cannot be read");
+                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "failed to decode a pod");
                     let reason = format!("it cannot be decoded: {error}");
                     self.cluster.set_undecided("v1", "Pod", &metadata.namespace, &metadata.name, &reason);
                 }
@@ -216,7 +216,7 @@ impl State {
             Err(error) => {
                 let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
                 let reason = format!("it cannot be decoded: {error}");
-                tracing::warn!(kind = watched.name(), namespace = metadata.namespace, name = metadata.name, %error, "an object cannot be decoded");
+                tracing::warn!(kind = watched.name(), namespace = metadata.namespace, name = metadata.name, %error, "failed to decode an object");
                 self.has_undecoded = true;
                 let (api_version, kind) = match watched {
                     Watched::Workloads(kind) => (format!("{}/v1", kind.group), kind.kind),
@@ -316,17 +316,17 @@ impl Observed {
 
     /// The state. Not to be held while waiting.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked did so between two changes of a map; what it left is as good as what a watch left out.
+        // A panic falls between two changes of a map; what is missing then is as if a watch had not reported it.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Hears of changes.
+    /// Notifications of changes.
     #[must_use]
     pub fn subscribe(&self) -> channel::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Tells everyone that something changed.
+    /// Notifies every subscriber.
     pub fn notify(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -349,17 +349,17 @@ impl Observed {
             let (observed, api) = (Arc::clone(self), api.clone());
             watches.spawn(async move {
                 let target = watched.target();
-                watch::follow(&api, &target, |told| observed.tell(watched, told)).await;
+                watch::follow(&api, &target, |event| observed.apply(watched, event)).await;
             });
         }
         watches
     }
 
-    fn tell(&self, watched: Watched, told: Told<'_>) {
+    fn apply(&self, watched: Watched, event: WatchEvent<'_>) {
         let is_news = {
             let mut state = self.lock();
-            state.tell(watched, told);
-            matches!(told, Told::Failing(_)) || !state.in_list.contains(watched.name())
+            state.apply(watched, event);
+            matches!(event, WatchEvent::Failing(_)) || !state.in_list.contains(watched.name())
         };
         if is_news {
             self.notify();

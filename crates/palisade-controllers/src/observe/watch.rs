@@ -1,4 +1,9 @@
-//! One list and watch, for as long as it is wanted.
+//! One list and watch over the bytes of objects, for as long as it is wanted.
+//!
+//! The one exception to `kube::runtime::watcher` in this crate. A pod is read from the bytes of its event into the index, and no
+//! more of it than counts: 6.5 us a pod, see "1,000,000 pods" in BENCHMARKS.md and `examples/rollout_measure.rs`, where kube's
+//! watcher first makes an owned object of every pod. The other kinds of the index come the same way, because the index
+//! must also know what kube's watcher does not report: that a kind does not exist, and that a broken watch works again.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/>
@@ -51,20 +56,20 @@ impl Target {
     }
 }
 
-/// What a watch tells. Objects are JSON.
+/// An event of a list or watch. Objects are JSON.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Told<'j> {
+pub(crate) enum WatchEvent<'j> {
     /// All objects are about to come.
     Begin,
     /// An object is there, or has changed.
     Present(&'j str),
     /// An object is gone.
     Gone(&'j str),
-    /// All objects have come; after [`Told::Begin`] what did not come is gone.
+    /// All objects have come; after [`WatchEvent::Begin`] what did not come is gone.
     End,
     /// There is no such kind.
     Missing,
-    /// The API server cannot be asked, or refuses.
+    /// The API server is unreachable, or rejects the request.
     Failing(&'j ApiError),
     /// It can again.
     Working,
@@ -106,21 +111,21 @@ struct Version {
     resource_version: String,
 }
 
-/// Tells `tell` about a collection, and never returns.
-pub(crate) async fn follow(api: &Api, target: &Target, mut tell: impl FnMut(Told<'_>) + Send) {
+/// Lists and watches a collection, and never returns.
+pub(crate) async fn follow(api: &Api, target: &Target, mut apply: impl FnMut(WatchEvent<'_>) + Send) {
     let mut backoff = Backoff::default();
     let (mut has_listed, mut missing) = (false, 0_u32);
     let mut version = None;
     loop {
         let (began, is_watch) = (Instant::now(), version.is_some());
         let outcome = match version.take() {
-            None => list(api, target, &mut tell).await,
-            Some(from) => watch(api, target, from, &mut tell).await,
+            None => list(api, target, &mut apply).await,
+            Some(from) => watch(api, target, from, &mut apply).await,
         };
         match outcome {
             Ok(next) => {
                 (has_listed, missing) = (true, 0);
-                tell(Told::Working);
+                apply(WatchEvent::Working);
                 if is_watch && began.elapsed() < Duration::from_secs(1) {
                     // A server on its way out ends watches as fast as they come.
                     sleep(backoff.next()).await;
@@ -130,18 +135,18 @@ pub(crate) async fn follow(api: &Api, target: &Target, mut tell: impl FnMut(Told
                 version = Some(next);
             }
             Err(Ended { error, .. }) if error.is_gone() => {
-                tracing::debug!(path = target.path, "the version is no longer known: beginning anew");
+                tracing::debug!(path = target.path, "resource version expired; listing again");
             }
             Err(Ended { error, .. }) if error.is_not_found() => {
                 missing += 1;
                 if !has_listed || missing >= MISSING_FOR_SURE {
-                    tell(Told::Missing);
+                    apply(WatchEvent::Missing);
                 }
                 sleep(if has_listed { backoff.next() } else { MISSING_RETRY }).await;
             }
             Err(Ended { error, at }) => {
-                tracing::warn!(path = target.path, %error, "cannot watch");
-                tell(Told::Failing(&error));
+                tracing::warn!(path = target.path, %error, "watch failed");
+                apply(WatchEvent::Failing(&error));
                 version = at;
                 sleep(backoff.next()).await;
             }
@@ -165,9 +170,13 @@ fn unreadable(error: serde_json::Error) -> ApiError {
     ApiError::Unreachable(Box::new(kube::Error::SerdeError(error)))
 }
 
-async fn list(api: &Api, target: &Target, tell: &mut (impl FnMut(Told<'_>) + Send)) -> Result<String, Ended> {
+async fn list(
+    api: &Api,
+    target: &Target,
+    apply: &mut (impl FnMut(WatchEvent<'_>) + Send),
+) -> Result<String, Ended> {
     let mut token = String::new();
-    tell(Told::Begin);
+    apply(WatchEvent::Begin);
     loop {
         let mut path = format!("{}?limit={PAGE}{}", target.path, target.query());
         if !token.is_empty() {
@@ -176,10 +185,10 @@ async fn list(api: &Api, target: &Target, tell: &mut (impl FnMut(Told<'_>) + Sen
         let bytes = api.read(&path).await?;
         let page: Page<'_> = serde_json::from_slice(&bytes).map_err(unreadable)?;
         for item in page.items.into_iter().flatten() {
-            tell(Told::Present(item.get()));
+            apply(WatchEvent::Present(item.get()));
         }
         if page.metadata.continue_token.is_empty() {
-            tell(Told::End);
+            apply(WatchEvent::End);
             return Ok(page.metadata.resource_version.into_owned());
         }
         token = page.metadata.continue_token;
@@ -191,7 +200,7 @@ async fn watch(
     api: &Api,
     target: &Target,
     mut from: String,
-    tell: &mut (impl FnMut(Told<'_>) + Send),
+    apply: &mut (impl FnMut(WatchEvent<'_>) + Send),
 ) -> Result<String, Ended> {
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
@@ -201,14 +210,14 @@ async fn watch(
     );
     let fail = |error: ApiError, from: &str| Ended { error, at: Some(from.to_owned()) };
     let mut body = api.open(&path).await.map_err(|error| fail(error, &from))?.into_body();
-    tell(Told::Working);
+    apply(WatchEvent::Working);
     let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS + 20);
     let mut rest = BytesMut::new();
     loop {
         let frame = match timeout_at(deadline, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => return Err(fail(error.into(), &from)),
-            // Ended by the server, or so quiet that nobody can be there any more.
+            // Ended by the server, or silent for longer than the watch was to last.
             Ok(None) | Err(_) => return Ok(from),
         };
         let Ok(data) = frame.into_data() else { continue };
@@ -222,9 +231,9 @@ async fn watch(
                 "ERROR" => return Err(Ended { error: refusal(object), at: None }),
                 kind => {
                     match kind {
-                        "DELETED" => tell(Told::Gone(object)),
+                        "DELETED" => apply(WatchEvent::Gone(object)),
                         "BOOKMARK" => {}
-                        _ => tell(Told::Present(object)),
+                        _ => apply(WatchEvent::Present(object)),
                     }
                     let versioned: Versioned = serde_json::from_str(object).unwrap_or_default();
                     if !versioned.metadata.resource_version.is_empty() {

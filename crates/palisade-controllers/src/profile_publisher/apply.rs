@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::{
     observe::{Index, SourceKey, SourceState},
-    plan::Step,
+    plan::PublishStep,
 };
 
 /// Who writes.
@@ -60,14 +60,14 @@ pub fn published_profile(sha256: &str, profile: &str) -> Value {
 pub(super) struct Writer {
     client: Client,
     recorder: Recorder,
-    /// What pods were told already: by identity and profile.
-    told: BTreeMap<(String, String), String>,
+    /// The last event on each pod, by identity and profile.
+    recorded: BTreeMap<(String, String), String>,
 }
 
 impl Writer {
     pub(super) fn new(client: Client) -> Self {
         let reporter = Reporter { controller: "palisade-controller".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, told: BTreeMap::new() }
+        Self { recorder: Recorder::new(client.clone(), reporter), client, recorded: BTreeMap::new() }
     }
 
     fn profiles(&self) -> Api<DynamicObject> {
@@ -75,25 +75,25 @@ impl Writer {
     }
 
     /// Does one step.
-    pub(super) async fn apply(&mut self, step: &Step, index: &Index) -> Result<(), kube::Error> {
+    pub(super) async fn apply(&mut self, step: &PublishStep, index: &Index) -> Result<(), kube::Error> {
         match step {
-            Step::Publish { sha256, sources, replace } => {
+            PublishStep::Publish { sha256, sources, replace } => {
                 self.publish(sha256, sources, *replace, index).await
             }
-            Step::Mark { sha256, since } => {
+            PublishStep::Mark { sha256, since } => {
                 self.annotate(sha256, UNREFERENCED_ANNOTATION, Some(&rfc3339(since.as_second()))).await
             }
-            Step::Unmark { sha256 } => self.annotate(sha256, UNREFERENCED_ANNOTATION, None).await,
-            Step::Annotate { sha256, changed_sources } => {
+            PublishStep::Unmark { sha256 } => self.annotate(sha256, UNREFERENCED_ANNOTATION, None).await,
+            PublishStep::Annotate { sha256, changed_sources } => {
                 self.annotate(sha256, CHANGED_SOURCES_ANNOTATION, changed_sources.as_deref()).await
             }
-            Step::Status { sha256, status } => {
+            PublishStep::Status { sha256, status } => {
                 let patch = Patch::Merge(json!({"status": status}));
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
                 gone_is_fine(self.profiles().patch_status(sha256, &params, &patch).await.map(drop))
             }
-            Step::Delete { sha256, uid, resource_version } => {
+            PublishStep::Delete { sha256, uid, resource_version } => {
                 let preconditions = Preconditions {
                     uid: Some(uid.clone()),
                     resource_version: Some(resource_version.clone()),
@@ -132,8 +132,8 @@ impl Writer {
                 PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             let object = published_profile(sha256, &text);
             let result = if replace {
-                // Nobody but an administrator can have written other bytes under this name.
-                warn!(sha256, "a published profile has other bytes than its name says; replaced");
+                // Only an administrator can have written other bytes under this name.
+                warn!(sha256, "published profile does not match the hash in its name; replaced");
                 let patch = Patch::Merge(json!({"spec": {"profile": text}}));
                 self.profiles().patch(sha256, &PatchParams::default(), &patch).await.map(drop)
             } else {
@@ -147,17 +147,17 @@ impl Writer {
             };
         }
         if sources.is_empty() {
-            why.push("no annotation of the pod says which ConfigMap it came from".to_owned());
+            why.push("no annotation of the pod names its ConfigMap".to_owned());
         }
-        self.tell_pods(sha256, &why.join("; "), index).await
+        self.record_on_pods(sha256, &why.join("; "), index).await
     }
 
-    /// Tells every pod that waits for a profile why there is none, once.
-    async fn tell_pods(&mut self, sha256: &str, why: &str, index: &Index) -> Result<(), kube::Error> {
+    /// Records on every pod that waits for a profile why there is none, once.
+    async fn record_on_pods(&mut self, sha256: &str, why: &str, index: &Index) -> Result<(), kube::Error> {
         let waiting = index.pods.iter().filter(|(_, pod)| pod.references.contains_key(sha256));
         for ((namespace, name), pod) in waiting {
             let identity = (pod.uid.clone(), sha256.to_owned());
-            if self.told.get(&identity).is_some_and(|said| said == why) {
+            if self.recorded.get(&identity).is_some_and(|last| last == why) {
                 continue;
             }
             let regarding = ObjectReference {
@@ -176,15 +176,15 @@ impl Writer {
                 secondary: None,
             };
             self.recorder.publish(&event, &regarding).await?;
-            self.told.insert(identity, why.to_owned());
+            self.recorded.insert(identity, why.to_owned());
         }
         Ok(())
     }
 
-    /// Forgets what pods were told that are gone.
+    /// Forgets the events of pods that are gone.
     pub(super) fn forget_others(&mut self, index: &Index) {
         let present: BTreeSet<&str> = index.pods.values().map(|pod| pod.uid.as_str()).collect();
-        self.told.retain(|(uid, _), _| present.contains(uid.as_str()));
+        self.recorded.retain(|(uid, _), _| present.contains(uid.as_str()));
     }
 
     async fn read(&self, source: &SourceKey) -> Result<Found, kube::Error> {
@@ -261,7 +261,7 @@ impl Found {
     }
 }
 
-/// What should be changed is not there any more, or has changed meanwhile: the watch will tell.
+/// Whether the object is gone or has changed: the watch reports it.
 fn gone_is_fine(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

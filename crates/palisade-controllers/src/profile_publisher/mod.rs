@@ -1,11 +1,11 @@
 //! Brings seccomp profiles from ConfigMaps to where nodes find them: one `PublishedProfile` for each hash.
 //!
 //! Implements: ConfigMap profiles with a stock kubelet. The webhook publishes while it admits; this controller makes what
-//! is missing all the same (a webhook that was killed, an object somebody deleted), counts the pods that refer to each
-//! profile, says which ConfigMaps hold another one by now (at once, from a watch, and now and then in case there is none),
+//! is missing all the same (a webhook that was killed, an object that was deleted), counts the pods that refer to each
+//! profile, reports which ConfigMaps hold another one by now (from a watch, and at an interval in case there is none),
 //! and removes what no pod has referred to for a grace period. The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
 //!
-//! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash says that
+//! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash proves that
 //! nothing changed since), writing files (the node agent).
 
 pub mod apply;
@@ -32,7 +32,7 @@ use tracing::warn;
 use self::{
     apply::Writer,
     observe::{Index, SourceKey},
-    plan::Step,
+    plan::PublishStep,
     source_watch::{SourceWatch, Touched},
 };
 
@@ -41,7 +41,7 @@ use self::{
 pub struct Options {
     /// How long a profile stays that no pod refers to.
     pub grace_period: Duration,
-    /// How often ConfigMaps are asked whether they still hold what pods run with, besides when a watch says so.
+    /// How often ConfigMaps are compared with what pods run with, besides on a watch event.
     pub resync: Duration,
 }
 
@@ -99,7 +99,7 @@ pub async fn run(client: Client, options: Options, shutdown: impl Future<Output 
                 sources.cover(&publisher.index.source_namespaces());
                 let Round { again, failed, progress } = publisher.reconcile(everything).await;
                 if failed {
-                    // What could not be read is among what was heard of and is forgotten.
+                    // What could not be read is among what may have changed and is dropped.
                     next_read = Instant::now();
                 } else if everything {
                     next_read = Instant::now() + options.resync;
@@ -153,14 +153,14 @@ impl Publisher {
         let now = Timestamp::now();
         let plan = plan::plan(&self.index, now, self.options.grace_period);
         let mut still_referenced = None;
-        if plan.steps.iter().any(|step| matches!(step, Step::Delete { .. })) {
+        if plan.steps.iter().any(|step| matches!(step, PublishStep::Delete { .. })) {
             match self.writer.references_now().await {
                 Ok(found) => still_referenced = Some(found),
                 Err(error) => note("pods not listed", Err(error)),
             }
         }
         for step in &plan.steps {
-            if let Step::Delete { sha256, .. } = step
+            if let PublishStep::Delete { sha256, .. } = step
                 && still_referenced.as_ref().is_none_or(|found| found.contains(sha256))
             {
                 continue;
@@ -226,7 +226,7 @@ enum Change {
 fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item = Change> + Send>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let plural = resource.plural.clone();
-    let mut said = None;
+    let mut logged = None;
     let plain = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
     watcher::watcher(api, watcher::Config::default())
         .default_backoff()
@@ -235,7 +235,7 @@ fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item =
                 Ok(Event::Init) => Some(Change::Begin),
                 Ok(Event::InitApply(object)) => Some(Change::Listed(plain(&object))),
                 Ok(Event::InitDone) => {
-                    said = None;
+                    logged = None;
                     Some(Change::Done)
                 }
                 Ok(Event::Apply(object)) => Some(Change::Set(plain(&object))),
@@ -243,9 +243,9 @@ fn changes(client: &Client, resource: &ApiResource) -> Pin<Box<dyn Stream<Item =
                 Err(error) => {
                     // Once is enough while it stays the same: a kind may be missing for good.
                     let text = error.to_string();
-                    if said.as_ref() != Some(&text) {
+                    if logged.as_ref() != Some(&text) {
                         warn!(error = text, plural, "cannot be watched yet");
-                        said = Some(text);
+                        logged = Some(text);
                     }
                     None
                 }

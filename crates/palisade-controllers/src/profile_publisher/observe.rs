@@ -53,7 +53,7 @@ pub struct ProfileRecord {
     pub created: Option<Timestamp>,
     /// Whether its bytes have the hash it is named by.
     pub intact: bool,
-    /// Since when nobody refers to it, as written on it.
+    /// Since when it is unreferenced, as marked on it.
     pub unreferenced_since: Option<Timestamp>,
     /// What is written on it about changed sources.
     pub changed_sources: String,
@@ -103,7 +103,7 @@ impl Index {
             resource_version: text(object, "/metadata/resourceVersion").to_owned(),
             created: text(object, "/metadata/creationTimestamp").parse().ok(),
             intact: sha256::hex(text(object, "/spec/profile").as_bytes()) == name,
-            // What cannot be read says nothing: the time begins anew.
+            // A mark that cannot be read does not count: the time begins anew.
             unreferenced_since: annotation(UNREFERENCED_ANNOTATION).and_then(|time| time.parse().ok()),
             changed_sources: annotation(CHANGED_SOURCES_ANNOTATION).unwrap_or_default().to_owned(),
             status: object.get("status").cloned().unwrap_or(Value::Null),

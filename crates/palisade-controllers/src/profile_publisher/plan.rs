@@ -13,7 +13,7 @@ const SETTLING: Duration = Duration::from_mins(1);
 
 /// One thing to do. Every one can be repeated, and none depends on another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PublishStep {
     /// Publish a profile from one of these sources, whichever still holds it.
     Publish {
         /// The profile.
@@ -23,7 +23,7 @@ pub enum Step {
         /// Whether an object of that name is there with other bytes.
         replace: bool,
     },
-    /// Write on a profile that nobody refers to it.
+    /// Mark a profile as unreferenced.
     Mark {
         /// The profile.
         sha256: String,
@@ -35,7 +35,7 @@ pub enum Step {
         /// The profile.
         sha256: String,
     },
-    /// Remove a profile: nobody has referred to it for the grace period.
+    /// Remove a profile that has been unreferenced for the grace period.
     Delete {
         /// The profile.
         sha256: String,
@@ -62,25 +62,25 @@ pub enum Step {
 
 /// What to do now, and when to look again even if nothing happens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PublishPlan {
     /// In the order they should be tried: what pods wait for comes first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PublishStep>,
     /// The next time something falls due.
     pub again_at: Option<Timestamp>,
 }
 
 /// Decides.
 #[must_use]
-pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
+pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> PublishPlan {
     let referenced = index.referenced();
-    let mut plan = Plan::default();
+    let mut plan = PublishPlan::default();
     let after = |time: Timestamp, wait: Duration| {
         SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok())
     };
     for (&sha256, (_, sources)) in &referenced {
         let found = index.profiles.get(sha256);
         if found.is_none_or(|profile| !profile.intact) {
-            plan.steps.push(Step::Publish {
+            plan.steps.push(PublishStep::Publish {
                 sha256: sha256.to_owned(),
                 sources: sources.iter().copied().cloned().collect(),
                 replace: found.is_some(),
@@ -98,10 +98,10 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
                 plan.again_at = Some(plan.again_at.map_or(due, |again| again.min(due)));
             } else if profile.unreferenced_since.is_some() {
                 let (uid, resource_version) = (profile.uid.clone(), profile.resource_version.clone());
-                plan.steps.push(Step::Delete { sha256, uid, resource_version });
+                plan.steps.push(PublishStep::Delete { sha256, uid, resource_version });
                 continue;
             } else {
-                plan.steps.push(Step::Mark { sha256: sha256.clone(), since: now });
+                plan.steps.push(PublishStep::Mark { sha256: sha256.clone(), since: now });
                 let due = after(now, grace_period);
                 plan.again_at = plan.again_at.into_iter().chain(due).min();
             }
@@ -109,7 +109,7 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> Plan {
             continue;
         };
         if profile.unreferenced_since.is_some() {
-            plan.steps.push(Step::Unmark { sha256: sha256.clone() });
+            plan.steps.push(PublishStep::Unmark { sha256: sha256.clone() });
         }
         describe(&sha256, profile, *pods, sources, index, &mut plan.steps);
     }
@@ -122,12 +122,12 @@ fn describe(
     pods: usize,
     sources: &BTreeSet<&SourceKey>,
     index: &Index,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<PublishStep>,
 ) {
     let mut changed = Vec::new();
     let mut rows = Vec::new();
     for source in sources {
-        // Not asked yet: nothing is said about it.
+        // Not read yet: nothing is reported.
         let Some(state) = index.sources.get(*source) else { continue };
         let state = match state {
             SourceState::Holds(hash) if hash == sha256 => "Current",
@@ -142,12 +142,12 @@ fn describe(
     }
     let status = json!({"pods": pods, "sources": rows});
     if profile.status != status {
-        steps.push(Step::Status { sha256: sha256.to_owned(), status });
+        steps.push(PublishStep::Status { sha256: sha256.to_owned(), status });
     }
     let changed = changed.join(",");
     if profile.changed_sources != changed {
         let changed_sources = (!changed.is_empty()).then_some(changed);
-        steps.push(Step::Annotate { sha256: sha256.to_owned(), changed_sources });
+        steps.push(PublishStep::Annotate { sha256: sha256.to_owned(), changed_sources });
     }
 }
 
@@ -191,10 +191,10 @@ mod tests {
             ("published", 2, Some(("{}", None)), "05:00:00", "[] None"),
             ("other bytes", 1, Some(("[]", None)), "05:00:00", "[Replace from 1] None"),
             ("new, its pod is on the way", 0, Some(("{}", None)), "00:00:30", "[] 00:01:00"),
-            ("nobody came", 0, Some(("{}", None)), "00:02:00", "[Mark] 01:02:00"),
+            ("still unreferenced", 0, Some(("{}", None)), "00:02:00", "[Mark] 01:02:00"),
             ("marked", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[] 03:00:00"),
             ("mark unreadable", 0, Some(("{}", Some("yesterday"))), "02:30:00", "[Mark] 03:30:00"),
-            ("somebody came", 1, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[Unmark] None"),
+            ("referenced again", 1, Some(("{}", Some("2026-01-01T02:00:00Z"))), "02:30:00", "[Unmark] None"),
             ("grace period over", 0, Some(("{}", Some("2026-01-01T02:00:00Z"))), "03:00:00", "[Delete] None"),
             (
                 "marked in the future",
@@ -210,10 +210,10 @@ mod tests {
                 .steps
                 .iter()
                 .map(|step| match step {
-                    Step::Publish { sources, replace: false, .. } => {
+                    PublishStep::Publish { sources, replace: false, .. } => {
                         format!("Publish from {}", sources.len())
                     }
-                    Step::Publish { sources, .. } => format!("Replace from {}", sources.len()),
+                    PublishStep::Publish { sources, .. } => format!("Replace from {}", sources.len()),
                     other => format!("{other:?}").split([' ', '{']).next().unwrap().to_owned(),
                 })
                 .collect();
@@ -224,30 +224,30 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_source_is_told_and_taken_back() {
+    fn a_changed_source_is_reported_and_cleared() {
         let (mut index, hash) = index(1, Some(("{}", None)));
         let source = SourceKey { namespace: "n".into(), config_map: "m".into(), key: "k".into() };
-        let mut told = |state: SourceState, changed: &str| {
+        let mut planned = |state: SourceState, changed: &str| {
             index.sources.insert(source.clone(), state);
             index.profiles.get_mut(&hash).unwrap().changed_sources = changed.to_owned();
             let steps = plan(&index, at("05:00:00"), HOUR).steps;
             let annotated: Vec<_> = steps
                 .iter()
                 .filter_map(|step| match step {
-                    Step::Annotate { changed_sources, .. } => Some(changed_sources.clone()),
+                    PublishStep::Annotate { changed_sources, .. } => Some(changed_sources.clone()),
                     _ => None,
                 })
                 .collect();
             let state = steps.iter().find_map(|step| match step {
-                Step::Status { status, .. } => Some(status["sources"][0]["state"].clone()),
+                PublishStep::Status { status, .. } => Some(status["sources"][0]["state"].clone()),
                 _ => None,
             });
             (annotated, state.unwrap())
         };
-        assert_eq!(told(SourceState::Holds(hash.clone()), ""), (vec![], json!("Current")));
+        assert_eq!(planned(SourceState::Holds(hash.clone()), ""), (vec![], json!("Current")));
         let other = SourceState::Holds("f".repeat(64));
-        assert_eq!(told(other.clone(), ""), (vec![Some("n/m/k".to_owned())], json!("Changed")));
-        assert_eq!(told(other, "n/m/k"), (vec![], json!("Changed")));
-        assert_eq!(told(SourceState::Gone, "n/m/k"), (vec![None], json!("Gone")));
+        assert_eq!(planned(other.clone(), ""), (vec![Some("n/m/k".to_owned())], json!("Changed")));
+        assert_eq!(planned(other, "n/m/k"), (vec![], json!("Changed")));
+        assert_eq!(planned(SourceState::Gone, "n/m/k"), (vec![None], json!("Gone")));
     }
 }

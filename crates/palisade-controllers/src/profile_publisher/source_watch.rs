@@ -1,9 +1,8 @@
-//! Hears at once of changes to ConfigMaps that pods name as sources of their profiles.
+//! Watches the ConfigMaps that pods name as sources of their profiles.
 //!
-//! RBAC cannot say "the ConfigMaps that pods name", so as little as possible is asked for: metadata only, in the namespaces
-//! that have such pods, and nothing at all where there are none. What is heard is a name and is not kept; what a ConfigMap
-//! holds is read by whoever wants to know. A watch that is refused or broken costs nothing but time: ConfigMaps are asked
-//! now and then all the same.
+//! RBAC cannot express "the ConfigMaps that pods name", so as little as possible is requested: metadata only, in the
+//! namespaces that have such pods, and nothing where there are none. An event yields a name and is not kept. A watch that is
+//! rejected or broken only costs time: ConfigMaps are also read at an interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +21,12 @@ use tracing::{debug, warn};
 
 /// In more namespaces than these the whole cluster is watched: connections carry only so many watches.
 const MOST_NAMESPACES: usize = 8;
-/// How much may be heard before somebody listens.
-const UNHEARD: usize = 64;
+/// Events that may wait to be received.
+const WAITING: usize = 64;
 /// Every namespace has this one, and no profile is in it.
 const EVERYWHERE: &str = "metadata.name!=kube-root-ca.crt";
 
-/// What was heard of.
+/// What may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Touched {
     /// A ConfigMap was written or deleted.
@@ -47,7 +46,7 @@ pub(super) struct SourceWatch {
     /// By namespace; `None` is the whole cluster.
     running: BTreeMap<Option<String>, Running>,
     sender: mpsc::Sender<Touched>,
-    heard: mpsc::Receiver<Touched>,
+    events: mpsc::Receiver<Touched>,
 }
 
 struct Running(AbortHandle);
@@ -60,8 +59,8 @@ impl Drop for Running {
 
 impl SourceWatch {
     pub(super) fn new(client: Client) -> Self {
-        let (sender, heard) = mpsc::channel(UNHEARD);
-        Self { client, running: BTreeMap::new(), sender, heard }
+        let (sender, events) = mpsc::channel(WAITING);
+        Self { client, running: BTreeMap::new(), sender, events }
     }
 
     /// Watches what these namespaces need, and no more.
@@ -80,9 +79,9 @@ impl SourceWatch {
         }
     }
 
-    /// What is heard next.
+    /// The next change.
     pub(super) async fn next(&mut self) -> Touched {
-        match self.heard.recv().await {
+        match self.events.recv().await {
             Some(touched) => touched,
             // Never: a sender is kept here.
             None => std::future::pending().await,
@@ -97,16 +96,16 @@ fn scopes(namespaces: &BTreeSet<&str>) -> BTreeSet<Option<String>> {
     namespaces.iter().map(|namespace| Some((*namespace).to_owned())).collect()
 }
 
-async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, heard: mpsc::Sender<Touched>) {
+async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, sender: mpsc::Sender<Touched>) {
     let config = watcher::Config::default().fields(EVERYWHERE);
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
-    let mut said = None;
+    let mut logged = None;
     while let Some(event) = events.next().await {
         let touched = match event {
             // What is there is asked as a whole once all of it is known to be covered.
             Ok(Event::Init | Event::InitApply(_)) => continue,
             Ok(Event::InitDone) => {
-                said = None;
+                logged = None;
                 debug!(namespace = scope, "ConfigMaps are watched");
                 Touched::AllIn(scope.clone())
             }
@@ -115,18 +114,18 @@ async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, he
             }
             Err(error) => {
                 let text = error.to_string();
-                if said.as_ref() != Some(&text) {
+                if logged.as_ref() != Some(&text) {
                     warn!(
                         error = text,
                         namespace = scope,
-                        "ConfigMaps cannot be watched; they are asked now and then"
+                        "failed to watch ConfigMaps; they are read at an interval"
                     );
-                    said = Some(text);
+                    logged = Some(text);
                 }
                 continue;
             }
         };
-        if heard.send(touched).await.is_err() {
+        if sender.send(touched).await.is_err() {
             return;
         }
     }
@@ -140,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_few_namespaces_are_watched_one_by_one_and_many_together() {
-        assert_eq!(scopes(&BTreeSet::new()), BTreeSet::new(), "nobody uses it, nothing is watched");
+        assert_eq!(scopes(&BTreeSet::new()), BTreeSet::new(), "without such pods nothing is watched");
         let few = scopes(&["a", "b"].into());
         assert_eq!(few, [Some("a".to_owned()), Some("b".to_owned())].into());
         let names: Vec<String> = (0..=MOST_NAMESPACES).map(|number| format!("n{number}")).collect();

@@ -11,7 +11,7 @@ use crate::{
     backoff::Failures,
     context::{Context, Turns},
     event_recorder::{About, News, record},
-    metrics::Outcome,
+    metrics::WriteOutcome,
 };
 
 /// The name of the controller.
@@ -40,7 +40,7 @@ async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
     let writes: Vec<Write> = {
         let state = context.observed.lock();
         if state.cluster.constraints().is_empty() {
-            // Nobody would read them.
+            // Nothing would read them.
             return None;
         }
         let namespaces = allocations(&state.cluster).into_iter();
@@ -66,14 +66,17 @@ async fn turn(context: &Context, failures: &mut Failures) -> Option<Duration> {
         let (outcome, failure) = match context.api.patch(&path, MANAGER, how, &object(&write)).await {
             Ok(answer) => {
                 context.observed.lock().cluster.set_namespace(&answer);
-                tell(context, &write).await;
-                (Outcome::Done, None)
+                record_event(context, &write).await;
+                (WriteOutcome::Done, None)
             }
-            Err(error) if error.is_conflict() => (Outcome::Conflict, None),
-            Err(error) if error.is_not_found() => (Outcome::Gone, None),
+            Err(error) if error.is_conflict() => (WriteOutcome::Conflict, None),
+            Err(error) if error.is_not_found() => (WriteOutcome::Gone, None),
             Err(error) => {
                 tracing::warn!(namespace = write.name, %error, "cannot give a namespace its ranges");
-                (Outcome::Failed, Some(format!("cannot give namespace {} its ranges: {error}", write.name)))
+                (
+                    WriteOutcome::Failed,
+                    Some(format!("cannot give namespace {} its ranges: {error}", write.name)),
+                )
             }
         };
         failures.note(write.name, failure);
@@ -91,7 +94,7 @@ fn object(write: &Write) -> Value {
     }})
 }
 
-async fn tell(context: &Context, write: &Write) {
+async fn record_event(context: &Context, write: &Write) {
     let about = About { api_version: "v1", kind: "Namespace", name: &write.name, uid: &write.uid };
     let news = News {
         component: MANAGER,

@@ -1,4 +1,4 @@
-//! Writes the `PSAEnforcementConfig`, and tells of what changed.
+//! Writes the `PSAEnforcementConfig`, and records events about what changed.
 //!
 //! Events come before the status they follow from: killed in between, the controller repeats itself, and the event is
 //! there already. Every write is bound to the version that was looked at.
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 use super::{
     events::{self, transitions},
     ledger::{self, Ledger},
-    plan::Plan,
+    plan::ReadinessPlan,
 };
 use crate::{
     api::{ApiError, Patch},
     backoff::Backoff,
     context::{Context, Turns},
     event_recorder::{About, News, record},
-    metrics::Outcome,
+    metrics::WriteOutcome,
     observe::{CONFIG, CONSTRAINTS},
 };
 
@@ -47,12 +47,12 @@ pub async fn run(context: Arc<Context>) {
 
 #[derive(Default)]
 struct Controller {
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     remembered: Vec<Entry>,
-    /// Where those are kept; `None` until it was read, and after somebody else wrote there.
+    /// Where those are kept; `None` until it is read, and after a conflict.
     ledger: Option<Ledger>,
-    /// Constraints whose trouble was told.
-    told: BTreeSet<(String, String)>,
+    /// Invalid constraints that have an event.
+    recorded: BTreeSet<(String, String)>,
     evaluated: Option<Instant>,
     backoff: Backoff,
 }
@@ -67,11 +67,11 @@ impl Controller {
             self.evaluated = Some(Instant::now());
             context.metrics.evaluated(jiff::Timestamp::now().as_second());
         }
-        self.tell_of_constraints(context).await;
+        self.record_invalid_constraints(context).await;
         for _ in 0..TRIES {
             let done = self.step(context).await;
             if done.is_err() {
-                // Somebody else may have written there.
+                // Another process may have written there.
                 self.ledger = None;
             }
             match done {
@@ -82,14 +82,14 @@ impl Controller {
                     return None;
                 }
                 Err(error) if error.is_conflict() => {
-                    context.metrics.wrote(NAME, Outcome::Conflict);
+                    context.metrics.wrote(NAME, WriteOutcome::Conflict);
                     if let Ok(Some(fresh)) = context.api.get(&CONFIG.object(None, resource::NAME)).await {
                         context.observed.lock().set_config(fresh);
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot keep the PSAEnforcementConfig up to date");
-                    context.metrics.wrote(NAME, Outcome::Failed);
+                    context.metrics.wrote(NAME, WriteOutcome::Failed);
                     context
                         .report(NAME, Some(format!("cannot keep PSAEnforcementConfig up to date: {error}")));
                     tokio::time::sleep(self.backoff.next()).await;
@@ -122,7 +122,7 @@ impl Controller {
                 .collect();
             (state.config.clone(), plan, namespaces)
         };
-        let Plan { spec, status, shown, remembered, .. } = plan;
+        let ReadinessPlan { spec, status, shown, remembered, .. } = plan;
         if config.is_null() {
             let made = context.api.create(&CONFIG.collection(None), MANAGER, &resource::new_object()).await;
             return match made {
@@ -134,7 +134,7 @@ impl Controller {
             };
         }
         if let Some(mode) = spec {
-            tell_of_opt_out(context, &config, mode).await;
+            record_opt_out(context, &config, mode).await;
             let change = json!({
                 "metadata": {"resourceVersion": config["metadata"]["resourceVersion"]},
                 "spec": {"enforcementMode": mode.as_str()},
@@ -149,7 +149,7 @@ impl Controller {
             && (status.is_none() || !wanted.is_empty())
         {
             for _ in 0..ledger.write(&context.api, &wanted).await? {
-                context.metrics.wrote(NAME, Outcome::Done);
+                context.metrics.wrote(NAME, WriteOutcome::Done);
             }
         }
         let Some(status) = status else {
@@ -157,7 +157,7 @@ impl Controller {
             return Ok(false);
         };
         for (event, uid) in &namespaces {
-            tell(context, &config, event, uid).await;
+            record_event(context, &config, event, uid).await;
         }
         let mut object = config;
         object["status"] = status;
@@ -177,14 +177,14 @@ impl Controller {
         Ok(())
     }
 
-    /// A constraint that makes no sense is told of once for every way in which it does not.
-    async fn tell_of_constraints(&mut self, context: &Context) {
+    /// An invalid constraint gets one event for each reason.
+    async fn record_invalid_constraints(&mut self, context: &Context) {
         let skipped: BTreeSet<(String, String)> = {
             let state = context.observed.lock();
             let skipped = state.cluster.skipped_constraints();
             skipped.into_iter().map(|(name, why)| (name.to_owned(), why)).collect()
         };
-        for (name, why) in skipped.difference(&self.told) {
+        for (name, why) in skipped.difference(&self.recorded) {
             let path = CONSTRAINTS.object(None, name);
             let uid = match context.api.get(&path).await {
                 Ok(Some(object)) => object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
@@ -206,13 +206,13 @@ impl Controller {
             };
             record(&context.api, about, news).await;
         }
-        self.told = skipped;
+        self.recorded = skipped;
     }
 }
 
 /// Takes note of an answer.
 fn done(context: &Context, answer: Value) {
-    context.metrics.wrote(NAME, Outcome::Done);
+    context.metrics.wrote(NAME, WriteOutcome::Done);
     context.observed.lock().set_config(answer);
     context.observed.notify();
 }
@@ -226,8 +226,8 @@ fn about_config(config: &Value) -> About<'_> {
     }
 }
 
-/// Tells of a transition, on the object it is about.
-async fn tell(context: &Context, config: &Value, event: &events::Event, uid: &str) {
+/// Records a transition, on the object it is about.
+async fn record_event(context: &Context, config: &Value, event: &events::Event, uid: &str) {
     let about = match event.namespace.as_deref() {
         Some(name) => About { api_version: "v1", kind: "Namespace", name, uid },
         None => about_config(config),
@@ -242,7 +242,7 @@ async fn tell(context: &Context, config: &Value, event: &events::Event, uid: &st
     record(&context.api, about, news).await;
 }
 
-async fn tell_of_opt_out(context: &Context, config: &Value, mode: SpecMode) {
+async fn record_opt_out(context: &Context, config: &Value, mode: SpecMode) {
     let message = format!(
         "namespaces would suffer from enforcement, so spec.enforcementMode becomes {}; set it to Restricted to \
          enforce all the same",

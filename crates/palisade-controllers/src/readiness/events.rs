@@ -1,4 +1,4 @@
-//! What is worth an event: transitions, told once, on the object they are about.
+//! Events about transitions, recorded once, on the object they are about.
 //!
 //! Events follow from two versions of the status alone, so that a controller that was killed in between repeats itself
 //! at most, and never keeps silent.
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cluster::NamespaceRecord;
 
-/// Something to tell.
+/// An event to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The namespace it is about; `None` for the `PSAEnforcementConfig`.
@@ -21,7 +21,7 @@ pub struct Event {
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
-    /// What tells it from an earlier one with the same words: the time of the state it ended.
+    /// Distinguishes it from an earlier one with the same message: the time of the state it ended.
     pub occasion: String,
 }
 
@@ -42,7 +42,7 @@ impl Event {
             1 => write!(self.message, ", and 1 other"),
             count => write!(self.message, ", and {count} others"),
         };
-        self.message.push_str("; palisade rollout status tells what would fix it");
+        self.message.push_str("; palisade rollout status shows the fix");
         self
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::transitions;
 
     #[test]
-    fn every_transition_is_told_once_and_nothing_else_is() {
+    fn every_transition_has_one_event_and_nothing_else_has() {
         let status =
             |mode: &str, entries: Value| json!({"enforcementMode": mode, "violatingNamespaces": entries});
         let entry = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "why"});

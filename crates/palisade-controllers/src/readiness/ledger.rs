@@ -1,6 +1,6 @@
-//! Keeps all violating namespaces in ConfigMaps, where the status has no room for them.
+//! Keeps all violating namespaces in ConfigMaps, beyond the number that fits into the status.
 //!
-//! Read once by whoever begins to lead; written before the status that follows from it, so that nothing is forgotten when
+//! Read once by a new leader; written before the status that follows from it, so that nothing is forgotten when
 //! the controller is killed in between. Nothing is written that is there already.
 
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Ledger {
     }
 }
 
-/// The parts that should be there: none as long as the status has room for all.
+/// The parts that should be there: none as long as all fit into the status.
 pub(super) fn wanted(shown: Vec<Entry>, remembered: &[Entry]) -> BTreeMap<usize, String> {
     let all = merge(remembered.iter().cloned().chain(shown));
     if all.len() > MOST_SHOWN { parts(&all) } else { BTreeMap::new() }

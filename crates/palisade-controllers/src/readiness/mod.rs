@@ -1,4 +1,4 @@
-//! Says which namespaces would suffer from enforcement, and drives the rollout's status.
+//! Reports which namespaces would violate enforcement, and drives the rollout's status.
 //!
 //! Implements: OpenShift's `PodSecurityReadinessController` as the design of `PSAEnforcementConfig` wants it. It is the
 //! only writer of the status.

@@ -25,9 +25,9 @@ pub struct Observed<'o> {
     pub gate: bool,
     /// The `PSAEnforcementConfig`; null if there is none.
     pub config: &'o Value,
-    /// Whether the kind exists at all. Without it nobody could have opted out, so nothing moves.
+    /// Whether the kind exists at all. Without it no administrator can have opted out, so nothing changes.
     pub is_config_served: bool,
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     pub remembered: &'o [Entry],
     /// What the API servers do.
     pub instances: Instances,
@@ -43,7 +43,7 @@ pub struct Observed<'o> {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct ReadinessPlan {
     /// What the other controllers are to do.
     pub outputs: Outputs,
     /// The mode to write into the spec.
@@ -52,7 +52,7 @@ pub struct Plan {
     pub status: Option<Value>,
     /// Violating namespaces that the status shows.
     pub shown: Vec<Entry>,
-    /// Violating namespaces that the status has no room for.
+    /// Violating namespaces that do not fit into the status.
     pub remembered: Vec<Entry>,
 }
 
@@ -88,12 +88,12 @@ pub fn outputs(observed: &Observed<'_>, cluster: &Cluster) -> Outputs {
 
 /// Decides.
 #[must_use]
-pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
+pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> ReadinessPlan {
     let (inputs, outputs) = (inputs(observed, cluster), outputs(observed, cluster));
     let current = observed.config.get("status").unwrap_or(&Value::Null);
     let Some(mode) = outputs.status else {
         let (shown, remembered) = (Vec::new(), Vec::new());
-        return Plan { outputs, spec: outputs.spec_write, status: None, shown, remembered };
+        return ReadinessPlan { outputs, spec: outputs.spec_write, status: None, shown, remembered };
     };
     let Listed { shown, remembered, count } = listed(observed, cluster, inputs);
     let mut status = json!({
@@ -108,10 +108,10 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> Plan {
         status["violatingNamespaces"] = json!(shown);
     }
     let status = (status != *current).then_some(status);
-    Plan { outputs, spec: outputs.spec_write, status, shown, remembered }
+    ReadinessPlan { outputs, spec: outputs.spec_write, status, shown, remembered }
 }
 
-/// The violating namespaces: what the status shows, what it has no room for, and how many violate now.
+/// The violating namespaces: those in the status, those that do not fit into it, and how many violate now.
 struct Listed {
     shown: Vec<Entry>,
     remembered: Vec<Entry>,
@@ -144,7 +144,7 @@ pub(super) fn read_list<T: for<'de> Deserialize<'de>>(value: &Value) -> Vec<T> {
     value.as_array().into_iter().flatten().filter_map(|item| T::deserialize(item).ok()).collect()
 }
 
-/// A condition's time moves only when its status does. The generation tells whoever waits which spec it is about.
+/// A condition's time moves only when its status does. The generation names the spec it is about.
 fn conditions_with_times(conditions: &[Condition], observed: &Observed<'_>) -> Vec<Value> {
     let current = observed.config.pointer("/status/conditions").and_then(Value::as_array);
     let before = |kind: &str| current.into_iter().flatten().find(|own| own["type"] == kind);

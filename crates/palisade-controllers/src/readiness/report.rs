@@ -27,9 +27,9 @@ pub struct NamespaceReport {
     pub level: Option<Level>,
     /// The strictest level that all that is in it complies with.
     pub complies: Level,
-    /// Why it would suffer; `None` if it would not.
+    /// Why it would violate; `None` if it would not.
     pub class: Option<Class>,
-    /// Why it is not known whether it would suffer; `None` if that is known.
+    /// Why it is not known whether it would violate; `None` if that is known.
     pub undecided: Option<&'static str>,
     /// What in it cannot be judged.
     pub doubts: Vec<Undecided>,
@@ -39,9 +39,9 @@ pub struct NamespaceReport {
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
     pub blockers: Vec<Blocker>,
-    /// Since when it would suffer, if that is known.
+    /// Since when it would violate, if that is known.
     pub since: Option<String>,
-    /// Since when it would no longer suffer, if it would have before.
+    /// Since when it would no longer violate, if it would have before.
     pub resolved: Option<String>,
 }
 

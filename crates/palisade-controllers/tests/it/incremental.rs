@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade_controllers::{cluster::Cluster, label_syncer::plan::all_labels, readiness::report::report};
+use palisade_model::workload::workload_kind;
 use palisade_policy::{enforcement::state::EnforceLabels, scc::built_in};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -80,8 +81,19 @@ fn answers(cluster: &Cluster) -> String {
     let reports: Vec<_> = report(cluster).collect();
     let labels: Vec<_> = all_labels(cluster, EnforceLabels::Set).collect();
     let unlabelled: Vec<_> = cluster.unlabelled().collect();
-    let broken: Vec<_> = cluster.unreadable_constraints().map(|error| error.name.clone()).collect();
+    let broken: Vec<_> = cluster.skipped_constraints().into_keys().collect();
     format!("{reports:#?} {:?} {labels:?} {unlabelled:?} {broken:?}", (cluster.not_clean(), cluster.tally()))
+}
+
+fn remove(cluster: &mut Cluster, kind: &str, namespace: &str, name: &str) {
+    match kind {
+        "ServiceAccount" => cluster.remove_service_account(namespace, name),
+        "Pod" => cluster.remove_pod(namespace, name),
+        "ClusterRole" => cluster.set_role(None, name, None),
+        "RoleBinding" => cluster.set_binding(Some(namespace), name, None),
+        "SecurityContextConstraints" => cluster.remove_constraint(name),
+        _ => cluster.remove_workload(workload_kind("apps/v1", kind).expect(kind), namespace, name),
+    }
 }
 
 proptest! {
@@ -97,7 +109,7 @@ proptest! {
             // A namespace takes along what is in it; deleting it first is not what a cluster does.
             let is_gone = is_gone && key.0 != "Namespace";
             if is_gone {
-                cluster.forget(&object);
+                remove(&mut cluster, &key.0, &key.1, &key.2);
                 left.remove(&key);
             } else {
                 cluster.observe(&object);

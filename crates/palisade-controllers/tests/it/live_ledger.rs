@@ -83,7 +83,7 @@ async fn remove(live: &Live, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_of_namespaces_that_the_status_has_no_room_for_survive_a_restart() {
+async fn times_of_namespaces_beyond_the_status_survive_a_restart() {
     let live = crowded().await;
     live.phase(Release::Evaluate, None, &Fate::default()).await;
     let config = live.config().await;
@@ -159,7 +159,7 @@ async fn killed_at_any_write_no_time_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_write_to_the_ledger_is_taken_back() {
+async fn foreign_writes_to_the_ledger_are_reverted() {
     let live = crowded().await;
     let _controllers = live.controllers(Release::Evaluate, None);
     live.settle().await;

@@ -147,7 +147,7 @@ fn sources(profile: &Value) -> String {
 }
 
 #[tokio::test]
-async fn what_pods_refer_to_is_published_counted_and_told_when_it_ages() {
+async fn referenced_profiles_are_published_counted_and_reported_as_old() {
     let world = World::new(&server().await);
     let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("web", PROFILE).await;
@@ -188,7 +188,7 @@ async fn what_pods_refer_to_is_published_counted_and_told_when_it_ages() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_published_is_told_to_each_pod_once() {
+async fn unpublishable_profiles_have_one_event_on_each_pod() {
     let world = World::new(&server().await);
     let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("other", "{}").await;
@@ -203,7 +203,7 @@ async fn what_cannot_be_published_is_told_to_each_pod_once() {
     assert_eq!(
         said,
         [
-            "bare: no annotation of the pod says which ConfigMap it came from",
+            "bare: no annotation of the pod names its ConfigMap",
             "changed: key p.json of ConfigMap default/other holds another profile by now",
             "missing: configmap \"absent\" not found in namespace \"default\"",
         ]
@@ -262,7 +262,7 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
 }
 
 #[tokio::test]
-async fn a_changed_config_map_is_heard_of_at_once() {
+async fn a_changed_config_map_is_reported_at_once() {
     let world = World::new(&server().await);
     let (hash, late) = (sha256::hex(PROFILE.as_bytes()), sha256::hex(b"late"));
     world.put_map("web", PROFILE).await;
@@ -285,7 +285,7 @@ async fn a_changed_config_map_is_heard_of_at_once() {
 }
 
 #[tokio::test]
-async fn without_a_watch_config_maps_are_asked_now_and_then() {
+async fn without_a_watch_config_maps_are_read_at_an_interval() {
     let router = server().await;
     let world = World::new(&router);
     let hash = sha256::hex(PROFILE.as_bytes());

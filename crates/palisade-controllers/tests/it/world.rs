@@ -7,7 +7,7 @@ use palisade_controllers::{
     config_observer::plan::configuration,
     label_syncer::plan::{Write, all_labels},
     range_allocator::plan::allocations,
-    readiness::plan::{Observed, Plan, plan},
+    readiness::plan::{Observed, ReadinessPlan, plan},
 };
 use palisade_policy::{
     enforcement::{
@@ -169,7 +169,7 @@ impl World {
         format!("2026-01-01T00:00:{:02}Z", self.clock)
     }
 
-    pub(crate) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> ReadinessPlan {
         let level = |configuration: &Value| enforced_by_default(configuration);
         plan(
             &Observed {

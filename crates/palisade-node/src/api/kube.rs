@@ -65,7 +65,7 @@ fn lease_resource() -> ApiResource {
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-fn said(error: kube::Error) -> ApiError {
+fn from_kube_error(error: kube::Error) -> ApiError {
     match error {
         kube::Error::Api(status) => match status.code {
             404 => ApiError::NotFound(status.message.clone()),
@@ -102,7 +102,7 @@ impl KubeSource {
     /// The pods of the node as they are now.
     pub async fn list(&self) -> Result<Vec<Value>, ApiError> {
         let params = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
-        let list = self.all(&core("Pod", "pods")).list(&params).await.map_err(said)?;
+        let list = self.all(&core("Pod", "pods")).list(&params).await.map_err(from_kube_error)?;
         Ok(list.items.iter().map(plain).collect())
     }
 
@@ -111,19 +111,23 @@ impl KubeSource {
         let whole = event.object(&self.node);
         if event.count > 1 {
             let count = json!({"count": event.count, "lastTimestamp": whole["lastTimestamp"]});
-            match api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count)).await.map_err(said) {
+            match api
+                .patch(&event.name, &PatchParams::default(), &Patch::Merge(count))
+                .await
+                .map_err(from_kube_error)
+            {
                 // It expired, or was never written.
                 Err(ApiError::NotFound(_)) => {}
                 result => return result.map(drop),
             }
         }
-        match api.create(&PostParams::default(), &object(whole.clone())?).await.map_err(said) {
+        match api.create(&PostParams::default(), &object(whole.clone())?).await.map_err(from_kube_error) {
             // An agent before this one wrote it.
             Err(ApiError::Conflict(_)) => {
                 let count = json!({"count": event.count, "lastTimestamp": whole["lastTimestamp"]});
                 api.patch(&event.name, &PatchParams::default(), &Patch::Merge(count))
                     .await
-                    .map_err(said)
+                    .map_err(from_kube_error)
                     .map(drop)
             }
             result => result.map(drop),
@@ -133,19 +137,23 @@ impl KubeSource {
     async fn try_write_node(&self, mut node: Value) -> Result<(), ApiError> {
         let api = self.all(&core("Node", "nodes"));
         let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match api.get_opt(&name).await.map_err(said)? {
+        match api.get_opt(&name).await.map_err(from_kube_error)? {
             None => {
-                api.create(&PostParams::default(), &object(node.clone())?).await.map_err(said)?;
+                api.create(&PostParams::default(), &object(node.clone())?).await.map_err(from_kube_error)?;
             }
             Some(known) => {
                 keep_transition_times(&mut node, &plain(&known));
                 let metadata = json!({"metadata": {"labels": node.pointer("/metadata/labels"),
                     "annotations": node.pointer("/metadata/annotations")}});
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(metadata)).await.map_err(said)?;
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(metadata))
+                    .await
+                    .map_err(from_kube_error)?;
             }
         }
         let status = json!({"status": node.get("status")});
-        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map_err(said)?;
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .map_err(from_kube_error)?;
         Ok(())
     }
 
@@ -154,7 +162,7 @@ impl KubeSource {
         let now = rfc3339_micro(Timestamp::now().as_microsecond());
         let spec = json!({"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now});
         let patch = json!({"spec": spec});
-        match api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(said) {
+        match api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(from_kube_error) {
             Err(ApiError::NotFound(_)) => {}
             result => return result.map(drop),
         }
@@ -162,7 +170,7 @@ impl KubeSource {
             object(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": {"name": node, "namespace": LEASE_NAMESPACE}, "spec": spec}))
         };
-        match api.create(&PostParams::default(), &lease()?).await.map_err(said) {
+        match api.create(&PostParams::default(), &lease()?).await.map_err(from_kube_error) {
             Err(ApiError::NotFound(_)) => {}
             result => return result.map(drop),
         }
@@ -173,10 +181,14 @@ impl KubeSource {
         namespaces
             .create(&PostParams::default(), &namespace)
             .await
-            .map_err(said)
+            .map_err(from_kube_error)
             .map(drop)
             .or_else(conflict_is_fine)?;
-        api.create(&PostParams::default(), &lease()?).await.map_err(said).map(drop).or_else(conflict_is_fine)
+        api.create(&PostParams::default(), &lease()?)
+            .await
+            .map_err(from_kube_error)
+            .map(drop)
+            .or_else(conflict_is_fine)
     }
 }
 
@@ -250,7 +262,7 @@ impl PodSource for KubeSource {
     ) -> BoxFuture<'a, Result<Option<ConfigMap>, ApiError>> {
         async move {
             let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
-            Ok(api.get_opt(name).await.map_err(said)?.map(|found| config_map(&plain(&found))))
+            Ok(api.get_opt(name).await.map_err(from_kube_error)?.map(|found| config_map(&plain(&found))))
         }
         .boxed()
     }
@@ -258,7 +270,7 @@ impl PodSource for KubeSource {
     fn config_maps<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Vec<ConfigMap>, ApiError>> {
         async move {
             let api = self.namespaced(namespace, &core("ConfigMap", "configmaps"));
-            let list = api.list(&ListParams::default()).await.map_err(said)?;
+            let list = api.list(&ListParams::default()).await.map_err(from_kube_error)?;
             Ok(list.items.iter().map(|found| config_map(&plain(found))).collect())
         }
         .boxed()
@@ -271,7 +283,7 @@ impl PodSource for KubeSource {
     ) -> BoxFuture<'a, Result<Option<Secret>, ApiError>> {
         async move {
             let api = self.namespaced(namespace, &core("Secret", "secrets"));
-            let found = api.get_opt(name).await.map_err(said)?;
+            let found = api.get_opt(name).await.map_err(from_kube_error)?;
             Ok(found.map(|found| Secret { data: decoded(&plain(&found), "data") }))
         }
         .boxed()
@@ -294,7 +306,7 @@ impl PodSource for KubeSource {
                 .header(http::header::CONTENT_TYPE, "application/json")
                 .body(request.to_string().into_bytes())
                 .map_err(|error| ApiError::Other(error.to_string()))?;
-            let answer: Value = self.client.request(request).await.map_err(said)?;
+            let answer: Value = self.client.request(request).await.map_err(from_kube_error)?;
             let token = answer.pointer("/status/token").and_then(Value::as_str);
             token.map(str::to_owned).ok_or_else(|| ApiError::Other("the answer holds no token".to_owned()))
         }
@@ -307,14 +319,14 @@ impl PodSource for KubeSource {
                 Value::Object(fields) => fields,
                 _ => Map::new(),
             };
-            // What is no longer said must be taken back.
+            // What is no longer from_kube_error must be taken back.
             for field in ["reason", "message", "podIP", "podIPs"] {
                 fields.entry(field).or_insert(Value::Null);
             }
             let patch = json!({"metadata": {"uid": pod.uid}, "status": fields});
             let api = self.namespaced(&pod.namespace, &core("Pod", "pods"));
             let result = api.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            result.map(drop).map_err(said)
+            result.map(drop).map_err(from_kube_error)
         }
         .boxed()
     }
@@ -332,7 +344,7 @@ impl PodSource for KubeSource {
                 preconditions: Some(preconditions),
                 ..Default::default()
             };
-            api.delete(&pod.name, &params).await.map(drop).map_err(said)
+            api.delete(&pod.name, &params).await.map(drop).map_err(from_kube_error)
         }
         .boxed()
     }
@@ -343,7 +355,7 @@ impl PodSource for KubeSource {
 
     fn read_node<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
         async move {
-            let found = self.all(&core("Node", "nodes")).get_opt(node).await.map_err(said)?;
+            let found = self.all(&core("Node", "nodes")).get_opt(node).await.map_err(from_kube_error)?;
             Ok(found.as_ref().map(plain))
         }
         .boxed()
@@ -357,7 +369,10 @@ impl PodSource for KubeSource {
         async move {
             let api = self.all(&core("Node", "nodes"));
             let patch = json!({"metadata": {"labels": labels}});
-            api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(said)
+            api.patch(node, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+                .map(drop)
+                .map_err(from_kube_error)
         }
         .boxed()
     }

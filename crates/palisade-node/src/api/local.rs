@@ -1,6 +1,6 @@
 //! Pods without an API server: what `palisade run` and tests use.
 //!
-//! Objects live in memory. Statuses and events are kept, so that whoever runs the pod can read what became of it.
+//! Objects live in memory. Statuses and events are kept, so that the command that runs the pod can read them.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ impl LocalSource {
         result
     }
 
-    fn tell(state: &mut State, change: &PodChange) {
+    fn notify(state: &mut State, change: &PodChange) {
         state.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
     }
 
@@ -54,7 +54,7 @@ impl LocalSource {
         let object = pod.object.clone();
         self.with(|state| {
             state.pods.insert(pod.key.uid.clone(), object.clone());
-            Self::tell(state, &PodChange::Applied(object));
+            Self::notify(state, &PodChange::Applied(object));
         });
     }
 
@@ -70,7 +70,7 @@ impl LocalSource {
                 metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
             }
             let object = pod.clone();
-            Self::tell(state, &PodChange::Applied(object));
+            Self::notify(state, &PodChange::Applied(object));
         });
     }
 
@@ -202,7 +202,7 @@ impl PodSource for LocalSource {
     fn finish_deletion<'a>(&'a self, pod: &'a PodKey) -> BoxFuture<'a, Result<(), ApiError>> {
         self.with(|state| {
             state.pods.remove(&pod.uid);
-            Self::tell(state, &PodChange::Gone { uid: pod.uid.clone() });
+            Self::notify(state, &PodChange::Gone { uid: pod.uid.clone() });
         });
         async { Ok(()) }.boxed()
     }

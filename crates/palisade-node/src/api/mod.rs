@@ -72,7 +72,7 @@ impl std::fmt::Display for PodKey {
     }
 }
 
-/// Where pods come from and what is said about them goes.
+/// The source of pods, and the sink of their status and events.
 pub trait PodSource: Send + Sync + 'static {
     /// The pods of this node, first all of them, then each change. The stream ends only with the source.
     fn pods(&self) -> BoxStream<'static, PodChange>;
@@ -109,16 +109,16 @@ pub trait PodSource: Send + Sync + 'static {
     /// Writes an event, anew or with a higher count.
     fn write_event(&self, event: crate::events::EventRecord) -> BoxFuture<'_, Result<(), ApiError>>;
 
-    /// Says that a deleted pod has stopped, so that the object can go.
+    /// Confirms that a deleted pod has stopped, so that the object is removed.
     fn finish_deletion<'a>(&'a self, pod: &'a PodKey) -> BoxFuture<'a, Result<(), ApiError>>;
 
     /// Creates or updates the node object: labels and annotations are merged, `status` is written as given.
     fn write_node(&self, node: Value) -> BoxFuture<'_, Result<(), ApiError>>;
 
-    /// The node object as everybody sees it, with what others wrote into it.
+    /// The Node as it is stored, with the fields of others.
     fn read_node<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
 
-    /// Adds labels to a node that somebody else looks after.
+    /// Adds labels to a Node that another kubelet owns.
     fn label_node<'a>(
         &'a self,
         node: &'a str,

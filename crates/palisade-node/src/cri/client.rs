@@ -35,10 +35,10 @@ use super::proto::{
 /// The socket of Debian's and most other containerd installations.
 pub const DEFAULT_ENDPOINT: &str = "/run/containerd/containerd.sock";
 
-/// The deadline of a call unless told otherwise; the kubelet's `--runtime-request-timeout`.
+/// The default deadline of a call; the kubelet's `--runtime-request-timeout`.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Who cannot say its version within this time hangs.
+/// A runtime that does not report its version within this time hangs.
 const GREETING: Duration = Duration::from_secs(10);
 
 // A node with hundreds of containers answers a list with more than tonic's 4 MiB; the kubelet takes 16 MiB.
@@ -82,20 +82,20 @@ impl From<Status> for RuntimeError {
             Code::Cancelled => "Canceled".to_owned(),
             code => format!("{code:?}"),
         };
-        // A broken connection says "transport error", which is nothing, and hides the reason in its sources.
-        let mut said = vec![status.message().to_owned()];
+        // A broken connection has the message "transport error", and the reason in its sources.
+        let mut messages = vec![status.message().to_owned()];
         let mut source = status.source();
         while let Some(cause) = source {
             let text = cause.to_string();
-            if !said.iter().any(|known| known.contains(&text)) {
-                said.push(text);
+            if !messages.iter().any(|known| known.contains(&text)) {
+                messages.push(text);
             }
             source = cause.source();
         }
-        if said.len() > 1 {
-            said.retain(|text| text != "transport error");
+        if messages.len() > 1 {
+            messages.retain(|text| text != "transport error");
         }
-        let message = said.join(": ");
+        let message = messages.join(": ");
         let broken = status.source().is_some() && status.code() == Code::Unknown;
         Self { code: if broken { "Unavailable".to_owned() } else { code }, message }
     }
@@ -180,7 +180,7 @@ impl Runtime {
         let begun = tokio::time::Instant::now();
         let answer = tokio::time::timeout(timeout, answer).await;
         let microseconds = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        tracing::debug!(call = path, microseconds, "asked the runtime");
+        tracing::debug!(call = path, microseconds, "called the runtime");
         answer.unwrap_or_else(|_| Err(RuntimeError::deadline(timeout)))
     }
 

@@ -1,4 +1,4 @@
-//! The container runtime: its messages, a client, and what it is told about security.
+//! The container runtime: its messages, a client, and the security settings it gets.
 
 pub mod client;
 pub mod proto;

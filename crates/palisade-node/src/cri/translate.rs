@@ -2,7 +2,7 @@
 //!
 //! Implements: how a kubelet fills CRI's `LinuxContainerSecurityContext` and `LinuxSandboxSecurityContext`, release by
 //! release (`pkg/kubelet/kuberuntime/security_context*.go`), and the per-container groups of the pod-security-context
-//! proposal. Pure: where a profile's bytes are is told by the caller, and nothing is read or checked here.
+//! proposal. Pure: the caller knows where a profile's bytes are, and nothing is read or checked here.
 
 use palisade_base::version::KubeVersion;
 use palisade_model::{
@@ -122,7 +122,7 @@ pub fn sandbox_context(
     })
 }
 
-/// What the pod itself says, which is all the sandbox listens to.
+/// The settings of the pod itself: the sandbox has no others.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs, reason = "the fields are the API's own")]
 pub struct PodSettings<'a> {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_the_volume_group_and_then_those_asked_for() {
+    fn groups_are_the_volume_group_and_then_the_declared_ones() {
         for (case, pod_part, own, expected) in [
             ("none", "", "{}", &[][..]),
             (
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn app_armor_is_left_to_the_runtime_unless_somebody_asks() {
+    fn app_armor_is_left_to_the_runtime_unless_declared() {
         assert_eq!(context(&pod("", "{}")).apparmor, None);
         for (profile, kind, name) in [
             (r#"{"type":"RuntimeDefault"}"#, ProfileType::RuntimeDefault, ""),

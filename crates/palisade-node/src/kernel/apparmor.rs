@@ -57,7 +57,7 @@ impl AppArmor {
         Ok(names)
     }
 
-    /// Whether a profile is loaded; `None` if the kernel does not tell.
+    /// Whether a profile is loaded; `None` if the kernel does not report it.
     #[must_use]
     pub fn is_loaded(&self, name: &str) -> Option<bool> {
         self.loaded_profiles()
@@ -87,15 +87,15 @@ async fn run_parser(parser: &Path, text: &str) -> Result<(), LoadError> {
         .spawn()
         .map_err(LoadError::Run)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A parser that stops reading says why on its standard error.
+        // A parser that stops reading has the reason on its standard error.
         stdin.write_all(text.as_bytes()).await.ok();
     }
     let output = child.wait_with_output().await.map_err(LoadError::Run)?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(LoadError::Refused(if said.is_empty() { output.status.to_string() } else { said }))
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LoadError::Refused(if message.is_empty() { output.status.to_string() } else { message }))
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_the_parser_said() {
+    async fn reports_the_message_of_the_parser() {
         let folder = tempfile::tempdir().unwrap();
         let parser = folder.path().join("parser");
         fs::write(&parser, "#!/bin/sh\ncat >/dev/null\necho 'syntax error' >&2\nexit 1\n").unwrap();

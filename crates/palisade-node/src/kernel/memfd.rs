@@ -1,4 +1,4 @@
-//! A file that is nowhere and that nobody can change.
+//! A file in memory that cannot be changed.
 //!
 //! Implements: "No persistence to disk" of the ConfigMap profile design, with a memory file sealed against writing,
 //! growing, shrinking and unsealing (memfd_create(2), fcntl(2) `F_ADD_SEALS`).
@@ -7,7 +7,7 @@ use std::{fs::File, io, io::Write as _, os::fd::AsRawFd as _};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 
-/// A sealed memory file. It lives as long as this value, or as long as somebody else has it open.
+/// A sealed memory file. It lives as long as this value, or as long as another process has it open.
 #[derive(Debug)]
 pub struct SealedFile {
     file: File,
@@ -45,11 +45,11 @@ mod tests {
     use super::SealedFile;
 
     #[test]
-    fn nobody_can_change_a_sealed_file() {
+    fn a_sealed_file_cannot_be_changed() {
         let sealed = SealedFile::new("profile", b"{}").unwrap();
         assert_eq!(sealed.seals().unwrap(), SealedFile::SEALS);
         assert_eq!(fs::read(sealed.path()).unwrap(), b"{}");
-        // Whoever opens it anew, root included, gets a file that refuses.
+        // A process that opens it again, root included, cannot write.
         let mut again = fs::OpenOptions::new().write(true).open(sealed.path()).unwrap();
         assert_eq!(again.write(b"x").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         assert!(again.set_len(0).is_err() && again.set_len(10).is_err());

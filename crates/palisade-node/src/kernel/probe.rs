@@ -1,4 +1,4 @@
-//! What this node can do: kernel, seccomp, AppArmor, SELinux, and what the runtime says of itself.
+//! What this node can do: kernel, seccomp, AppArmor, SELinux, and what the runtime reports.
 //!
 //! The answers become node labels and status ([`crate::node_object`]) and decide what is refused before it is tried.
 
@@ -27,9 +27,9 @@ pub struct NodeFeatures {
     pub runtime_version: String,
     /// Whether the runtime knows a strict policy for supplemental groups.
     pub supplemental_groups_policy: bool,
-    /// Whether the runtime was configured to leave AppArmor alone; `None` if it does not tell.
+    /// Whether the runtime was configured to leave AppArmor alone; `None` if it does not report it.
     pub runtime_disables_app_armor: Option<bool>,
-    /// Paths that kubelets since v1.34 hide: they tell one container about another's load.
+    /// Paths that kubelets since v1.34 hide: they show one container another's load.
     #[serde(skip)]
     pub thermal_throttle: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl NodeFeatures {
         }
     }
 
-    /// Adds what the runtime says of itself.
+    /// Adds what the runtime reports.
     pub async fn ask_runtime(&mut self, runtime: &Runtime) -> Result<(), RuntimeError> {
         let version = runtime.version().await?;
         self.runtime_name = version.runtime_name;
@@ -58,7 +58,7 @@ impl NodeFeatures {
         let status = runtime.status(true).await?;
         self.supplemental_groups_policy =
             status.features.is_some_and(|features| features.supplemental_groups_policy);
-        // containerd tells its configuration; others need not.
+        // containerd reports its configuration; others need not.
         let config: Option<serde_json::Value> =
             status.info.get("config").and_then(|text| serde_json::from_str(text).ok());
         self.runtime_disables_app_armor =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_the_kernel_has() {
+    fn reads_what_the_kernel_has() {
         let root = tempfile::tempdir().unwrap();
         let nothing = NodeFeatures::of_kernel(root.path(), root.path());
         assert!(!nothing.seccomp() && !nothing.app_armor && !nothing.selinux);

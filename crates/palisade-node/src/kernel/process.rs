@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 
 use serde::Serialize;
 
-/// The security of a process, as the kernel tells it.
+/// The security of a process, as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields are the kernel's own")]

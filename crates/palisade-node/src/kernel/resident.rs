@@ -5,7 +5,7 @@
 //! are clean and the file's, so unmapping them costs nothing but a short fault where one is needed again; what still runs is back
 //! at once, and the rest is no longer counted against the node. Memory that holds data is never touched.
 //!
-//! When to do so is left to whoever runs the process.
+//! When to do so is left to the caller.
 #![allow(unsafe_code, reason = "no safe call unmaps pages")]
 
 use std::{fs, path::Path};
@@ -20,7 +20,7 @@ pub fn give_code_back() {
     };
     for (start, length) in maps.lines().filter_map(|line| code_of(&program, line)) {
         // SAFETY: the range is a mapping of this program's file that can be executed and not written, so that no page of it
-        // differs from the file: whoever touches one next, this very function included, gets the same bytes from the file.
+        // differs from the file: the next access, by this very function too, gets the same bytes from the file.
         let _ = unsafe { madvise(start as *mut _, length, Advice::LinuxDontNeed) };
     }
 }

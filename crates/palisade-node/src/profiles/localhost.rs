@@ -11,7 +11,7 @@ use std::{
 
 use palisade_model::node::join_clean;
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2},
+    fs::{Mode, OFlags, ResolveFlags, open, openat2},
     io::Errno,
 };
 
@@ -47,10 +47,10 @@ impl ProfileFolder {
     pub fn read(&self, path: &str) -> Result<Vec<u8>, ProfileError> {
         let shown = self.joined(path);
         let unreadable = |reason: String| ProfileError::Unreadable { path: shown.clone(), reason };
-        let said = |verb: &str, error: Errno| unreadable(format!("{verb} {shown}: {}", in_go(error)));
+        let failed = |verb: &str, error: Errno| unreadable(format!("{verb} {shown}: {}", in_go(error)));
 
         let folder = open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| said("open", error))?;
+            .map_err(|error| failed("open", error))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let escapes = || ProfileError::Escapes { path: path.to_owned() };
@@ -61,11 +61,11 @@ impl ProfileFolder {
             Ok(file) => File::from(file),
             // EXDEV is the kernel's word for a path that leaves the folder.
             Err(Errno::XDEV | Errno::LOOP) => return Err(escapes()),
-            Err(error) => return Err(said("open", error)),
+            Err(error) => return Err(failed("open", error)),
         };
         let metadata = file.metadata().map_err(|error| unreadable(error.to_string()))?;
         if metadata.is_dir() {
-            return Err(said("read", Errno::ISDIR));
+            return Err(failed("read", Errno::ISDIR));
         }
         if !metadata.is_file() {
             return Err(unreadable(format!("read {shown}: not a regular file")));
@@ -92,12 +92,6 @@ fn in_go(error: Errno) -> String {
         Errno::NAMETOOLONG => "file name too long".to_owned(),
         other => std::io::Error::from(other).to_string(),
     }
-}
-
-/// Whether the kernel can keep a path below a folder; Linux 5.6 and later can.
-#[must_use]
-pub fn kernel_confines_paths() -> bool {
-    openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH).is_ok()
 }
 
 #[cfg(test)]

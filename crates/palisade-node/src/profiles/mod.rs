@@ -1,7 +1,7 @@
 //! Seccomp profiles on their way to the runtime.
 //!
 //! Implements: "LocalhostProfile" and "Seccomp root path configuration" of the seccomp design, and the ConfigMap profile
-//! design: existence, key, JSON, hash, and delivery without a file on disk. What a profile means is the runtime's to say.
+//! design: existence, key, JSON, hash, and delivery without a file on disk. What a profile means is left to the runtime.
 
 pub mod localhost;
 
@@ -49,7 +49,7 @@ pub enum ProfileError {
     Unreadable {
         /// The whole path.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
     /// No memory file could be made.
@@ -57,7 +57,7 @@ pub enum ProfileError {
     Memory {
         /// The reference.
         profile: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -73,7 +73,7 @@ impl ProfileError {
 /// A profile the runtime can open until this value is dropped.
 #[derive(Debug)]
 pub struct Delivery {
-    /// What the runtime is told.
+    /// The path for the runtime.
     pub path: String,
     /// What people call it.
     pub shown: String,

@@ -26,17 +26,12 @@ impl Life {
     /// Why the pod cannot run here, in the kubelet's order of asking; `None` if it can, and then it has its place.
     pub(super) async fn rejection(&mut self, pod: &RunPod, observed: &Observed) -> Option<Rejection> {
         let config = &self.node.config;
-        let model = match pod.prepared(&config.compat) {
-            Ok(model) => model,
-            Err(error) => {
-                return Some(hard("UnexpectedAdmissionError", &format!("cannot decode the pod: {error}")));
-            }
-        };
+        let model = pod.prepared(&config.compat);
         let (compat, minor) = (&config.compat, config.compat.kubelet.minor());
         if let Some(rejection) = unsupported(&model, compat, &self.node.features()) {
             return Some(rejection);
         }
-        // Whoever is here already was asked when it came.
+        // A pod that is here already was checked when it came.
         let placed = !pod.spec.node_name.is_empty() && observed.sandboxes.is_empty();
         if placed && self.reservation.is_none() {
             let read = self.node.source.read_node(&config.node_name).await;
@@ -253,7 +248,7 @@ mod tests {
         unsupported(pod, compat, features).or_else(|| app_armor_rejection(pod, compat, app_armor))
     }
 
-    fn said(pod: &str, compat: &Compat, app_armor: &AppArmor) -> Option<(String, bool)> {
+    fn rejection_of(pod: &str, compat: &Compat, app_armor: &AppArmor) -> Option<(String, bool)> {
         let pod = Prepared::stored(serde_json::from_str(pod).unwrap(), compat);
         rejection(&pod, compat, &NodeFeatures::default(), app_armor).map(|found| (found.message, found.soft))
     }
@@ -286,7 +281,7 @@ mod tests {
                 &blocked,
             ),
         ] {
-            assert_eq!(&said(&pod, &compat, &host), expected, "{case}");
+            assert_eq!(&rejection_of(&pod, &compat, &host), expected, "{case}");
         }
     }
 
@@ -311,14 +306,14 @@ mod tests {
             ("localhost/", 24, Some("invalid empty AppArmor profile name: \"localhost/\"")),
             ("nonsense", 24, Some("invalid AppArmor profile name: \"nonsense\"")),
         ] {
-            let found =
-                said(&annotated(value), &Compat::kubernetes(minor), &host).map(|(message, _)| message);
+            let found = rejection_of(&annotated(value), &Compat::kubernetes(minor), &host)
+                .map(|(message, _)| message);
             assert_eq!(found, expected.map(|text| format!("{prefix}{text}")), "{value} on v1.{minor}");
         }
         let mut gated = Compat::designs();
         gated.gates.app_armor = false;
         let field = r#"{"spec":{"containers":[{"name":"c","securityContext":{"appArmorProfile":{"type":"RuntimeDefault"}}}]}}"#;
-        let found = said(field, &gated, &host).unwrap();
+        let found = rejection_of(field, &gated, &host).unwrap();
         assert_eq!(found.0, "Cannot enforce AppArmor: AppArmor disabled by feature-gate");
     }
 
@@ -368,17 +363,17 @@ mod tests {
         let host = AppArmor::below("/nonexistent");
         let windows = r#"{"spec":{"os":{"name":"windows"},"containers":[{"name":"c"}]}}"#;
         assert_eq!(
-            said(windows, &Compat::designs(), &host).unwrap().0,
+            rejection_of(windows, &Compat::designs(), &host).unwrap().0,
             "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"
         );
         let labelled =
             r#"{"metadata":{"labels":{"kubernetes.io/os":"windows"}},"spec":{"containers":[{"name":"c"}]}}"#;
         assert_eq!(
-            said(labelled, &Compat::designs(), &host).unwrap().0,
+            rejection_of(labelled, &Compat::designs(), &host).unwrap().0,
             "Pod was rejected: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
         );
         let strict = r#"{"spec":{"securityContext":{"supplementalGroupsPolicy":"Strict"},"containers":[{"name":"c"}]}}"#;
-        assert!(said(strict, &Compat::designs(), &host).is_some());
-        assert!(said(strict, &Compat::kubernetes(32), &host).is_none());
+        assert!(rejection_of(strict, &Compat::designs(), &host).is_some());
+        assert!(rejection_of(strict, &Compat::kubernetes(32), &host).is_none());
     }
 }

@@ -78,7 +78,7 @@ mod tests {
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..8 {
-            // The container exits at once; whoever asks is told how long to wait.
+            // The container exits at once; the next start is delayed.
             if let Some((wait, until)) = back_off.waiting("c", at(now), at(now)) {
                 waits.push(in_go(wait));
                 now = until.as_second() - 1_000_000;

@@ -161,7 +161,7 @@ pub struct ContainerParts<'a> {
     pub environment: Vec<(String, String)>,
     /// The pod's volumes.
     pub volumes: &'a BTreeMap<String, HostVolume>,
-    /// What the runtime is told about its security.
+    /// Its security, as the runtime takes it.
     pub security_context: LinuxContainerSecurityContext,
     /// SHA-256 of its seccomp profile, if the node read it.
     pub seccomp_profile_hash: Option<&'a str>,

@@ -83,7 +83,7 @@ impl Life {
         let which = failed.as_str().to_lowercase();
         let text = format!("Container {} failed {which} probe{end}", run.name);
         let path = field_path(kind, &run.name);
-        self.node.recorder.say(&pod.key, &path, EventType::Normal, "Killing", &text);
+        self.node.recorder.record(&pod.key, &path, EventType::Normal, "Killing", &text);
         let probe = match failed {
             Kind::Startup => &container.startup_probe,
             Kind::Liveness | Kind::Readiness => &container.liveness_probe,
@@ -93,17 +93,17 @@ impl Life {
         self.stop_one(pod, observed, id, grace).await;
     }
 
-    /// Says of every running container that it is being stopped.
+    /// Records for every running container that it is being stopped.
     pub(super) fn say_killing(&self, pod: &RunPod, observed: &Observed) {
         for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
             let Some((kind, _)) = pod.container(&run.name) else { continue };
             let text = format!("Stopping container {}", run.name);
             let path = field_path(kind, &run.name);
-            self.node.recorder.say(&pod.key, &path, EventType::Normal, "Killing", &text);
+            self.node.recorder.record(&pod.key, &path, EventType::Normal, "Killing", &text);
         }
     }
 
-    /// Ends the pod: stop, tell, remove, and let the object go.
+    /// Ends the pod: stop, report, remove, and release the object.
     pub(super) async fn end(&mut self, pod: &RunPod) {
         loop {
             let pod = self.updates.borrow_and_update().clone();
@@ -138,7 +138,7 @@ impl Life {
         if let Ok(stopped) = Observed::of_pod(&runtime, &pod.key.uid).await {
             self.waiting.clear();
             self.read_messages(pod, &stopped);
-            self.tell(pod, &stopped).await;
+            self.report_status(pod, &stopped).await;
         }
         for run in &observed.containers {
             if let Err(error) = runtime.remove_container(&run.id).await

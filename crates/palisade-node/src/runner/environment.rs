@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_that_name_no_variable_are_left_out_and_told() {
+    async fn keys_that_name_no_variable_are_dropped_and_reported() {
         let source = LocalSource::default();
         let data = ["A", "1b", "c.d", "e f"].map(|key| (key.to_owned(), "v".to_owned()));
         source.put_config_map("default", "m", ConfigMap { data: data.into(), ..ConfigMap::default() });

@@ -43,9 +43,9 @@ pub(super) struct Target {
 pub(super) enum Answer {
     /// All is well.
     Success,
-    /// It is not, and this is what was said.
+    /// It is not, with this output.
     Failure(String),
-    /// Nobody could tell.
+    /// The probe could not be run.
     Unknown(String),
 }
 
@@ -113,7 +113,7 @@ impl Target {
         }
     }
 
-    /// Whether somebody listens; the error is Go's sentence.
+    /// Whether the port accepts connections; the error is Go's sentence.
     pub(super) async fn connect(
         &self,
         container: &Container,
@@ -272,16 +272,16 @@ fn unchecked() -> Result<Arc<ClientConfig>, String> {
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
     Ok(Arc::new(config))
 }
 
 /// Takes every certificate.
 #[derive(Debug)]
-struct Anybody(Arc<rustls::crypto::CryptoProvider>);
+struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn asks_as_a_kubelet_asks() {
+    async fn probes_send_what_the_kubelet_sends() {
         let (number, asked) = server(b"HTTP/1.0 503 no\r\n\r\n").await;
         let container: Container =
             serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": number}]}))
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_go_says() {
+    async fn errors_have_the_texts_of_go() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let free = listener.local_addr().unwrap().port();
         drop(listener);

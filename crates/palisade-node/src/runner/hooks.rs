@@ -119,9 +119,9 @@ impl Life {
             };
             if let Some(why) = failed {
                 warn!(why, container = container.name, "preStop hook failed");
-                // What it said may hold secrets, and everybody reads events.
+                // Its output may hold secrets, and events are widely readable.
                 let path = field_path(kind, &container.name);
-                self.node.recorder.say(
+                self.node.recorder.record(
                     &pod.key,
                     &path,
                     EventType::Warning,

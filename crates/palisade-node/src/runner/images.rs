@@ -32,8 +32,8 @@ impl Images {
         container: &Container,
         sandbox: &PodSandboxConfig,
     ) -> Result<Image, Reason> {
-        let say = |kind: EventType, reason: &str, message: &str| {
-            node.recorder.say(&pod.key, path, kind, reason, message);
+        let record = |kind: EventType, reason: &str, message: &str| {
+            node.recorder.record(&pod.key, path, kind, reason, message);
         };
         let fail = |reason: &str, message: String| Reason { reason: reason.to_owned(), message };
         let shown = &container.image;
@@ -43,25 +43,25 @@ impl Images {
             let message = format!(
                 "Failed to apply default image tag {shown:?}: couldn't parse image {what} {shown:?}: {why}"
             );
-            say(EventType::Warning, "InspectFailed", &message);
+            record(EventType::Warning, "InspectFailed", &message);
             return Err(fail("InvalidImageName", message));
         }
         let image = container.tagged_image();
         let found = node.runtime.image_status(&image).await.map_err(|error| {
             let message = format!("Failed to inspect image {image:?}: {error}");
-            say(EventType::Warning, "InspectFailed", &message);
+            record(EventType::Warning, "InspectFailed", &message);
             fail("ImageInspectError", message)
         })?;
         match (found, container.pull_policy()) {
             (Some(found), "IfNotPresent" | "Never") => {
                 let end = if minor >= 35 { " and can be accessed by the pod" } else { "" };
                 let message = format!("Container image {shown:?} already present on machine{end}");
-                say(EventType::Normal, "Pulled", &message);
+                record(EventType::Normal, "Pulled", &message);
                 return Ok(found);
             }
             (None, "Never") => {
                 let message = format!("Container image {shown:?} is not present with pull policy of Never");
-                say(EventType::Warning, "ErrImageNeverPull", &message);
+                record(EventType::Warning, "ErrImageNeverPull", &message);
                 return Err(fail("ErrImageNeverPull", message));
             }
             _ => {}
@@ -70,25 +70,25 @@ impl Images {
         if let Some((failed, why)) = self.failed.get(&image)
             && self.back_off.waiting(&image, *failed, now).is_some()
         {
-            // Releases tell the reason since v1.32.
+            // Releases report the reason since v1.32.
             let end = if minor >= 32 { format!(": ErrImagePull: {why}") } else { String::new() };
             let message = format!("Back-off pulling image {shown:?}{end}");
-            say(EventType::Normal, "BackOff", &format!("Back-off pulling image {shown:?}"));
+            record(EventType::Normal, "BackOff", &format!("Back-off pulling image {shown:?}"));
             return Err(fail("ImagePullBackOff", message));
         }
-        say(EventType::Normal, "Pulling", &format!("Pulling image {shown:?}"));
+        record(EventType::Normal, "Pulling", &format!("Pulling image {shown:?}"));
         let pulled = node.runtime.pull_image(&image, sandbox.clone()).await;
         if let Err(error) = pulled {
             let now = Timestamp::now();
             self.back_off.tried(&image, now, now);
-            // A code that says nothing is left out, so that words which mean something come first.
+            // A code without meaning is left out, so that the message begins with its cause.
             let why = if error.code == "Unknown" { error.message } else { error.to_string() };
-            say(EventType::Warning, "Failed", &format!("Failed to pull image {shown:?}: {why}"));
+            record(EventType::Warning, "Failed", &format!("Failed to pull image {shown:?}: {why}"));
             self.failed.insert(image, (now, why.clone()));
             return Err(fail("ErrImagePull", why));
         }
         self.failed.remove(&image);
-        say(EventType::Normal, "Pulled", &format!("Successfully pulled image {shown:?}"));
+        record(EventType::Normal, "Pulled", &format!("Successfully pulled image {shown:?}"));
         match node.runtime.image_status(&image).await {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(fail("ErrImagePull", format!("image {image:?} is gone after it was pulled"))),
@@ -200,7 +200,7 @@ mod tests {
     use super::check_reference;
 
     #[test]
-    fn tells_images_from_nonsense() {
+    fn rejects_invalid_image_references() {
         let digest = "0123456789abcdef".repeat(4);
         let good = format!("a@sha256:{digest}");
         let both = format!("r.example/a:1@sha256:{digest}");

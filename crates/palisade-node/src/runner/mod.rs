@@ -1,4 +1,4 @@
-//! Running pods: from what the runtime has, through a plan, to what is told.
+//! Running pods: from what the runtime has, through a plan, to the status.
 
 mod admission;
 pub(crate) mod allocations;

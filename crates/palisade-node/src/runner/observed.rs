@@ -34,7 +34,7 @@ pub mod labels {
     pub const SECCOMP_PROFILE_HASH: &str = "palisade.dev/seccomp-profile-hash";
     /// The security part of the pod as the node was given it, so that it can be compared without an API server.
     pub const DECLARED: &str = "palisade.dev/declared";
-    /// Says whose sandbox it is: an agent touches no other.
+    /// The owner of a sandbox: a node touches no other.
     pub const MANAGED_BY: &str = "palisade.dev/managed-by";
 }
 
@@ -105,7 +105,7 @@ impl Default for Instance {
 }
 
 impl Observed {
-    /// Asks the runtime about a pod, whoever runs it.
+    /// Reads what the runtime has of a pod, of any owner.
     pub async fn of_pod(runtime: &Runtime, uid: &str) -> Result<Self, RuntimeError> {
         Self::look(runtime, uid, true).await
     }

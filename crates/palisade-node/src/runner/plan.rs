@@ -19,7 +19,7 @@ use crate::{
     pod::{Container, RestartPolicy, RunPod},
 };
 
-/// The kubelet's retry of what could not be created: flat, whatever the restart policy says.
+/// The kubelet's retry of what could not be created: flat, whatever the restart policy.
 pub const FLAT_RETRY: Duration = Duration::from_secs(10);
 
 /// Why a container is not running, in the API's words.
@@ -34,7 +34,7 @@ pub struct Reason {
 /// A container that could not be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What to tell.
+    /// The message.
     pub reason: Reason,
     /// When it was tried last.
     pub at: Timestamp,
@@ -64,7 +64,7 @@ pub struct Memory {
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PodStep {
     /// Stop everything and make a new sandbox.
     NewSandbox {
         /// Its number.
@@ -98,7 +98,7 @@ pub enum Step {
         /// How often it was started before.
         restart_count: u32,
     },
-    /// Tell that a container waits for its next start.
+    /// Report that a container waits for its next start.
     Wait {
         /// Its name.
         name: String,
@@ -111,17 +111,17 @@ pub enum Step {
 
 /// What to do, and when to look again at the latest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PodPlan {
     /// In this order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PodStep>,
     /// `None`: when something changes.
     pub again_at: Option<Timestamp>,
 }
 
-/// The next steps for a pod that nobody asked to stop.
+/// The next steps for a pod that is not being deleted.
 #[must_use]
-pub fn plan(pod: &RunPod, observed: &Observed, memory: &Memory, now: Timestamp) -> Plan {
-    let mut planner = Planner { pod, observed, memory, now, plan: Plan::default() };
+pub fn plan(pod: &RunPod, observed: &Observed, memory: &Memory, now: Timestamp) -> PodPlan {
+    let mut planner = Planner { pod, observed, memory, now, plan: PodPlan::default() };
     planner.run();
     planner.plan
 }
@@ -131,7 +131,7 @@ struct Planner<'a> {
     observed: &'a Observed,
     memory: &'a Memory,
     now: Timestamp,
-    plan: Plan,
+    plan: PodPlan,
 }
 
 /// What a container that has a status needs.
@@ -145,13 +145,13 @@ enum Need {
 impl Planner<'_> {
     fn run(&mut self) {
         if self.is_finished() {
-            self.plan.steps.push(Step::Finish);
+            self.plan.steps.push(PodStep::Finish);
             return;
         }
         let Some(sandbox) = self.observed.ready_sandbox() else {
             let last = self.observed.sandboxes.first();
             let attempt = last.map_or(0, |sandbox| sandbox.attempt.saturating_add(1));
-            self.plan.steps.push(Step::NewSandbox { attempt, replaces: last.is_some() });
+            self.plan.steps.push(PodStep::NewSandbox { attempt, replaces: last.is_some() });
             return;
         };
         let sandbox = sandbox.id.clone();
@@ -275,13 +275,13 @@ impl Planner<'_> {
         match run.state {
             ContainerState::Running => {
                 if let Some(failed) = self.memory.health.get(&run.id).and_then(|health| health.failed) {
-                    self.plan.steps.push(Step::Kill { id: run.id.clone(), failed });
+                    self.plan.steps.push(PodStep::Kill { id: run.id.clone(), failed });
                     return Need::Nothing;
                 }
                 if run.hash == self.pod.container_hash(kind, &container.name) {
                     return Need::Nothing;
                 }
-                self.plan.steps.push(Step::Stop { id: run.id.clone() });
+                self.plan.steps.push(PodStep::Stop { id: run.id.clone() });
                 Need::Start(run.restart_count.saturating_add(1))
             }
             ContainerState::Exited => {
@@ -300,7 +300,7 @@ impl Planner<'_> {
                 )
             }
             ContainerState::Created | ContainerState::Unknown => {
-                self.plan.steps.push(Step::Remove { id: run.id.clone() });
+                self.plan.steps.push(PodStep::Remove { id: run.id.clone() });
                 Need::Start(run.restart_count)
             }
         }
@@ -328,12 +328,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Starts it now, or tells that it waits.
+    /// Starts it now, or reports that it waits.
     fn in_turn(&mut self, name: &str, key: &str, failed: Timestamp, count: u32) -> Need {
         match self.memory.back_off.waiting(key, failed, self.now) {
             None => Need::Start(count),
             Some((wait, until)) => {
-                self.plan.steps.push(Step::Wait { name: name.to_owned(), wait });
+                self.plan.steps.push(PodStep::Wait { name: name.to_owned(), wait });
                 self.look_again(until);
                 Need::Later
             }
@@ -353,7 +353,7 @@ impl Planner<'_> {
     }
 
     fn start(&mut self, kind: ContainerKind, container: &Container, restart_count: u32) {
-        self.plan.steps.push(Step::Start { name: container.name.clone(), kind, restart_count });
+        self.plan.steps.push(PodStep::Start { name: container.name.clone(), kind, restart_count });
     }
 
     fn back_off_key(&self, kind: ContainerKind, name: &str) -> String {
@@ -389,7 +389,7 @@ pub fn waiting_message(wait: Duration, container: &str, pod: &crate::api::PodKey
     format!("back-off {} restarting failed container={container} pod={pod}", in_go(wait))
 }
 
-/// Runs that nobody needs any more: all but the newest and the one before it.
+/// Runs that are not needed any more: all but the newest and the one before it.
 #[must_use]
 pub fn superfluous<'a>(pod: &'a RunPod, observed: &'a Observed) -> Vec<&'a Instance> {
     let mut found = Vec::new();

@@ -53,15 +53,15 @@ fn words(pod: &RunPod, observed: &Observed, memory: &Memory) -> String {
         .steps
         .iter()
         .map(|step| match step {
-            Step::NewSandbox { attempt, replaces } => {
+            PodStep::NewSandbox { attempt, replaces } => {
                 format!("sandbox {attempt}{}", if *replaces { " again" } else { "" })
             }
-            Step::Stop { id } => format!("stop {id}"),
-            Step::Kill { id, failed } => format!("kill {id} for {}", failed.as_str()),
-            Step::Remove { id } => format!("remove {id}"),
-            Step::Start { name, restart_count, .. } => format!("start {name}#{restart_count}"),
-            Step::Wait { name, wait } => format!("wait {name} {}", in_go(*wait)),
-            Step::Finish => "finish".to_owned(),
+            PodStep::Stop { id } => format!("stop {id}"),
+            PodStep::Kill { id, failed } => format!("kill {id} for {}", failed.as_str()),
+            PodStep::Remove { id } => format!("remove {id}"),
+            PodStep::Start { name, restart_count, .. } => format!("start {name}#{restart_count}"),
+            PodStep::Wait { name, wait } => format!("wait {name} {}", in_go(*wait)),
+            PodStep::Finish => "finish".to_owned(),
         })
         .collect();
     steps.join(", ")
@@ -106,7 +106,7 @@ fn a_failing_container_waits_longer_each_time() {
     assert_eq!(words(&pod, &seen, &memory), "wait c 10s");
     memory.back_off.tried(&key, now(), now());
     let plan = plan(&pod, &seen, &memory, now());
-    assert_eq!(plan.steps, [Step::Wait { name: "c".to_owned(), wait: Duration::from_secs(20) }]);
+    assert_eq!(plan.steps, [PodStep::Wait { name: "c".to_owned(), wait: Duration::from_secs(20) }]);
     assert_eq!(plan.again_at, Some(now() + Duration::from_secs(19)), "from the exit, not from now");
 }
 
@@ -220,7 +220,7 @@ fn one_old_run_is_kept() {
 }
 
 #[test]
-fn probes_stop_what_is_not_well_and_hold_back_who_relies_on_it() {
+fn failed_probes_stop_containers_and_delay_their_dependents() {
     let sick = |failed| Health { failed: Some(failed), ..Health::default() };
     let pod_always = one("Always");
     let running = observed(vec![run(&pod_always, "c", ContainerState::Running, 0)]);

@@ -41,7 +41,7 @@ pub struct Health {
 }
 
 impl Default for Health {
-    /// Of a container that nobody asks.
+    /// Of a container without probes.
     fn default() -> Self {
         Self { started: true, ready: true, failed: None }
     }
@@ -101,7 +101,7 @@ impl Drop for Prober {
 }
 
 impl Probes {
-    /// Asks whoever runs and asks nobody else any more; what is known now, by the runtime's id.
+    /// Probes the running containers and no others; returns the results by the runtime's id.
     pub(super) fn keep(
         &mut self,
         node: &Node,
@@ -237,22 +237,22 @@ impl Asking {
         tokio::time::sleep(probe.initial_delay().saturating_sub(over)).await;
     }
 
-    /// One question; a failure is told, and whether it is one.
+    /// One probe; a failure is recorded.
     async fn ask(&self, kind: Kind, probe: &Probe) -> Option<bool> {
-        let say = |text: String| {
+        let record = |text: String| {
             let path = field_path(self.kind, &self.container.name);
-            self.recorder.say(&self.pod, &path, EventType::Warning, "Unhealthy", &text);
+            self.recorder.record(&self.pod, &path, EventType::Warning, "Unhealthy", &text);
         };
         match self.answer(probe).await {
             Answer::Success => Some(true),
             Answer::Failure(output) => {
-                say(format!("{} probe failed: {output}", kind.as_str()));
+                record(format!("{} probe failed: {output}", kind.as_str()));
                 Some(false)
             }
-            // A question that could not be asked says nothing about the container.
+            // A probe that could not be run proves nothing about the container.
             Answer::Unknown(why) => {
                 let state = if self.target.minor >= 33 { " and resulted in unknown state" } else { "" };
-                say(format!("{} probe errored{state}: {why}", kind.as_str()));
+                record(format!("{} probe errored{state}: {why}", kind.as_str()));
                 None
             }
         }

@@ -56,7 +56,7 @@ pub fn qos_class(pod: &RunPod) -> QosClass {
     if guaranteed { QosClass::Guaranteed } else { QosClass::Burstable }
 }
 
-/// What the runtime is told about a container's share of the node.
+/// A container's share of the node, as the runtime takes it.
 #[must_use]
 pub fn linux_resources(pod: &RunPod, container: &Container, node_memory: i64) -> LinuxContainerResources {
     const PERIOD: i64 = 100_000;

@@ -1,4 +1,4 @@
-//! Starting one container: image, profile, environment, creation, start; and what is said when a step fails.
+//! Starting one container: image, profile, environment, creation, start; and the events of a step that fails.
 //!
 //! Implements: the kubelet's `startContainer` with its waiting reasons and events, and the failure tables of the seccomp
 //! and AppArmor designs (rows 3 and 4, and row 3).
@@ -47,7 +47,7 @@ pub(super) struct Place<'a> {
 
 /// How a start ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum StartOutcome {
     /// Runs, under this id of the runtime.
     Started(String),
     /// Never came to be.
@@ -69,13 +69,13 @@ pub(super) async fn start(
     restart_count: u32,
     place: &Place<'_>,
     images: &mut images::Images,
-) -> Outcome {
+) -> StartOutcome {
     let path = field_path(kind, &container.name);
-    let say = |kind: EventType, reason: &str, message: &str| {
-        node.recorder.say(&pod.key, &path, kind, reason, message);
+    let record = |kind: EventType, reason: &str, message: &str| {
+        node.recorder.record(&pod.key, &path, kind, reason, message);
     };
     let not_created = |reason: &str, message: String, retry: Retry| {
-        Outcome::NotCreated(Failure {
+        StartOutcome::NotCreated(Failure {
             reason: Reason { reason: reason.to_owned(), message },
             at: Timestamp::now(),
             retry,
@@ -84,7 +84,7 @@ pub(super) async fn start(
     let image = match images.ensure(node, pod, &path, container, place.sandbox_config).await {
         Ok(image) => image,
         Err(reason) => {
-            say(EventType::Warning, "Failed", &format!("Error: {}", reason.reason));
+            record(EventType::Warning, "Failed", &format!("Error: {}", reason.reason));
             return not_created(&reason.reason, reason.message, Retry::Flat);
         }
     };
@@ -92,7 +92,7 @@ pub(super) async fn start(
     let (config, delivery) = match prepared {
         Ok(prepared) => prepared,
         Err(refused) => {
-            say(EventType::Warning, "Failed", &format!("Error: {}", refused.message));
+            record(EventType::Warning, "Failed", &format!("Error: {}", refused.message));
             return not_created(refused.reason, refused.message, refused.retry);
         }
     };
@@ -106,34 +106,38 @@ pub(super) async fn start(
         Ok(id) => id,
         Err(error) => {
             let message = in_user_words(&error.message);
-            say(EventType::Warning, "Failed", &format!("Error: {message}"));
+            record(EventType::Warning, "Failed", &format!("Error: {message}"));
             let profile_is_to_blame = message.contains("seccomp") || message.contains("apparmor");
             let retry = profile_retry(node.config.compat.kubelet, profile_is_to_blame);
             return not_created("CreateContainerError", message, retry);
         }
     };
-    // The runtime has read the profile; nobody needs the memory file any more.
+    // The runtime has read the profile; the memory file is not needed any more.
     drop(delivery);
     let minor = node.config.compat.kubelet.minor();
-    say(EventType::Normal, "Created", &created_text(minor, &container.name));
+    record(EventType::Normal, "Created", &created_text(minor, &container.name));
     if let Err(error) = node.runtime.start_container(&id).await {
-        // Events name the container, for the id means nothing to anybody.
-        say(EventType::Warning, "Failed", &format!("Error: {}", error.message.replace(&id, &container.name)));
-        return Outcome::NotStarted(Reason {
+        // Events name the container, not its id.
+        record(
+            EventType::Warning,
+            "Failed",
+            &format!("Error: {}", error.message.replace(&id, &container.name)),
+        );
+        return StartOutcome::NotStarted(Reason {
             reason: "RunContainerError".to_owned(),
             message: error.message,
         });
     }
-    say(EventType::Normal, "Started", &started_text(minor, &container.name));
+    record(EventType::Normal, "Started", &started_text(minor, &container.name));
     let ip = place.pod_ips.first().cloned().unwrap_or_default();
     let target = Target { runtime: node.runtime.clone(), id: id.clone(), ip, minor };
     if let Err(message) = hooks::post_start(node, pod, container, &target).await {
-        // What it said may hold secrets, and everybody reads events.
-        say(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
-        say(EventType::Normal, "Killing", "FailedPostStartHook");
-        return Outcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
+        // Its output may hold secrets, and events are widely readable.
+        record(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
+        record(EventType::Normal, "Killing", "FailedPostStartHook");
+        return StartOutcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
     }
-    Outcome::Started(id)
+    StartOutcome::Started(id)
 }
 
 fn created_text(minor: u16, container: &str) -> String {
@@ -180,7 +184,7 @@ async fn prepare(
 ) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
-    let prepared = pod.prepared(compat).map_err(|error| Refused::config(&error))?;
+    let prepared = pod.prepared(compat);
     let reference = prepared
         .view()
         .container(&container.name)
@@ -199,7 +203,7 @@ async fn prepare(
         .map_err(|error| Refused::config(&error))?;
     for text in &found.skipped {
         let reason = "InvalidEnvironmentVariableNames";
-        node.recorder.say(&pod.key, "", EventType::Warning, reason, text);
+        node.recorder.record(&pod.key, "", EventType::Warning, reason, text);
     }
     let violation = non_root_violation(
         context.run_as_non_root.value == Some(true),
@@ -247,7 +251,7 @@ async fn prepare(
     if let Some(parent) = message_file.parent() {
         fs::create_dir_all(parent).map_err(|error| Refused::config(&error))?;
     }
-    // Whoever the container runs as must be able to leave a message.
+    // The user the container runs as must be able to leave a message.
     fs::write(&message_file, b"").map_err(|error| Refused::config(&error))?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     fs::set_permissions(&message_file, mode).map_err(|error| Refused::config(&error))?;
@@ -272,7 +276,7 @@ async fn prepare(
     Ok((config, delivery))
 }
 
-/// Row 3 of the AppArmor design: said before the runtime has to, in the runtime's words.
+/// Row 3 of the AppArmor design: reported before the runtime does, with the runtime's message.
 fn app_armor_is_loaded(node: &Node, context: &EffectiveContext<'_>) -> Result<(), Refused> {
     let kubelet = node.config.compat.kubelet;
     if kubelet != KubeVersion::Designs {
@@ -295,7 +299,7 @@ fn app_armor_is_loaded(node: &Node, context: &EffectiveContext<'_>) -> Result<()
 fn image_user(image: &Image) -> ImageUser {
     match (&image.uid, image.username.as_str()) {
         (Some(uid), _) => ImageUser::Uid(uid.value),
-        // An image that names nobody runs as root.
+        // An image without a user runs as root.
         (None, "") => ImageUser::Uid(0),
         (None, name) => ImageUser::Name(name.to_owned()),
     }

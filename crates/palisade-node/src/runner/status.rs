@@ -1,4 +1,4 @@
-//! What is told about a pod: phase, conditions and the state of every container. Pure.
+//! The status of a pod: phase, conditions and the state of every container. Pure.
 //!
 //! Implements: the kubelet's `convertToAPIContainerStatuses`, `getPhase` and the status conditions
 //! (`pkg/kubelet/kubelet_pods.go`, `pkg/kubelet/status/generate.go`); `securityContext.seccompProfileHash` of the
@@ -34,7 +34,7 @@ pub struct Rejection {
 
 /// What a status is made of besides the pod itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct StatusFacts<'a> {
     /// What the runtime has.
     pub observed: &'a Observed,
     /// Why containers wait.
@@ -78,17 +78,11 @@ impl Phase {
             Self::Failed => "Failed",
         }
     }
-
-    /// Whether nothing will change any more.
-    #[must_use]
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
-    }
 }
 
 /// The status of a pod that is not run.
 #[must_use]
-pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &Facts<'_>) -> Value {
+pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &StatusFacts<'_>) -> Value {
     if !rejection.soft {
         return json!({"phase": "Failed", "reason": rejection.reason, "message": rejection.message,
             "startTime": seconds(facts.start_time)});
@@ -111,19 +105,19 @@ pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &F
 
 /// The status of a pod whose containers were stopped for a reason that concerns all of it.
 #[must_use]
-pub fn ended(pod: &RunPod, previous: &Value, facts: &Facts<'_>, reason: &str, message: &str) -> Value {
+pub fn ended(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>, reason: &str, message: &str) -> Value {
     let (mut status, _) = status(pod, previous, facts);
     if let Value::Object(fields) = &mut status {
         fields.insert("phase".to_owned(), "Failed".into());
         fields.insert("reason".to_owned(), reason.into());
         fields.insert("message".to_owned(), message.into());
-        nobody_is_left(pod, fields);
+        fail_waiting_containers(pod, fields);
     }
     status
 }
 
 /// Nothing of a pod that ended waits any longer: what never came to be has failed, as far as the pod came.
-fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
+fn fail_waiting_containers(pod: &RunPod, status: &mut Map<String, Value>) {
     let list = |status: &Map<String, Value>, name: &str| {
         status.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
     };
@@ -160,7 +154,7 @@ fn nobody_is_left(pod: &RunPod, status: &mut Map<String, Value>) {
 
 /// The status of a pod, and its phase.
 #[must_use]
-pub fn status(pod: &RunPod, previous: &Value, facts: &Facts<'_>) -> (Value, Phase) {
+pub fn status(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>) -> (Value, Phase) {
     let of_list = |kind: ContainerKind| -> Vec<State<'_>> {
         pod.list(kind).iter().map(|container| container_state(pod, kind, container, facts)).collect()
     };
@@ -223,7 +217,7 @@ fn container_state<'a>(
     pod: &'a RunPod,
     kind: ContainerKind,
     container: &'a Container,
-    facts: &'a Facts<'a>,
+    facts: &'a StatusFacts<'a>,
 ) -> State<'a> {
     let mut runs = facts.observed.runs(&container.name);
     let newest = runs.next();
@@ -244,7 +238,7 @@ fn container_state<'a>(
     if let Some((reason, at)) = facts.failed.get(&container.name) {
         return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
     }
-    // A container that will be started again is waiting for that, and says why.
+    // A container that will be started again is waiting for that, with the reason.
     let policy = match (kind, container.is_sidecar()) {
         (ContainerKind::Init, true) => RestartPolicy::Always,
         (ContainerKind::Init, false) if pod.spec.restart_policy == RestartPolicy::Always => {
@@ -280,15 +274,15 @@ impl State<'_> {
         }
     }
 
-    fn object(&self, facts: &Facts<'_>) -> Value {
+    fn object(&self, facts: &StatusFacts<'_>) -> Value {
         let id = |run: &Instance| format!("{}://{}", facts.runtime_name, run.id);
         let terminated = |run: &Instance| {
             let mut fields = json!({"exitCode": run.exit_code, "reason": run.reason,
                 "startedAt": cri_time(run.started_at), "finishedAt": cri_time(run.finished_at), "containerID": id(run)});
             let message = match (facts.messages.get(&run.id), run.message.as_str()) {
                 (Some(left), "") => left.clone(),
-                (Some(left), said) => format!("{said}: {left}"),
-                (None, said) => said.to_owned(),
+                (Some(left), reason) => format!("{reason}: {left}"),
+                (None, reason) => reason.to_owned(),
             };
             if let (false, Value::Object(fields)) = (message.is_empty(), &mut fields) {
                 fields.insert("message".to_owned(), message.into());
@@ -309,7 +303,7 @@ impl State<'_> {
         let mut fields = json!({"name": self.container.name, "state": state, "lastState": last,
             "ready": self.is_ready(), "image": self.container.image, "imageID": "",
             "restartCount": self.newest.map_or(0, |run| run.restart_count)});
-        // Nobody waits for an ephemeral container, so nothing is said about its being started or ready.
+        // An ephemeral container has no readiness: its status has neither started nor ready.
         if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
             fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
         }
@@ -343,7 +337,7 @@ impl State<'_> {
     }
 }
 
-/// What is mounted, as kubelets tell since v1.31; no mount below a read-only one is made read-only with it.
+/// What is mounted, as kubelets report since v1.31; no mount below a read-only one is made read-only with it.
 fn mounts(container: &Container) -> Value {
     let mount = |mount: &VolumeMount| {
         let mut fields = json!({"name": mount.name, "mountPath": mount.mount_path});
@@ -378,7 +372,7 @@ fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
                 pending_init += 1;
                 waiting += 1;
             }
-            // How a sidecar ended says nothing about the pod.
+            // How a sidecar ended does not count for the pod.
             Now::Waiting(_) | Now::Terminated(_) | Now::Failed(..) => {}
         }
     }
@@ -418,7 +412,7 @@ fn conditions(
     app: &[State<'_>],
     phase: Phase,
     previous: &Value,
-    facts: &Facts<'_>,
+    facts: &StatusFacts<'_>,
 ) -> Value {
     let sidecars = init.iter().filter(|state| state.container.is_sidecar());
     let unready: Vec<&str> = sidecars

@@ -1,4 +1,4 @@
-//! Tables for the status: what the runtime has and what users are told.
+//! Tables for the status: what the runtime has and what is reported.
 
 use serde_json::{Value, json};
 
@@ -43,8 +43,8 @@ impl Case {
         self
     }
 
-    fn facts<'a>(&'a self, messages: &'a BTreeMap<String, String>) -> Facts<'a> {
-        Facts {
+    fn facts<'a>(&'a self, messages: &'a BTreeMap<String, String>) -> StatusFacts<'a> {
+        StatusFacts {
             observed: &self.observed,
             waiting: &self.waiting,
             failed: &self.failed,
@@ -121,7 +121,7 @@ fn what_ran_before_is_remembered() {
 }
 
 #[test]
-fn the_hash_of_the_profile_is_told() {
+fn the_status_has_the_hash_of_the_profile() {
     let mut running = run(ContainerState::Running, 0, "");
     running.seccomp_profile_hash = Some("abc".to_owned());
     let found = Case::new(vec![running]).status(&pod("Always"));
@@ -272,7 +272,7 @@ fn sidecars_count_while_they_run_and_not_when_they_end() {
 }
 
 #[test]
-fn containers_are_told_by_name_and_init_containers_in_their_order() {
+fn statuses_are_sorted_by_name_and_init_containers_in_their_order() {
     let one = |name: &str| json!({"name": name, "image": "i"});
     let pod = RunPod::from_object(json!({"metadata": {"name": "p"}, "spec": {
         "initContainers": [one("z"), one("y")], "containers": [one("c"), one("a"), one("b")]}}))

@@ -1,7 +1,7 @@
 //! One pod's life: a task that looks, decides and acts until the pod is gone.
 //!
 //! Implements: the kubelet's pod worker (`pkg/kubelet/pod_workers.go`, `syncPod`). What to do is decided by
-//! [`super::plan`], what to tell by [`super::status`]; here it is carried out. A pod's worker waits for nothing that
+//! [`super::plan`], the status by [`super::status`]; here it is carried out. A pod's worker waits for nothing that
 //! concerns other pods.
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
@@ -19,10 +19,12 @@ use super::{
     environment::Surroundings,
     images::Images,
     observed::{Instance, Observed},
-    plan::{FLAT_RETRY, Memory, Plan, Reason, Retry, Step, back_off_key, plan, superfluous, waiting_message},
+    plan::{
+        FLAT_RETRY, Memory, PodPlan, PodStep, Reason, Retry, back_off_key, plan, superfluous, waiting_message,
+    },
     probes::Probes,
-    start::{Outcome, Place, field_path, start},
-    status::{self, Facts, Phase, Rejection, rejected},
+    start::{Place, StartOutcome, field_path, start},
+    status::{self, Phase, Rejection, StatusFacts, rejected},
 };
 use crate::{
     cri::{
@@ -59,7 +61,7 @@ impl Worker {
         Self { updates, wake, task }
     }
 
-    /// Tells the worker about a new version of its pod.
+    /// Hands the worker a new version of its pod.
     pub fn update(&self, pod: RunPod) {
         self.updates.send_replace(Arc::new(pod));
     }
@@ -70,12 +72,12 @@ impl Worker {
         self.updates.borrow().clone()
     }
 
-    /// Tells the worker that the runtime has news.
+    /// Wakes the worker after a change in the runtime.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// What wakes the worker, for whoever watches the runtime.
+    /// Wakes the worker.
     #[must_use]
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
@@ -87,7 +89,7 @@ impl Worker {
         self.task.is_finished()
     }
 
-    /// Ends the pod although nobody deleted it: its object is gone.
+    /// Ends the pod although it was not deleted: its object is gone.
     pub fn end(&self) {
         let mut pod = self.pod().as_ref().clone();
         if !pod.is_deleted() {
@@ -116,7 +118,7 @@ pub(super) struct Life {
     messages: BTreeMap<String, String>,
     start_time: Timestamp,
     runtime_name: String,
-    told: Value,
+    reported: Value,
     admitted: bool,
     /// What the pod has of the node, until it ends.
     pub(super) reservation: Option<Reservation>,
@@ -129,7 +131,7 @@ impl Life {
         let start_time = recorded.and_then(|text| text.parse().ok()).unwrap_or_else(Timestamp::now);
         Self {
             paths: PodPaths::of(&pod.key, &node.config.root_dir, &node.config.logs()),
-            told: pod.object.get("status").cloned().unwrap_or(Value::Null),
+            reported: pod.object.get("status").cloned().unwrap_or(Value::Null),
             node,
             updates,
             wake,
@@ -176,7 +178,7 @@ impl Life {
     /// One look and what follows from it; how long to wait for the next at most.
     async fn sync(&mut self, pod: &RunPod) -> Duration {
         let final_phase = matches!(pod.recorded_phase(), "Succeeded" | "Failed")
-            || matches!(self.told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+            || matches!(self.reported.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
         let own_network = !is_host_network(pod);
         let mut observed = match Observed::look(&self.node.runtime, &pod.key.uid, own_network).await {
             Ok(observed) => observed,
@@ -207,28 +209,30 @@ impl Life {
         let volumes = match self.volumes(pod, &observed).await {
             Ok(volumes) => volumes,
             Err(again) => {
-                self.tell(pod, &observed).await;
+                self.report_status(pod, &observed).await;
                 return again;
             }
         };
-        let mut next = Plan::default();
+        let mut next = PodPlan::default();
         let mut retry = RESYNC;
         // A new sandbox, an init container that is done at once: each look may allow the next step.
         for _ in 0..8 {
             self.ask(pod, &observed);
             next = plan(pod, &observed, &self.memory, Timestamp::now());
             self.note_waits(pod, &next);
-            let acts = next.steps.iter().any(|step| !matches!(step, Step::Wait { .. }));
+            let acts = next.steps.iter().any(|step| !matches!(step, PodStep::Wait { .. }));
             if !acts {
                 break;
             }
-            let finished = next.steps.contains(&Step::Finish);
+            let finished = next.steps.contains(&PodStep::Finish);
             let carried_out = self.carry_out(pod, &mut observed, &volumes, &next).await;
             // What was made is known; what was stopped has to be looked at.
             let made_only = next.steps.iter().all(|step| {
                 matches!(
                     step,
-                    Step::Start { .. } | Step::Wait { .. } | Step::NewSandbox { replaces: false, .. }
+                    PodStep::Start { .. }
+                        | PodStep::Wait { .. }
+                        | PodStep::NewSandbox { replaces: false, .. }
                 )
             });
             if !made_only || !carried_out {
@@ -244,11 +248,11 @@ impl Life {
                 break;
             }
             self.ask(pod, &observed);
-            self.tell(pod, &observed).await;
+            self.report_status(pod, &observed).await;
         }
         self.ask(pod, &observed);
         self.read_messages(pod, &observed);
-        self.tell(pod, &observed).await;
+        self.report_status(pod, &observed).await;
         for run in superfluous(pod, &observed) {
             if let Err(error) = self.node.runtime.remove_container(&run.id).await {
                 debug!(%error, container = run.name, "old run not removed");
@@ -274,23 +278,23 @@ impl Life {
     async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
         if !rejection.soft {
             let text = rejection.message.strip_prefix("Pod was rejected: ").unwrap_or(&rejection.message);
-            self.node.recorder.say(&pod.key, "", EventType::Warning, &rejection.reason, text);
+            self.node.recorder.record(&pod.key, "", EventType::Warning, &rejection.reason, text);
         }
         if !observed.sandboxes.is_empty() {
             self.stop_everything(pod, observed, pod.grace_period()).await;
         }
         let failed = BTreeMap::new();
         let facts = self.facts(observed, &failed);
-        let told = rejected(pod, rejection, &self.told, &facts);
-        self.write(pod, told).await;
+        let status = rejected(pod, rejection, &self.reported, &facts);
+        self.write(pod, status).await;
         FLAT_RETRY
     }
 
-    /// The pod had its time: what runs is stopped, and the status says how it ended.
+    /// The pod had its time: what runs is stopped, and the status has the reason.
     async fn deadline_exceeded(&mut self, pod: &RunPod, observed: &Observed) -> Duration {
         const REASON: &str = "DeadlineExceeded";
         const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-        self.node.recorder.say(&pod.key, "", EventType::Normal, REASON, MESSAGE);
+        self.node.recorder.record(&pod.key, "", EventType::Normal, REASON, MESSAGE);
         self.say_killing(pod, observed);
         if !self.stop_everything(pod, observed, pod.grace_period()).await {
             return FLAT_RETRY / 10;
@@ -303,22 +307,22 @@ impl Life {
         self.waiting.clear();
         self.read_messages(pod, &stopped);
         let failed = self.failed_for_good(pod);
-        let told = status::ended(pod, &self.told, &self.facts(&stopped, &failed), REASON, MESSAGE);
-        self.write(pod, told).await;
+        let status = status::ended(pod, &self.reported, &self.facts(&stopped, &failed), REASON, MESSAGE);
+        self.write(pod, status).await;
         RESYNC
     }
 
     async fn runtime_is_away(&mut self, pod: &RunPod, error: &RuntimeError) -> Duration {
         warn!(%error, "the runtime does not answer");
         let message = format!("error determining status: {error}");
-        self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedSync", &message);
+        self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedSync", &message);
         // What is known of running containers stands; only who waits learns why.
-        if self.told.get("containerStatuses").is_none() {
+        if self.reported.get("containerStatuses").is_none() {
             for (_, container) in pod.containers() {
                 let reason = Reason { reason: "ContainerCreating".to_owned(), message: message.clone() };
                 self.waiting.entry(container.name.clone()).or_insert(reason);
             }
-            self.tell(pod, &Observed::default()).await;
+            self.report_status(pod, &Observed::default()).await;
             self.waiting.clear();
         }
         FLAT_RETRY / 2
@@ -339,15 +343,15 @@ impl Life {
         let fresh = observed.containers.is_empty();
         let folder = &self.paths.folder;
         volumes::set_up(pod, folder, self.node.source.as_ref(), &around, fresh).await.map_err(|error| {
-            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
+            self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
             FLAT_RETRY
         })
     }
 
-    /// Who waits, and for how long, is said again at every look.
-    fn note_waits(&mut self, pod: &RunPod, plan: &Plan) {
+    /// The back-off of each container is recorded at every look.
+    fn note_waits(&mut self, pod: &RunPod, plan: &PodPlan) {
         for step in &plan.steps {
-            let Step::Wait { name, wait } = step else { continue };
+            let PodStep::Wait { name, wait } = step else { continue };
             let Some((kind, _)) = pod.container(name) else { continue };
             let minor = self.node.config.compat.kubelet.minor();
             let text = if minor <= 25 {
@@ -355,7 +359,13 @@ impl Life {
             } else {
                 format!("Back-off restarting failed container {name} in pod {}", pod.key)
             };
-            self.node.recorder.say(&pod.key, &field_path(kind, name), EventType::Warning, "BackOff", &text);
+            self.node.recorder.record(
+                &pod.key,
+                &field_path(kind, name),
+                EventType::Warning,
+                "BackOff",
+                &text,
+            );
             // What never came to be keeps saying why; what ran and failed is in a loop.
             if !self.memory.failures.contains_key(name) {
                 let message = waiting_message(*wait, name, &pod.key);
@@ -370,17 +380,17 @@ impl Life {
         pod: &RunPod,
         observed: &mut Observed,
         volumes: &BTreeMap<String, HostVolume>,
-        plan: &Plan,
+        plan: &PodPlan,
     ) -> bool {
         let mut changed = true;
         for step in &plan.steps {
             match step {
-                Step::Wait { .. } => {}
-                Step::Finish => self.finish(observed).await,
-                Step::NewSandbox { attempt, replaces } => {
+                PodStep::Wait { .. } => {}
+                PodStep::Finish => self.finish(observed).await,
+                PodStep::NewSandbox { attempt, replaces } => {
                     if *replaces {
                         let text = "Pod sandbox changed, it will be killed and re-created.";
-                        self.node.recorder.say(&pod.key, "", EventType::Normal, "SandboxChanged", text);
+                        self.node.recorder.record(&pod.key, "", EventType::Normal, "SandboxChanged", text);
                         self.stop_everything(pod, observed, pod.grace_period()).await;
                     }
                     match self.new_sandbox(pod, *attempt).await {
@@ -391,16 +401,16 @@ impl Life {
                         None => changed = false,
                     }
                 }
-                Step::Remove { id } => {
+                PodStep::Remove { id } => {
                     if let Err(error) = self.node.runtime.remove_container(id).await {
                         warn!(%error, "container that was never started not removed");
                     }
                 }
-                Step::Stop { id } => {
+                PodStep::Stop { id } => {
                     self.stop_one(pod, observed, id, pod.grace_period()).await;
                 }
-                Step::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
-                Step::Start { name, kind, restart_count } => {
+                PodStep::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
+                PodStep::Start { name, kind, restart_count } => {
                     changed &= self.start(pod, observed, volumes, name, *kind, *restart_count).await;
                 }
             }
@@ -439,12 +449,12 @@ impl Life {
             pod_ips: &ips,
         };
         match start(&self.node, pod, kind, container, restart_count, &place, &mut self.images).await {
-            Outcome::Started(id) => {
+            StartOutcome::Started(id) => {
                 self.memory.failures.remove(name);
                 self.waiting.remove(name);
                 observed.add_container(&self.node.runtime, &sandbox.id, &id).await.is_ok()
             }
-            Outcome::NotCreated(failure) => {
+            StartOutcome::NotCreated(failure) => {
                 if failure.retry == Retry::ByRestartPolicy && last_exit.is_none() {
                     self.memory.back_off.tried(&key, failure.at, failure.at);
                 }
@@ -452,7 +462,7 @@ impl Life {
                 self.memory.failures.insert(name.to_owned(), failure);
                 false
             }
-            Outcome::NotStarted(reason) => {
+            StartOutcome::NotStarted(reason) => {
                 self.memory.failures.remove(name);
                 self.waiting.insert(name.to_owned(), reason);
                 false
@@ -462,9 +472,9 @@ impl Life {
 
     fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, String> {
         let compat = &self.node.config.compat;
-        let prepared = pod.prepared(compat).map_err(|error| error.to_string())?;
+        let prepared = pod.prepared(compat);
         let contexts = effective_contexts(&prepared);
-        // Off by default before v1.33, and then nobody looks.
+        // Off by default before v1.33, and then not checked.
         let user_namespaces = compat.kubelet.minor() >= 33;
         if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
             return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
@@ -481,7 +491,7 @@ impl Life {
     async fn new_sandbox(&self, pod: &RunPod, attempt: u32) -> Option<String> {
         let failed = |text: String| {
             let text = format!("Failed to create pod sandbox: {text}");
-            self.node.recorder.say(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
+            self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
             None
         };
         let config = match self.sandbox_config(pod, attempt) {
@@ -546,8 +556,8 @@ impl Life {
         &'a self,
         observed: &'a Observed,
         failed: &'a BTreeMap<String, (Reason, Timestamp)>,
-    ) -> Facts<'a> {
-        Facts {
+    ) -> StatusFacts<'a> {
+        StatusFacts {
             observed,
             waiting: &self.waiting,
             failed,
@@ -561,24 +571,24 @@ impl Life {
         }
     }
 
-    pub(super) async fn tell(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
+    pub(super) async fn report_status(&mut self, pod: &RunPod, observed: &Observed) -> Phase {
         let failed = self.failed_for_good(pod);
-        let (told, phase) = status::status(pod, &self.told, &self.facts(observed, &failed));
-        self.write(pod, told).await;
+        let (status, phase) = status::status(pod, &self.reported, &self.facts(observed, &failed));
+        self.write(pod, status).await;
         phase
     }
 
-    async fn write(&mut self, pod: &RunPod, told: Value) {
-        if told == self.told {
+    async fn write(&mut self, pod: &RunPod, status: Value) {
+        if status == self.reported {
             return;
         }
         // Before the status is written: the scheduler may use the resources at once.
-        if matches!(told.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
+        if matches!(status.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
             self.reservation = None;
         }
-        match self.node.source.write_status(&pod.key, told.clone()).await {
-            Ok(()) => self.told = told,
-            Err(error) => debug!(%error, "status not written"),
+        match self.node.source.write_status(&pod.key, status.clone()).await {
+            Ok(()) => self.reported = status,
+            Err(error) => debug!(%error, "failed to update the status of a pod"),
         }
     }
 }

@@ -53,9 +53,9 @@ pub(super) fn host_path(volume: &Value) -> Result<PathBuf, String> {
 /// mounted is the very file that was found: a container that can write to the volume cannot put a link in its place
 /// afterwards (CVE-2017-1002101).
 pub(super) fn sub_path(volume: &Path, path: &str, target: &Path) -> Result<(), String> {
-    let said = |error: Errno| std::io::Error::from(error).to_string();
+    let message = |error: Errno| std::io::Error::from(error).to_string();
     let found = open_inside(volume, path)?;
-    let is_dir = FileType::from_raw_mode(fstat(&found).map_err(said)?.st_mode) == FileType::Directory;
+    let is_dir = FileType::from_raw_mode(fstat(&found).map_err(message)?.st_mode) == FileType::Directory;
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(|error| error.to_string())?;
     }
@@ -66,7 +66,7 @@ pub(super) fn sub_path(volume: &Path, path: &str, target: &Path) -> Result<(), S
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}
     }
-    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), target).map_err(said)
+    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), target).map_err(message)
 }
 
 fn open_inside(volume: &Path, path: &str) -> Result<OwnedFd, String> {

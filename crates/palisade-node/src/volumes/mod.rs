@@ -30,11 +30,11 @@ use crate::{
 pub struct HostVolume {
     /// The folder, file or device.
     pub path: PathBuf,
-    /// Whether it can only be read, whatever the mount says.
+    /// Whether it can only be read, whatever the mount has.
     pub read_only: bool,
 }
 
-/// Why a pod has to wait for a volume; the text is what the event says.
+/// Why a pod has to wait for a volume; the text is the message of the event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {reason}")]
 pub struct VolumeError {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_what_is_missing() {
+    async fn reports_what_is_missing() {
         let temp = tempfile::tempdir().unwrap();
         let source = LocalSource::default();
         for (volume, reason) in [

@@ -6,7 +6,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod agent;
+mod agent_world;
 mod api;
-mod companion;
-mod companion_world;
 mod one_reading;

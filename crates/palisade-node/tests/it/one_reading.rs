@@ -122,7 +122,7 @@ fn rows(pod: &Prepared<'_>) -> Vec<Vec<(&'static str, Value)>> {
     effective_contexts(pod).iter().map(|context| context.rows().into_iter().map(values).collect()).collect()
 }
 
-fn told_to_the_runtime(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSecurityContext> {
+fn runtime_contexts(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSecurityContext> {
     let features = NodeFeatures::default();
     let around = Circumstances {
         compat,
@@ -186,7 +186,7 @@ proptest! {
             stored["metadata"]["annotations"][key] = json!(value);
         }
         let run = RunPod::from_stored(stored.clone(), &compat).unwrap();
-        let on_node = run.prepared(&compat).unwrap();
+        let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&created), rows(&on_node));
         prop_assert_eq!(on_node.changes(), &[]);
 
@@ -195,7 +195,7 @@ proptest! {
         let admitted = evaluator.evaluate(level, &created);
         prop_assert_eq!(admitted.details(), evaluator.evaluate(level, &on_node).details());
         if admitted.allowed() {
-            for told in told_to_the_runtime(&on_node, &compat) {
+            for told in runtime_contexts(&on_node, &compat) {
                 prop_assert_eq!(breaks_restricted(&told), None);
             }
         }
@@ -211,10 +211,10 @@ proptest! {
         let judged = Prepared::changed(new, &old, Subject::Pod, &compat);
         judged.changes().iter().for_each(|change| change.apply(&mut with_debugger));
         let run = RunPod::from_stored(with_debugger, &compat).unwrap();
-        let on_node = run.prepared(&compat).unwrap();
+        let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&judged), rows(&on_node));
         if evaluator.evaluate(level, &judged).allowed() {
-            for told in told_to_the_runtime(&on_node, &compat) {
+            for told in runtime_contexts(&on_node, &compat) {
                 prop_assert_eq!(breaks_restricted(&told), None);
             }
         }

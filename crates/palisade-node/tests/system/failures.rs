@@ -57,7 +57,7 @@ async fn seccomp_row_2_a_profile_that_denies_too_much() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seccomp_row_3_an_action_nobody_knows() {
+async fn seccomp_row_3_an_unknown_action() {
     let lab = Lab::new(designs());
     let always = lab.apply(sleeper("always", localhost("badaction.json"), json!({})));
     let never = lab.apply(with_policy(sleeper("never", localhost("badaction.json"), json!({})), "Never"));
@@ -199,7 +199,7 @@ async fn app_armor_rows_1_and_3_runtime_without_it_and_profile_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_skew_is_told_in_the_designs_words() {
+async fn version_skew_is_reported_with_the_texts_of_the_design() {
     // The API server let a ConfigMap profile through; this node does not know the feature.
     let lab = Lab::new(Compat::designs());
     lab.put_profile("web", "p.json", DENY_MKDIR);

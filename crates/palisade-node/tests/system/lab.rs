@@ -9,9 +9,9 @@ use std::{
 
 use palisade_model::compat::Compat;
 use palisade_node::{
-    agent,
     api::{ConfigMap, local::LocalSource},
     kernel::process::ProcessSecurity,
+    kubelet,
     node::{Node, NodeConfig},
     pod::RunPod,
     verify,
@@ -89,7 +89,7 @@ impl Lab {
     }
 
     pub(crate) fn start_agent(&mut self) {
-        self.agent = Some(tokio::spawn(agent::run(self.node.clone(), std::future::pending())));
+        self.agent = Some(tokio::spawn(kubelet::run(self.node.clone(), std::future::pending())));
     }
 
     /// Ends the agent without a word to its pods.

@@ -9,9 +9,9 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
-mod companion;
-#[path = "../it/companion_world.rs"]
-mod companion_world;
+mod agent;
+#[path = "../it/agent_world.rs"]
+mod agent_world;
 mod containerd;
 mod contexts;
 mod cost;

@@ -28,7 +28,7 @@ fn config_map(reference: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_type_denies_and_allows_what_it_says() {
+async fn every_type_denies_and_allows_what_it_declares() {
     let lab = Lab::new(designs());
     lab.put_profile("web", "block.json", DENY_MKDIR);
     let annotated = |name: &str, key: &str, value: &str| {
@@ -234,7 +234,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_profiles_are_told_and_disturb_nobody() {
+async fn bad_profiles_are_reported_and_affect_no_other_pod() {
     let lab = Lab::new(designs());
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let large = format!("\"{}\"", "x".repeat(1 << 20));

@@ -12,8 +12,8 @@ use std::{
 };
 
 use palisade_node::{
-    agent,
     api::local::LocalSource,
+    kubelet,
     node::{Node, NodeConfig},
     pod::RunPod,
 };
@@ -257,7 +257,7 @@ async fn without_runtime(socket: &Path, timeout: Duration) -> (LocalSource, RunP
         ..NodeConfig::default()
     };
     let node = Node::new(config, Arc::new(source.clone())).unwrap();
-    tokio::spawn(agent::run(node, std::future::pending()));
+    tokio::spawn(kubelet::run(node, std::future::pending()));
     let pod = RunPod::from_object(sleeper("waits", json!({}), json!({}))).unwrap();
     source.apply(&pod);
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,31 +1,27 @@
 //! Security context constraints, against what OpenShift's own code decided.
 
-use std::path::Path;
-
 use palisade_policy::scc::{built_in, choose::Malformed, constraint::Constraint, set::ConstraintSet};
+use palisade_testkit::{recordings, shared};
 use serde_json::Value;
 
-#[path = "../../../../xtask/src/conformance_scc.rs"]
-#[allow(dead_code, clippy::disallowed_methods, reason = "the chore prints more, and reads files")]
-mod conformance_scc;
-
-use conformance_scc::{Replay, constraints_of, records, run};
+use crate::scc_replay::{Replay, constraints_of, run};
 
 #[test]
 fn every_record_is_answered_as_upstream_answered_it() {
-    let summary = run(None).unwrap();
+    let summary = run(&recordings::folder().join("openshift"));
+    println!("{}", summary.render());
     let (total, equal) = summary.total();
     let shown: Vec<_> = summary.differences.iter().take(5).map(String::as_str).collect();
     assert_eq!(equal, total, "{}", shown.join("\n"));
-    assert!(total > 3000, "only {total} records");
+    recordings::assert_enough(total, 3000);
 }
 
 /// The one wanted difference: what upstream refuses because of one malformed constraint is decided by the others.
 #[test]
 fn a_malformed_constraint_is_skipped_as_if_it_were_not_there() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recordings/openshift");
+    let folder = recordings::folder().join("openshift");
     let (mut skipped_somewhere, mut admitted) = (0, 0);
-    for mut record in records(&folder, "scc-admission").unwrap() {
+    for mut record in recordings::named::<Value>(&folder, "scc-admission").unwrap() {
         // Taking a constraint away must not look like a cache that is still empty.
         record["requireStandardSCCs"] = Value::Bool(false);
         let replayed = Replay::of(&record).unwrap().answer(Malformed::Skip).unwrap();
@@ -69,12 +65,8 @@ fn a_malformed_constraint_is_skipped_as_if_it_were_not_there() {
 /// Our manifests carry the values of OpenShift's own, where these are at hand.
 #[test]
 fn built_in_constraints_have_the_values_of_upstream() {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .map(|folder| folder.join("shared/recordings/openshift"))
-        .find(|folder| folder.join("builtin-sccs.jsonl").is_file());
-    let Some(shared) = shared else { return };
-    let upstream = records(&shared, "builtin-sccs").unwrap();
+    let Some(shared) = shared("recordings/openshift") else { return };
+    let upstream: Vec<Value> = recordings::named(&shared, "builtin-sccs").unwrap();
     let ours: Vec<Value> = built_in::objects().collect();
     assert_eq!(upstream.len(), ours.len());
     for theirs in &upstream {

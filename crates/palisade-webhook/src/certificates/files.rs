@@ -1,17 +1,15 @@
-//! Somebody else's certificate, in files that are read again when they change.
+//! A certificate from files, which are read again when they change.
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use palisade_serve::file_watch;
 use tokio::sync::watch;
 
 use super::{Trust, issue::Pair, resolver::Resolver};
-use crate::{
-    configuration::{LOOK_EVERY, stamp},
-    metrics::Metrics,
-};
+use crate::metrics::Metrics;
 
 /// The three files.
 #[derive(Debug, Clone)]
@@ -38,33 +36,29 @@ impl Files {
 
     /// Follows the files. While they do not belong together, as in the middle of a change, the last good pair stays.
     pub async fn follow(self, resolver: Arc<Resolver>, trust: watch::Sender<Trust>, metrics: Arc<Metrics>) {
-        let stamps = || {
-            let authority = self.authority.as_deref().and_then(stamp);
-            (stamp(&self.certificate), stamp(&self.key), authority)
-        };
-        let mut seen = None;
-        loop {
-            let now = stamps();
-            if seen != Some(now) {
-                let pair = self.pair();
-                let replaced = pair.and_then(|pair| {
-                    resolver.replace(&pair, None, &metrics).map_err(|error| error.to_string())
-                });
-                match replaced.and_then(|()| self.trust()) {
-                    Ok(read) => {
-                        trust.send_if_modified(|current| {
-                            let changed = *current != read;
-                            *current = read;
-                            changed
-                        });
-                        seen = Some(now);
-                        tracing::info!(file = %self.certificate.display(), "certificate in use");
-                    }
-                    Err(why) => tracing::warn!(why, "certificate not replaced"),
+        let files: Vec<PathBuf> =
+            [&self.certificate, &self.key].into_iter().chain(&self.authority).cloned().collect();
+        file_watch::follow(&files, || {
+            let replaced = self
+                .pair()
+                .and_then(|pair| resolver.replace(&pair, None, &metrics).map_err(|error| error.to_string()));
+            match replaced.and_then(|()| self.trust()) {
+                Ok(read) => {
+                    trust.send_if_modified(|current| {
+                        let changed = *current != read;
+                        *current = read;
+                        changed
+                    });
+                    tracing::info!(file = %self.certificate.display(), "certificate in use");
+                    true
+                }
+                Err(why) => {
+                    tracing::warn!(why, "certificate not replaced");
+                    false
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+        })
+        .await;
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// What a certificate says about itself.
+/// The fields of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// Common name of the subject.

@@ -39,7 +39,7 @@ pub struct Keeper {
     pub resolver: Arc<Resolver>,
     /// Where the authorities go.
     pub trust: watch::Sender<Trust>,
-    /// The authorities that the API server is seen to trust; `None` if nobody looks.
+    /// The authorities that the API server is seen to trust; `None` if they are not observed.
     pub trusted: Option<watch::Receiver<BTreeSet<String>>>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
@@ -69,19 +69,22 @@ impl Keeper {
     pub async fn run(self) {
         let pause = (self.options.overlap / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut used = State::default();
-        let mut said: Option<String> = None;
+        let mut logged: Option<String> = None;
         loop {
             let pause = match self.once(&mut used).await {
                 Ok(()) => {
-                    said = None;
+                    logged = None;
                     pause
                 }
                 Err(why) => {
                     // Once is enough while it stays the same.
-                    if said.as_ref() != Some(&why) {
-                        tracing::warn!(why, "certificates are not kept; what is in use stays");
+                    if logged.as_ref() != Some(&why) {
+                        tracing::warn!(
+                            why,
+                            "failed to update the certificates; the current ones stay in use"
+                        );
                     }
-                    said = Some(why);
+                    logged = Some(why);
                     pause.min(Duration::from_secs(2))
                 }
             };
@@ -103,7 +106,7 @@ impl Keeper {
                 tracing::info!(?step, "certificates changed");
                 (next, written)
             } else {
-                // Somebody else was first.
+                // Another replica was first.
                 self.read().await?
             };
             self.adopt(&state, used);
@@ -144,7 +147,7 @@ impl Keeper {
             .map_err(|error| error.to_string())?;
         match self.client.request::<Secret>(request).await {
             Ok(secret) => {
-                // A Secret that cannot be read is replaced: nobody can have used it.
+                // A Secret that cannot be read is replaced: no replica can have used it.
                 let state = secret
                     .data
                     .get(STATE)
@@ -161,7 +164,7 @@ impl Keeper {
         }
     }
 
-    /// Writes a state over a version; the new version, or `None` if somebody else was first.
+    /// Writes a state over a version; the new version, or `None` if another replica was first.
     async fn write(&self, state: &State, version: &str) -> Result<Option<String>, String> {
         let body = self.secret(state, version).to_string().into_bytes();
         let request = if version.is_empty() {
@@ -195,7 +198,7 @@ impl Keeper {
         let Ok(request) = request else { return false };
         match self.client.request_text(request).await {
             Ok(_) => {
-                tracing::info!(namespace = self.namespace, "namespace made");
+                tracing::info!(namespace = self.namespace, "namespace created");
                 true
             }
             Err(kube::Error::Api(status)) => status.code == 409,

@@ -1,7 +1,7 @@
 //! The certificate that the API server sees, and the authority it trusts.
 //!
 //! [`issue`] makes them, [`plan`] decides when (pure), [`keeper`] keeps them in a Secret that all replicas share, [`files`]
-//! follows somebody else's, [`resolver`] lets them be replaced while connections are open.
+//! follows files, [`resolver`] lets them be replaced while connections are open.
 
 pub mod files;
 pub mod issue;

@@ -36,7 +36,7 @@ pub struct State {
 
 /// What is to be done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RotationStep {
     /// Make and announce another authority.
     Announce,
     /// Make a serving certificate, signed by this authority.
@@ -49,9 +49,14 @@ fn seconds(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The next step, if there is one. `trusted` says whether the API server is seen to trust an authority.
+/// The next step, if there is one. `trusted` returns whether the API server has been observed to trust an authority.
 #[must_use]
-pub fn next(state: &State, options: &Managed, now: i64, trusted: &dyn Fn(&str) -> bool) -> Option<Step> {
+pub fn next(
+    state: &State,
+    options: &Managed,
+    now: i64,
+    trusted: &dyn Fn(&str) -> bool,
+) -> Option<RotationStep> {
     let overlap = seconds(options.overlap);
     let ends = |authority: &Authority| {
         issue::about(&authority.pair.certificate).map_or(i64::MIN, |about| about.not_after)
@@ -60,13 +65,13 @@ pub fn next(state: &State, options: &Managed, now: i64, trusted: &dyn Fn(&str) -
         ends(authority) <= now || authority.retired.is_some_and(|since| since.saturating_add(overlap) <= now)
     };
     if let Some(position) = state.authorities.iter().position(forgettable) {
-        return Some(Step::Forget(position));
+        return Some(RotationStep::Forget(position));
     }
     let Some((last, newest)) = state.authorities.iter().enumerate().next_back() else {
-        return Some(Step::Announce);
+        return Some(RotationStep::Announce);
     };
     if ends(newest).saturating_sub(now) < seconds(options.authority_validity) / 3 {
-        return Some(Step::Announce);
+        return Some(RotationStep::Announce);
     }
     let settled = |authority: &Authority| {
         authority.announced.saturating_add(overlap) <= now && trusted(&authority.pair.certificate)
@@ -85,7 +90,7 @@ pub fn next(state: &State, options: &Managed, now: i64, trusted: &dyn Fn(&str) -
                 && options.names.iter().all(|name| about.names.contains(name))
         })
     });
-    (!fresh).then_some(Step::Serve(signer))
+    (!fresh).then_some(RotationStep::Serve(signer))
 }
 
 /// A third of the validity is left to replace a certificate.
@@ -101,18 +106,18 @@ fn is_signed_by(about: &About, state: &State, signer: usize) -> bool {
 }
 
 /// Makes a step.
-pub fn take(mut state: State, step: Step, options: &Managed, now: i64) -> Result<State, IssueError> {
+pub fn take(mut state: State, step: RotationStep, options: &Managed, now: i64) -> Result<State, IssueError> {
     match step {
-        Step::Announce => {
+        RotationStep::Announce => {
             let pair = issue::authority(now, options.authority_validity)?;
             state.authorities.push(Authority { pair, announced: now, retired: None });
         }
-        Step::Forget(position) => {
+        RotationStep::Forget(position) => {
             if position < state.authorities.len() {
                 state.authorities.remove(position);
             }
         }
-        Step::Serve(signer) => {
+        RotationStep::Serve(signer) => {
             if let Some(authority) = state.authorities.get(signer) {
                 // Replicas may be called by different names while options change.
                 let mut names = options.names.clone();
@@ -152,7 +157,7 @@ impl State {
 mod tests {
     use std::time::Duration;
 
-    use super::{State, Step, issue, next, take};
+    use super::{RotationStep, State, issue, next, take};
     use crate::options::Managed;
 
     fn options() -> Managed {
@@ -165,7 +170,7 @@ mod tests {
     }
 
     /// Takes every step that is due at a moment.
-    fn settle(mut state: State, now: i64, trusted: bool) -> (State, Vec<Step>) {
+    fn settle(mut state: State, now: i64, trusted: bool) -> (State, Vec<RotationStep>) {
         let (options, mut steps) = (options(), Vec::new());
         while let Some(step) = next(&state, &options, now, &|_| trusted) {
             steps.push(step);
@@ -179,7 +184,7 @@ mod tests {
     fn a_life_of_certificates() {
         let start = 1_700_000_000;
         let (state, steps) = settle(State::default(), start, true);
-        assert_eq!(steps, [Step::Announce, Step::Serve(0)]);
+        assert_eq!(steps, [RotationStep::Announce, RotationStep::Serve(0)]);
         let about = issue::about(&state.serving.as_ref().unwrap().certificate).unwrap();
         assert_eq!(about.names, ["webhook.svc", "127.0.0.1"]);
         assert_eq!(about.not_after, start + 900);
@@ -187,24 +192,24 @@ mod tests {
         let (state, steps) = settle(state, start + 500, true);
         assert_eq!(steps, [], "more than a third is left");
         let (state, steps) = settle(state, start + 700, true);
-        assert_eq!(steps, [Step::Serve(0)], "the same authority signs the next certificate");
+        assert_eq!(steps, [RotationStep::Serve(0)], "the same authority signs the next certificate");
 
         // The authority comes into its last third: the next one is announced, and not yet used.
         let late = start + 6_100;
         let (state, steps) = settle(state, late, true);
-        assert_eq!(steps, [Step::Announce, Step::Serve(0)]);
+        assert_eq!(steps, [RotationStep::Announce, RotationStep::Serve(0)]);
         assert_eq!(state.trust().authorities.len(), 2);
         let (state, steps) = settle(state, late + 99, true);
         assert_eq!(steps, []);
         let (state, steps) = settle(state, late + 100, false);
-        assert_eq!(steps, [], "nobody has seen the API server trust it");
+        assert_eq!(steps, [], "the API server has not been observed to trust it");
         let (state, steps) = settle(state, late + 100, true);
-        assert_eq!(steps, [Step::Serve(1)]);
+        assert_eq!(steps, [RotationStep::Serve(1)]);
         assert_eq!(state.trust().authorities.len(), 2, "the old one is still trusted");
         let (state, steps) = settle(state, late + 199, true);
         assert_eq!(steps, []);
         let (state, steps) = settle(state, late + 200, true);
-        assert_eq!(steps, [Step::Forget(0)]);
+        assert_eq!(steps, [RotationStep::Forget(0)]);
         let (_, steps) = settle(state, late + 201, true);
         assert_eq!(steps, []);
     }
@@ -214,17 +219,17 @@ mod tests {
         let (state, _) = settle(State::default(), 1_700_000_000, true);
         let more = Managed { names: vec!["other.svc".to_owned()], ..options() };
         let step = next(&state, &more, 1_700_000_001, &|_| true).unwrap();
-        assert_eq!(step, Step::Serve(0));
+        assert_eq!(step, RotationStep::Serve(0));
         let state = take(state, step, &more, 1_700_000_001).unwrap();
         let about = issue::about(&state.serving.as_ref().unwrap().certificate).unwrap();
-        assert_eq!(about.names, ["other.svc", "webhook.svc", "127.0.0.1"], "and nobody loses theirs");
+        assert_eq!(about.names, ["other.svc", "webhook.svc", "127.0.0.1"], "and the names before stay");
     }
 
     #[test]
     fn what_was_kept_too_long_is_made_anew() {
         let (state, _) = settle(State::default(), 1_700_000_000, true);
         let (state, steps) = settle(state, 1_800_000_000, true);
-        assert_eq!(steps, [Step::Forget(0), Step::Announce, Step::Serve(0)]);
+        assert_eq!(steps, [RotationStep::Forget(0), RotationStep::Announce, RotationStep::Serve(0)]);
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
     }

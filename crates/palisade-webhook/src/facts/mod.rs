@@ -13,8 +13,8 @@ mod watch;
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use palisade_admission::{config_map_profiles::Profiles, profile_policies::StoredPolicy};
-use palisade_model::{metadata::ObjectMeta, profile::config_map::Source};
+use palisade_admission::profile_policies::StoredPolicy;
+use palisade_model::metadata::ObjectMeta;
 use tokio::{task::JoinSet, time::Instant};
 
 pub use constraints::ConstraintFacts;
@@ -29,15 +29,16 @@ use crate::metrics::Metrics;
 
 /// What is known of the cluster.
 #[derive(Debug)]
-pub struct Facts {
+pub struct ClusterFacts {
     reader: Reader,
     namespaces: Arc<Namespaces>,
     policies: Arc<Policies>,
     constraints: Option<Arc<ConstraintWatch>>,
-    profiles: ProfileReader,
+    /// Profiles in ConfigMaps.
+    pub(crate) profiles: ProfileReader,
 }
 
-impl Facts {
+impl ClusterFacts {
     /// Nothing known yet.
     #[must_use]
     pub fn new(client: Client, constraints: bool, metrics: Arc<Metrics>) -> Self {
@@ -110,16 +111,5 @@ impl Facts {
     /// The pods of a namespace as the API server lists them, within a time.
     pub async fn pods(&self, namespace: &str, budget: Duration) -> Result<String, String> {
         self.reader.pods(namespace, Instant::now() + budget).await
-    }
-
-    /// Profiles in ConfigMaps of a namespace. Unless it is a dry run, the nodes are given what is usable.
-    pub async fn profiles(
-        &self,
-        namespace: &str,
-        sources: &[Source],
-        publish: bool,
-        deadline: Instant,
-    ) -> Profiles {
-        self.profiles.read(namespace, sources, publish, deadline).await
     }
 }

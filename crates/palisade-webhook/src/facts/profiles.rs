@@ -17,7 +17,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::reading::{ConfigMap, Failed, Reader, within};
-use crate::{calls, metrics::Metrics};
+use crate::{
+    calls,
+    metrics::{Metrics, PUBLISH_ERRORS},
+};
 
 /// Publishing may take this long; the answer to the API server does not wait longer for it.
 const PUBLISHING: Duration = Duration::from_secs(2);
@@ -27,7 +30,7 @@ const REMEMBERED: Duration = Duration::from_mins(1);
 const MOST_REMEMBERED: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct ProfileReader {
+pub(crate) struct ProfileReader {
     reader: Reader,
     metrics: Arc<Metrics>,
     published: Mutex<BTreeMap<String, Instant>>,
@@ -38,7 +41,8 @@ impl ProfileReader {
         Self { reader, metrics, published: Mutex::default() }
     }
 
-    pub(super) async fn read(
+    /// Profiles in ConfigMaps of a namespace. Unless it is a dry run, the usable ones are published.
+    pub(crate) async fn read(
         &self,
         namespace: &str,
         sources: &[Source],
@@ -113,8 +117,8 @@ impl ProfileReader {
                 }
             }
             Err(Failed::NotFound(why) | Failed::Unknown(why)) => {
-                self.metrics.publish_errors.increment();
-                tracing::warn!(profile = hash, why, "profile not published; the controller will do it");
+                self.metrics.count(&PUBLISH_ERRORS);
+                tracing::warn!(profile = hash, why, "failed to publish a profile; the controller retries");
             }
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct ConfigMap {
 pub(super) enum Failed {
     /// There is no such thing.
     NotFound(String),
-    /// It cannot be said.
+    /// It is not known.
     Unknown(String),
 }
 
@@ -91,7 +91,7 @@ impl Reader {
         let path = format!("/apis/{}/profilepolicies", policy::API_VERSION);
         let text = match self.get(&path, deadline).await {
             Ok(text) => text,
-            // Nobody installed the resource, so there are no policies.
+            // The resource is not installed, so there are no policies.
             Err(Failed::NotFound(_)) => return Ok(Vec::new()),
             Err(Failed::Unknown(text)) => return Err(text),
         };

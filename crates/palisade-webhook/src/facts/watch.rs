@@ -1,6 +1,6 @@
 //! Follows one kind of object, for as long as the webhook runs.
 //!
-//! Implements: Kubernetes API Concepts, "Efficient detection of changes", by kube's watcher. A kind that nobody serves is
+//! Implements: Kubernetes API Concepts, "Efficient detection of changes", by kube's watcher. A kind that is not served is
 //! known to have no objects; that it may be installed later is why it is asked for again.
 
 use std::{
@@ -21,7 +21,7 @@ use kube::{
 
 /// The first and the longest pause after an error.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long to wait before asking again for a kind that nobody serves.
+/// The pause before a kind that is not served is requested again.
 const ABSENT: Duration = Duration::from_secs(5);
 
 /// Whether a watch has seen everything.
@@ -34,7 +34,7 @@ impl Status {
     }
 }
 
-/// What a watch tells.
+/// A change that a watch reports.
 pub(crate) enum Change<T> {
     /// These are all there are.
     All(Vec<T>),
@@ -55,7 +55,7 @@ impl<T> Change<(String, T)> {
     }
 }
 
-/// Keeps what a watch tells.
+/// Keeps the objects of a watch.
 pub(crate) trait Keep: Send + Sync + 'static {
     /// What is kept of an object.
     type Item: Send;

@@ -1,9 +1,6 @@
-//! Requests come in here, and what is no request is turned away.
+//! Requests of the API server.
 
-mod body;
-mod connection;
 mod routes;
 mod timeout;
 
-pub use connection::{Drain, serve_plain, serve_tls};
 pub use routes::Routes;

@@ -1,4 +1,4 @@
-//! Keeps the webhook configurations: made when the webhook can answer, put right when somebody edits them.
+//! Keeps the webhook configurations: created when the webhook is ready, restored when they are edited.
 //!
 //! Every replica applies the same, so it does not matter which one does. Nothing is registered before reviews can be
 //! answered: a webhook that refuses everything because it has just begun would stop the cluster.
@@ -21,12 +21,12 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::objects::{Kind, Surroundings, configuration, says};
+use super::objects::{Kind, Surroundings, configuration, has_fields};
 use crate::{
     calls::{MANAGER, in_words},
     certificates::Trust,
     facts::{Change, Keep, Status, follow_in},
-    metrics::Metrics,
+    metrics::{Metrics, REGISTRATIONS},
     options::Registration,
 };
 
@@ -39,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_mins(1);
 pub struct Keeper {
     /// The API server.
     pub client: Client,
-    /// How it is told of us.
+    /// How the webhook is registered.
     pub options: Registration,
     /// The webhook's own namespace.
     pub namespace: String,
@@ -49,7 +49,7 @@ pub struct Keeper {
     pub minor: watch::Receiver<Option<u16>>,
     /// What the API server shall trust; `None` until there is a certificate to serve.
     pub trust: watch::Receiver<Trust>,
-    /// Whether the certificate is somebody else's, whose authority the API server may trust anyway.
+    /// Whether the certificate comes from files: the API server may trust its authority anyway.
     pub foreign: bool,
     /// The authorities that both configurations are seen to hold.
     pub trusted: watch::Sender<BTreeSet<String>>,
@@ -143,14 +143,14 @@ impl Keeper {
                 let wanted = self.wanted(*kind, &wanted_trust);
                 let as_accepted =
                     |object: &Value| accepted.as_ref().is_some_and(|accepted| accepted.is(&wanted, object));
-                if live.get().is_some_and(|live| says(&live, &wanted) || as_accepted(&live)) {
+                if live.get().is_some_and(|live| has_fields(&live, &wanted) || as_accepted(&live)) {
                     continue;
                 }
                 settled = false;
                 match self.apply(*kind, &wanted).await {
                     Ok(made) => {
                         *accepted = Some(Accepted { wanted, webhooks: made["webhooks"].clone() });
-                        self.metrics.registrations.increment();
+                        self.metrics.count(&REGISTRATIONS);
                         tracing::info!(kind = kind.name(), name = self.options.name, "registered");
                     }
                     Err(why) => tracing::warn!(kind = kind.name(), why, "cannot register; trying again"),

@@ -1,6 +1,6 @@
 //! What the API server knows of us: its webhook configurations, made and kept.
 //!
-//! [`objects`] says what they look like (pure), [`keeper`] keeps them so.
+//! [`objects`] makes them (pure), [`keeper`] keeps them in the cluster.
 
 pub mod keeper;
 pub mod objects;

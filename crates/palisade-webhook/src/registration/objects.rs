@@ -207,21 +207,22 @@ fn match_conditions(options: &Registration) -> Value {
     Value::Array(conditions)
 }
 
-/// Whether an object says everything that it shall say; it may say more, such as defaults.
+/// Whether an object has every wanted field; it may have more, such as defaults.
 #[must_use]
-pub fn says(live: &Value, wanted: &Value) -> bool {
+pub fn has_fields(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| says(live, value)))
+            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| has_fields(live, value)))
         }
         (Value::Array(live), Value::Array(wanted)) => {
             let named = |value: &Value| value.get("name").is_some();
             if !wanted.is_empty() && wanted.iter().all(named) {
                 return wanted.iter().all(|value| {
-                    live.iter().any(|live| live.get("name") == value.get("name") && says(live, value))
+                    live.iter().any(|live| live.get("name") == value.get("name") && has_fields(live, value))
                 });
             }
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| says(live, wanted))
+            live.len() == wanted.len()
+                && live.iter().zip(wanted).all(|(live, wanted)| has_fields(live, wanted))
         }
         (live, wanted) => live == wanted,
     }

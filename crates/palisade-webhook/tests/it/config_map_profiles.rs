@@ -3,6 +3,7 @@
 use palisade_apiserver::Server;
 use palisade_base::version::KubeVersion;
 use palisade_policy::resources;
+use palisade_webhook::metrics::PUBLISH_ERRORS;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -152,7 +153,7 @@ async fn publishing_is_best_effort_and_asking_again_changes_nothing() {
     // Nobody installed the resource.
     let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
     assert_eq!(response["allowed"], true, "{response}");
-    assert_eq!(webhook.metrics.publish_errors.get(), 1);
+    assert_eq!(webhook.metrics.get(&PUBLISH_ERRORS), 1);
     let once = patched(&object, &response);
     assert_eq!(
         once["spec"]["containers"][0]["securityContext"]["seccompProfile"],

@@ -7,7 +7,7 @@ use palisade_policy::{
     },
     standards::level::Level,
 };
-use palisade_webhook::{Options, options::ConfigurationSource};
+use palisade_webhook::{Options, metrics::CONFIGURATION_ERRORS, options::ConfigurationSource};
 use serde_json::{Value, json};
 
 use crate::support::{Cluster, OWN, cluster, eventually, options, start};
@@ -56,7 +56,7 @@ async fn a_replica_reports_which_version_of_the_configuration_it_runs() {
     // What cannot be applied is not come to: the report goes on saying what runs.
     let broken = json!({"data": {CONFIG_MAP_KEY: "{"}});
     cluster.send("PATCH", &path, &broken).await.unwrap();
-    eventually("the complaint", async || webhook.metrics.configuration_errors.get() > 0).await;
+    eventually("the complaint", async || webhook.metrics.get(&CONFIGURATION_ERRORS) > 0).await;
     let privileged = Configuration::of(Level::Privileged);
     let kept = reported(&cluster, "the report to stay", |_| true).await;
     assert_eq!((kept.observed.as_deref(), kept.enforce), (Some(version(&touched)), Some(Level::Restricted)));

@@ -6,9 +6,6 @@
     reason = "a test that cannot go on fails, and the recordings are told in a table"
 )]
 
-#[path = "../../../../xtask/src/conformance_server/mod.rs"]
-mod conformance_server;
-
 mod config_map_profiles;
 mod instance_report;
 mod protocol;

@@ -3,14 +3,16 @@
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
-use palisade_webhook::{Options, options::Limits};
+use palisade_webhook::{Options, metrics::REFUSED_CONNECTIONS, options::Limits};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use crate::support::{Caller, cluster, free_address, options, pod, pod_request, post, review, start};
+use crate::support::{
+    Caller, cluster, eventually, free_address, options, pod, pod_request, post, review, start,
+};
 
 #[tokio::test]
 async fn refuses_what_is_no_review_in_upstreams_words_and_order() {
@@ -153,14 +155,15 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
     );
     let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
     assert!(Caller::trusting(webhook.address, &strange, &[]).connect().await.is_err());
-    assert!(webhook.metrics.refused_connections.get() > 0);
+    assert!(webhook.metrics.get(&REFUSED_CONNECTIONS) > 0);
 }
 
 #[tokio::test]
 async fn slow_clients_are_cut_off() {
     let cluster = cluster(Server::builder()).await;
     let short = Duration::from_millis(300);
-    let limits = Limits { handshake: short, headers: short, body_time: short, ..Limits::default() };
+    let connection = palisade_serve::Limits { handshake: short, headers: short, ..Default::default() };
+    let limits = Limits { connection, body_time: short, ..Limits::default() };
     let webhook = start(&cluster, Options { limits, ..options() }).await;
     let caller = Caller::of(&webhook);
     let ends = |mut stream: tokio_rustls::client::TlsStream<TcpStream>| async move {
@@ -227,7 +230,7 @@ async fn the_timeout_of_the_request_is_kept() {
 #[tokio::test]
 async fn a_graceful_end_finishes_what_has_begun() {
     let cluster = cluster(Server::builder()).await;
-    let delay = Duration::from_millis(400);
+    let delay = Duration::from_secs(1);
     let webhook = start(&cluster, Options { shutdown_delay: delay, ..options() }).await;
     let caller = Caller::of(&webhook);
     let body = review(&pod_request("default", "CREATE", &pod("p", &json!({}))));
@@ -241,12 +244,11 @@ async fn a_graceful_end_finishes_what_has_begun() {
     half.write_all(&body.as_bytes()[..100]).await.unwrap();
     half.flush().await.unwrap();
     let ending = tokio::spawn(webhook.shutdown());
-    tokio::time::sleep(delay / 4).await;
-    let (code, text) = caller.page("/readyz").await;
-    assert_eq!((code, text.as_str()), (500, "not ready: the webhook is stopping\n"));
+    let stopping = (500, "not ready: the webhook is stopping\n".to_owned());
+    eventually("readiness fails", async || caller.page("/readyz").await == stopping).await;
     assert_eq!(caller.page("/healthz").await.0, 200);
     assert_eq!(caller.post("/validate", body.clone()).await.0, 200, "who still comes is still served");
-    tokio::time::sleep(delay).await;
+    eventually("no connection is accepted", async || caller.connect().await.is_err()).await;
     half.write_all(&body.as_bytes()[100..]).await.unwrap();
     let mut answer = String::new();
     half.read_to_string(&mut answer).await.unwrap();

@@ -8,18 +8,20 @@
 use palisade_apiserver::Server;
 use palisade_base::version::KubeVersion;
 use palisade_model::{compat::Compat, workload::workload_resource};
+use palisade_testkit::{
+    client::Client,
+    recordings::{self, assert_enough},
+    replay::{self, Record, Report, Verdict, diff, place, pods},
+};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    conformance_server::{self, Record, Report, Verdict, client::Client, diff, place, pods},
-    support::{Caller, Cluster, KeepAlive, cluster, emulating, patched, registered, review, start},
-};
+use crate::support::{Caller, Cluster, KeepAlive, cluster, emulating, patched, registered, review, start};
 
 /// What is recorded of pods that are made, and of Pod Security.
-fn recordings(release: &str) -> Vec<Record> {
-    let mut records = conformance_server::read(&conformance_server::folder().join(release)).unwrap();
+fn read(release: &str) -> Vec<Record> {
+    let mut records: Vec<Record> = recordings::of_folder(&recordings::folder().join(release)).unwrap();
     records.retain(|record| record.group.starts_with("create-") || record.group.starts_with("psa-"));
-    conformance_server::assert_enough(records.len(), 2000);
+    assert_enough(records.len(), 2000);
     records
 }
 
@@ -105,8 +107,8 @@ async fn answered(connection: &mut KeepAlive, mut request: Value, shown: &str, r
     Value::Object(out)
 }
 
-async fn replay(release: &str, minor: u16) {
-    let records = recordings(release);
+async fn replay_directly(release: &str, minor: u16) {
+    let records = read(release);
     let builder = Server::builder().version(KubeVersion::v1(minor)).controllers(false);
     let cluster = cluster(builder).await;
     pods::prepare(&records, &admin(&cluster)).await.unwrap();
@@ -132,17 +134,17 @@ async fn replay(release: &str, minor: u16) {
 
 #[tokio::test]
 async fn the_webhook_answers_as_v1_24_did() {
-    replay("v1.24", 24).await;
+    replay_directly("v1.24", 24).await;
 }
 
 #[tokio::test]
 async fn the_webhook_answers_as_v1_37_did() {
-    replay("v1.37", 37).await;
+    replay_directly("v1.37", 37).await;
 }
 
 /// The webhook beside an API server that judges nothing itself: users read what they read from the recorded server.
 async fn replay_beside(release: &str, minor: u16) {
-    let mut records = recordings(release);
+    let mut records = read(release);
     let off = ["ServiceAccount", "PodSecurity"].map(str::to_owned);
     let builder = Server::builder().version(KubeVersion::v1(minor)).controllers(false).disable_plugins(off);
     let cluster = cluster(builder).await;
@@ -167,10 +169,10 @@ async fn replay_beside(release: &str, minor: u16) {
             }
         }
     }
-    let report = conformance_server::replay(&records, &admin(&cluster)).await.unwrap();
+    let report = replay::replay(&records, &admin(&cluster)).await.unwrap();
     println!("{release} beside\n{}", report.render(5));
     let (steps, equal) = report.totals();
-    conformance_server::assert_enough(steps, 1000);
+    assert_enough(steps, 1000);
     assert_eq!(steps, equal, "{}", report.render(10));
 }
 

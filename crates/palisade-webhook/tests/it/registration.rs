@@ -10,6 +10,7 @@ use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
     certificates::issue,
+    metrics::REGISTRATIONS,
     options::{CertificateSource, Managed},
 };
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ async fn is_made_and_put_right() {
         }
         cluster.send("DELETE", MUTATING, &Value::Null).await.unwrap();
         eventually("the configuration to come back", async || cluster.get(MUTATING).await.is_some()).await;
-        assert!(webhook.metrics.registrations.get() >= 4);
+        assert!(webhook.metrics.get(&REGISTRATIONS) >= 4);
         webhook.shutdown().await;
     }
 }
@@ -129,7 +130,7 @@ async fn replicas_share_one_authority() {
 }
 
 #[tokio::test]
-async fn somebody_elses_certificate_is_read_again() {
+async fn certificate_files_are_read_again() {
     let cluster = cluster(Server::builder()).await;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
@@ -164,7 +165,7 @@ async fn somebody_elses_certificate_is_read_again() {
 
 /// Every call is in the list that roles are made of, and everything in the list is called.
 #[tokio::test]
-async fn calls_what_it_says_and_nothing_else() {
+async fn makes_the_documented_calls_and_no_others() {
     let cluster = cluster(Server::builder().openshift(true)).await;
     install(&cluster, resources::PROFILE_POLICIES).await;
     cluster.namespace("shop", &[]).await;

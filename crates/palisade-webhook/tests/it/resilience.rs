@@ -14,6 +14,7 @@ use palisade_apiserver::Server;
 use palisade_webhook::{
     Options, Webhook,
     certificates::Trust,
+    metrics::{CONFIGURATION_ERRORS, PUBLISH_ERRORS},
     options::{CertificateSource, ConfigurationSource, Endpoint, Managed},
 };
 use serde_json::{Value, json};
@@ -117,8 +118,11 @@ async fn an_api_server_that_takes_no_writes() {
     let anyone = Caller::trusting_anyone(webhook.address);
     assert_eq!(verdict(&Ok(anyone.post("/validate", good()).await)), Some(true), "it can answer");
     assert_eq!(verdict(&Ok(anyone.post("/validate", bad()).await)), Some(false));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(cluster.get(MUTATING).await, None, "and has not told anybody");
+    eventually("an attempt to write", async || {
+        cluster.calls.lock().unwrap().iter().any(|call| call.contains("secrets"))
+    })
+    .await;
+    assert_eq!(cluster.get(MUTATING).await, None, "and is not registered");
     cluster.read_only.store(false, Ordering::Relaxed);
     webhook.trust.wait_for(|trust| !trust.authorities.is_empty()).await.unwrap();
     eventually("the registration", async || cluster.get(MUTATING).await.is_some()).await;
@@ -133,7 +137,7 @@ async fn an_api_server_that_takes_no_writes() {
     let caller = Caller::of(&webhook);
     let response = caller.review("/mutate", &pod_request("strict", "CREATE", &object)).await;
     assert_eq!((&response["allowed"], response["patch"].is_string()), (&json!(true), true));
-    assert_eq!(webhook.metrics.publish_errors.get(), 1);
+    assert_eq!(webhook.metrics.get(&PUBLISH_ERRORS), 1);
     webhook.shutdown().await;
 }
 
@@ -214,9 +218,10 @@ async fn certificates_are_rotated_under_load() {
         connection.post("/validate?timeout=5s", if is_good { good() } else { bad() }).await
     };
     let ending = {
-        let stop = stop.clone();
+        let (stop, mut trust, first) = (stop.clone(), webhook.trust.clone(), first.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(11)).await;
+            let is_gone = |now: &Trust| !now.authorities.iter().any(|own| first.authorities.contains(own));
+            trust.wait_for(is_gone).await.unwrap();
             stop.store(true, Ordering::Relaxed);
         })
     };
@@ -286,7 +291,7 @@ async fn the_configuration_is_reloaded_under_load() {
     write(&enforce("privileged"));
     expect(true).await;
     write("{ this is not one");
-    eventually("the complaint", async || webhook.metrics.configuration_errors.get() > 0).await;
+    eventually("the complaint", async || webhook.metrics.get(&CONFIGURATION_ERRORS) > 0).await;
     expect(true).await;
     write(&enforce("restricted").replace("restricted", "baseline"));
     expect(false).await;
@@ -370,12 +375,18 @@ async fn a_replica_is_killed_under_load() {
     let ending = {
         let (stop, answered) = (stop.clone(), answered.clone());
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_secs(1));
+            let until = |count: u64| {
+                let began = Instant::now();
+                while answered.load(Ordering::Relaxed) < count && began.elapsed() < Duration::from_secs(20) {
+                    std::thread::yield_now();
+                }
+                answered.load(Ordering::Relaxed)
+            };
+            let before = until(50);
             doomed.shutdown_background();
-            let before = answered.load(Ordering::Relaxed);
-            std::thread::sleep(Duration::from_secs(1));
+            let after = until(before + 50);
             stop.store(true, Ordering::Relaxed);
-            answered.load(Ordering::Relaxed) - before
+            after - before
         })
     };
     let failures = ask_on(stop, answered.clone(), ask).await;

@@ -317,7 +317,7 @@ pub(crate) fn validate_tolerations(tolerations: &[Value], at: &Path<'_>, errors:
             }
             "Exists" => {
                 if !toleration.text("value").is_empty() {
-                    let shown = crate::kinds::internal::toleration(toleration);
+                    let shown = crate::kinds::internal::toleration(toleration, version);
                     errors.invalid(
                         &at.field("operator"),
                         BadValue::Plain(shown),

@@ -68,15 +68,22 @@ struct Field {
     ty: Type,
 }
 
-type Message = BTreeMap<u64, Field>;
+#[derive(Debug, Default)]
+struct Message {
+    fields: BTreeMap<u64, Field>,
+    /// In JSON it is the list that is its only field.
+    list: bool,
+}
 
 static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
     let mut messages: BTreeMap<&'static str, Message> = BTreeMap::new();
     let mut current = "";
     for line in include_str!("types.txt").lines() {
-        if let Some(name) = line.strip_prefix('@') {
+        if let Some(head) = line.strip_prefix('@') {
+            let (name, list) =
+                head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "[]"));
             current = name;
-            messages.insert(name, BTreeMap::new());
+            messages.insert(name, Message { list, ..Message::default() });
             continue;
         }
         let mut words = line.split(' ');
@@ -100,7 +107,7 @@ static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
         let inline = name.starts_with('!');
         let field = Field { name: name.trim_start_matches('!'), inline, cardinality, ty };
         if let Some(message) = messages.get_mut(current) {
-            message.insert(number, field);
+            message.fields.insert(number, field);
         }
     }
     messages
@@ -157,7 +164,7 @@ fn read_message(
     let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
-        let Some(field) = message.get(&number) else { continue };
+        let Some(field) = message.fields.get(&number) else { continue };
         let wrong = || ProtobufError::WireType(format!("{name}.{}", field.name));
         match field.cardinality {
             Cardinality::One => {
@@ -251,8 +258,7 @@ fn read_special(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Protobu
         _ => {
             let Some(message) = MESSAGES.get(name) else { return Err(ProtobufError::Kind(name.to_owned())) };
             let object = read_message(name, message, bytes, depth + 1)?;
-            // A list with a name of its own.
-            if name.ends_with(".ExtraValue") {
+            if message.list {
                 return Ok(object.get("items").cloned().unwrap_or_else(|| Value::Array(Vec::new())));
             }
             Ok(Value::Object(object))
@@ -402,7 +408,7 @@ mod tests {
             "intstr.IntOrString",
         ];
         for (name, message) in MESSAGES.iter() {
-            for field in message.values() {
+            for field in message.fields.values() {
                 if let Type::Message(inner) = field.ty {
                     assert!(
                         MESSAGES.contains_key(inner) || special.contains(&inner),

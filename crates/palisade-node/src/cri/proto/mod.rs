@@ -1,8 +1,11 @@
 //! The messages of CRI v1 that the node exchanges with a runtime, and no others.
 //!
-//! Names, field numbers and types: Kubernetes CRI API, package `runtime.v1`. Written out rather than generated: a
-//! privileged binary should not need a code generator to be built, and protobuf skips what it does not know, so a
-//! runtime newer or older than this file is understood all the same.
+//! Names, field numbers and types: Kubernetes CRI API, package `runtime.v1`. Protobuf skips fields it does not know, so a newer
+//! or older runtime is understood as well.
+//!
+//! Crates compared: `k8s-cri` 0.11 generates all messages from the definition in its build script, so that a privileged
+//! binary needs a code generator and `protoc` to be built; `cri-api` 0.2 does the same on older releases of tonic and prost;
+//! `containerd-client` has containerd's own API and not CRI.
 #![allow(missing_docs, reason = "the fields are CRI's own")]
 
 use std::collections::BTreeMap;
@@ -13,7 +16,7 @@ mod container;
 
 pub use container::*;
 
-/// What a call answers when there is nothing to say.
+/// The empty response.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Empty {}
 

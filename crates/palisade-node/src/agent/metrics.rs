@@ -1,0 +1,40 @@
+//! The metrics of the agent. Serving them is left to the command line.
+
+use palisade_base::metrics::Metric;
+
+/// Requests to the API server that failed.
+pub static API_ERRORS: Metric =
+    Metric::counter("palisade_node_api_errors_total", "Requests to the API server that failed.");
+/// Differences between what pods declare and what the kernel enforces.
+pub static DRIFT: Metric = Metric::gauge(
+    "palisade_node_drift",
+    "Differences between what pods declare and what the kernel enforces.",
+);
+/// Containers that run a profile its ConfigMap no longer holds.
+pub static OLDER_PROFILES: Metric = Metric::gauge(
+    "palisade_node_older_profiles",
+    "Containers that run a profile its ConfigMap no longer holds.",
+);
+/// Size of all profiles in place.
+pub static PROFILE_BYTES: Metric =
+    Metric::gauge("palisade_node_profile_bytes", "Size of all profiles in place.");
+/// Profiles found deleted, changed or replaced, and files that should not be there.
+pub static PROFILE_INCIDENTS: Metric = Metric::counter(
+    "palisade_node_profile_incidents_total",
+    "Profiles found deleted, changed or replaced, and files that should not be there.",
+);
+/// Profiles put in place.
+pub static PROFILE_WRITES: Metric =
+    Metric::counter("palisade_node_profile_writes_total", "Profiles put in place.");
+/// Profiles on the node, in place or missing.
+pub static PROFILES: Metric =
+    Metric::gauge("palisade_node_profiles", "Profiles on the node, in place or missing.");
+/// Whether every profile is in place.
+pub static PROFILES_READY: Metric =
+    Metric::gauge("palisade_node_profiles_ready", "Whether every profile is in place.");
+/// How often the report was written.
+pub static REPORT_WRITES: Metric =
+    Metric::counter("palisade_node_report_writes_total", "How often the report was written.");
+/// Containers that were compared with the kernel.
+pub static VERIFIED_CONTAINERS: Metric =
+    Metric::gauge("palisade_node_verified_containers", "Containers that were compared with the kernel.");

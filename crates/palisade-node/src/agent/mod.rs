@@ -1,0 +1,614 @@
+//! The agent beside a kubelet, on a real cluster: `palisade node --mode=agent`.
+//!
+//! The kubelet runs the pods; this one puts published profiles where the kubelet finds them, reports what the node
+//! supports, and compares running containers with what their pods declare. Profiles are files named by their content,
+//! `<root-dir>/seccomp/palisade/<sha256>.json`, on a tmpfs: written whole, read-only, verified when the agent starts, when
+//! they are touched and every minute, and removed when they are unreferenced. The webhook has rewritten ConfigMap
+//! references to these names; `PublishedProfile` objects hold the bytes.
+//!
+//! | module | job |
+//! | --- | --- |
+//! | [`plan`] | which profiles, in which order (pure) |
+//! | [`files`], [`watch`] | how they stay what they are |
+//! | `pods` | what the node's pods refer to |
+//! | [`report`] | the report (pure) |
+//! | [`cluster`] | every call to the API server |
+//! | [`metrics`] | numbers |
+
+pub mod cluster;
+pub mod files;
+pub mod metrics;
+pub mod plan;
+mod pods;
+pub mod report;
+pub mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kube::Client;
+use palisade_base::metrics::Registry;
+use palisade_model::compat::Compat;
+pub use palisade_model::profile::published::{published_hash, published_name};
+use serde_json::Value;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use self::{
+    cluster::{Cluster, PublishedChange},
+    files::{Folder, Found, Place, file_name, is_full, is_leftover, profile_of},
+    plan::{Missing, Wanted},
+    pods::Pods,
+    report::{Findings, without_time},
+    watch::{FolderWatch, Touched},
+};
+use crate::{
+    api::{PodSource as _, kube::KubeSource},
+    cri::client::{EndpointError, Runtime},
+    kernel::probe::NodeFeatures,
+    node::NodeConfig,
+    node_object,
+    profiles::check_document,
+    verify::verify_pod,
+};
+
+/// How the agent works.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The node: its name, its runtime, its folders.
+    pub node: NodeConfig,
+    /// How often files and containers are verified even if nothing happens.
+    pub verify_every: Duration,
+    /// How large the tmpfs may become, in bytes.
+    pub tmpfs_size: u64,
+    /// Whether the kubelet's version in the Node decides whose rules apply.
+    pub follow_kubelet: bool,
+}
+
+impl Settings {
+    /// The usual settings of a node.
+    #[must_use]
+    pub const fn new(node: NodeConfig) -> Self {
+        Self { node, verify_every: Duration::from_mins(1), tmpfs_size: 64 << 20, follow_kubelet: true }
+    }
+}
+
+/// Changes that come together are answered together.
+const GATHER: Duration = Duration::from_millis(50);
+/// After a failure, the first and the longest wait.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A report without changes is written again after this time, as a sign of life.
+const HEARTBEAT: Duration = Duration::from_mins(5);
+/// The same event is recorded at most this often.
+const RECORD_AGAIN: Duration = Duration::from_mins(10);
+
+/// Publishes, reports and verifies until `shutdown`.
+pub async fn run(
+    settings: Settings,
+    client: Client,
+    metrics: Arc<Registry>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), EndpointError> {
+    let runtime = Runtime::new(&settings.node.runtime_endpoint, settings.node.runtime_timeout)?;
+    let mut pod_changes = KubeSource::new(client.clone(), &settings.node.node_name).pods();
+    let mut agent = Agent::new(settings, client, runtime, metrics);
+    let mut published_changes = agent.cluster.published();
+    agent.learn_node().await;
+    let mut verify = tokio::time::interval(agent.settings.verify_every);
+    verify.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut work_at = Instant::now();
+    let mut wait = RETRY.0;
+    tokio::pin!(shutdown);
+    loop {
+        let soon = |work_at: Instant| work_at.min(Instant::now() + GATHER);
+        tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            Some(change) = pod_changes.next() => {
+                agent.take_pods(change);
+                work_at = soon(work_at);
+            }
+            Some(change) = published_changes.next() => {
+                agent.take_published(change);
+                work_at = soon(work_at);
+            }
+            touched = touched(agent.watch.as_ref()) => {
+                agent.look_at(&touched).await;
+                // At once: a kubelet may be about to read it.
+                work_at = Instant::now();
+            }
+            _ = verify.tick() => {
+                agent.verify().await;
+                work_at = soon(work_at);
+            }
+            () = tokio::time::sleep_until(work_at) => {
+                let done = agent.work().await;
+                wait = if done { RETRY.0 } else { (wait * 2).min(RETRY.1) };
+                work_at = Instant::now() + if done { HEARTBEAT } else { wait };
+            }
+        }
+    }
+}
+
+async fn touched(watch: Option<&FolderWatch>) -> Touched {
+    match watch {
+        Some(watch) => watch.touched().await.unwrap_or_else(|error| {
+            warn!(%error, "the folder cannot be watched");
+            Touched { everything: true, ..Touched::default() }
+        }),
+        None => std::future::pending().await,
+    }
+}
+
+struct Agent {
+    settings: Settings,
+    place: Place,
+    cluster: Cluster,
+    runtime: Runtime,
+    metrics: Arc<Registry>,
+    pods: Pods,
+    /// Published profiles, with the sources that hold another one by now.
+    published: BTreeMap<String, Vec<String>>,
+    /// A list on its way.
+    listed: BTreeMap<String, Vec<String>>,
+    pods_known: bool,
+    published_known: bool,
+    findings: Findings,
+    watch: Option<FolderWatch>,
+    /// The node's identity, for events about it.
+    node_uid: Option<String>,
+    labelled: Option<BTreeMap<String, String>>,
+    taint_lifted: bool,
+    reported: Option<(Value, Instant)>,
+    recorded: BTreeMap<String, Instant>,
+}
+
+impl Agent {
+    fn new(settings: Settings, client: Client, runtime: Runtime, metrics: Arc<Registry>) -> Self {
+        let node = &settings.node;
+        let place =
+            Place { seccomp_root: node.profile_folder().root().to_owned(), size: settings.tmpfs_size };
+        let features = NodeFeatures::of_kernel(&node.proc, &node.sys);
+        Self {
+            cluster: Cluster::new(client, &node.node_name),
+            place,
+            runtime,
+            metrics,
+            pods: Pods::default(),
+            published: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            pods_known: false,
+            published_known: false,
+            findings: Findings { features, ..Findings::default() },
+            watch: None,
+            node_uid: None,
+            labelled: None,
+            taint_lifted: false,
+            reported: None,
+            recorded: BTreeMap::new(),
+            settings,
+        }
+    }
+
+    /// The kubelet decides whose rules apply; the API server has the Node.
+    async fn learn_node(&mut self) {
+        let node = match self.cluster.node().await {
+            Ok(Some(node)) => node,
+            Ok(None) => return warn!(node = self.settings.node.node_name, "there is no such node"),
+            Err(error) => return self.api_failed("node not read", &error),
+        };
+        self.node_uid = node.metadata.uid;
+        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+        if self.settings.follow_kubelet
+            && let Some(Ok(version)) =
+                version.as_deref().map(str::parse::<palisade_base::version::KubeVersion>)
+        {
+            let known = &self.settings.node.compat;
+            let kubelet = version;
+            self.settings.node.compat = Compat {
+                kubelet,
+                seccomp_default: known.seccomp_default,
+                ..Compat::kubernetes(version.minor())
+            };
+        }
+    }
+
+    fn api_failed(&self, what: &str, error: &kube::Error) {
+        warn!(%error, "{what}");
+        self.metrics.increment(&metrics::API_ERRORS, &[]);
+    }
+
+    fn take_pods(&mut self, change: crate::api::PodChange) {
+        self.pods_known |= matches!(change, crate::api::PodChange::All(_));
+        self.pods.take(change, &self.settings.node.compat);
+        let pods = &self.pods;
+        self.findings.verified.retain(|uid, _| pods.contains(uid));
+    }
+
+    fn take_published(&mut self, change: PublishedChange) {
+        match change {
+            PublishedChange::Begin => self.listed.clear(),
+            PublishedChange::Set { sha256, changed_sources } => {
+                self.listed.insert(sha256.clone(), changed_sources.clone());
+                if self.published_known {
+                    self.published.insert(sha256, changed_sources);
+                }
+            }
+            PublishedChange::Done => {
+                self.published = std::mem::take(&mut self.listed);
+                self.published_known = true;
+            }
+            PublishedChange::Gone { sha256 } => drop(self.published.remove(&sha256)),
+        }
+    }
+
+    /// The folder, watched.
+    fn folder(&mut self) -> Option<Folder> {
+        let folder = match self.place.open() {
+            Ok(folder) => folder,
+            Err(error) => {
+                if self.findings.folder.is_none() {
+                    warn!(%error, "no place for profiles");
+                }
+                self.findings.folder = Some(error.to_string());
+                self.findings.held.clear();
+                self.watch = None;
+                return None;
+            }
+        };
+        self.findings.folder = None;
+        if folder.fresh && !self.findings.held.is_empty() {
+            // The tmpfs was unmounted: everything in it is gone.
+            self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", "Unmounted")]);
+            self.findings.held.clear();
+        }
+        // A new tmpfs may have the very numbers of the old one.
+        if folder.fresh || self.watch.as_ref().is_none_or(|watch| !watch.is_on(&folder)) {
+            match FolderWatch::new(&folder) {
+                Ok(watch) => self.watch = Some(watch),
+                // Verifying every minute goes on.
+                Err(error) => warn!(%error, "the folder cannot be watched"),
+            }
+        }
+        Some(folder)
+    }
+
+    /// The folder was touched.
+    async fn look_at(&mut self, touched: &Touched) {
+        if touched.everything {
+            // It may have ended with what it watched.
+            self.watch = None;
+        }
+        let Some(folder) = self.folder() else { return };
+        let names: BTreeSet<String> = if touched.everything {
+            let held = self.findings.held.keys().map(|hash| file_name(hash));
+            held.chain(folder.names().unwrap_or_default()).collect()
+        } else {
+            touched.names.clone()
+        };
+        self.inspect(&folder, &names).await;
+    }
+
+    /// Compares files with what they should be; what is wrong is no longer held, and so comes anew.
+    async fn inspect(&mut self, folder: &Folder, names: &BTreeSet<String>) {
+        let present: BTreeSet<String> = folder.names().unwrap_or_default().into_iter().collect();
+        for name in names {
+            let known = profile_of(name).filter(|hash| self.findings.held.contains_key(*hash));
+            let (what, found) = match known {
+                Some(hash) => match folder.inspect(hash) {
+                    Ok(Found::Intact) => continue,
+                    Ok(Found::Deleted) => (hash.to_owned(), "Deleted"),
+                    Ok(Found::Changed) => (hash.to_owned(), "Changed"),
+                    Ok(Found::Replaced) => (hash.to_owned(), "Replaced"),
+                    Err(error) => {
+                        warn!(%error, name, "not verified");
+                        continue;
+                    }
+                },
+                None if !present.contains(name) => continue,
+                // Left by an agent before this one, which was killed or could not yet know: it counts once it is verified.
+                None if profile_of(name)
+                    .is_some_and(|hash| !self.published_known || !self.pods_known || self.wants(hash)) =>
+                {
+                    continue;
+                }
+                None if is_leftover(name) => {
+                    folder.remove(name).ok();
+                    continue;
+                }
+                None => (name.clone(), "Unexpected"),
+            };
+            self.findings.held.remove(&what);
+            if found == "Unexpected" {
+                match folder.remove(name) {
+                    Ok(()) => self.findings.incidents.happened(&what, found, Timestamp::now()),
+                    Err(error) => {
+                        warn!(%error, name, "not removed");
+                        continue;
+                    }
+                }
+                self.findings.incidents.repaired(&what);
+            } else {
+                self.findings.incidents.happened(&what, found, Timestamp::now());
+            }
+            let kind = match found {
+                "Deleted" | "Changed" | "Replaced" => found,
+                _ => "Unexpected",
+            };
+            self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", kind)]);
+            warn!(what, found, "a seccomp profile was tampered with");
+            let note =
+                format!("{}/{name} was not as the agent left it: {found}", self.place.path().display());
+            self.record_on_node("SeccompProfileTampered", note).await;
+        }
+    }
+
+    fn wants(&self, hash: &str) -> bool {
+        self.published.contains_key(hash)
+            || self.pods.iter().any(|(_, pod)| pod.profiles.iter().any(|(_, own, _)| own == hash))
+    }
+
+    async fn record_on_node(&mut self, reason: &str, note: String) {
+        if self.may_record(&note) {
+            let uid = self.node_uid.clone().unwrap_or_else(|| self.settings.node.node_name.clone());
+            self.cluster.record_on_node(&uid, reason, note).await;
+        }
+    }
+
+    fn may_record(&mut self, note: &str) -> bool {
+        let now = Instant::now();
+        self.recorded.retain(|_, at| now.duration_since(*at) < RECORD_AGAIN);
+        self.recorded.insert(note.to_owned(), now).is_none()
+    }
+
+    /// Puts in place what is missing, removes what is unreferenced, lifts the taint, reports. Whether all of it was done.
+    async fn work(&mut self) -> bool {
+        let mut done = self.put_in_place().await;
+        self.findings.older = self.pods.older(&self.published);
+        done &= self.lift_taint().await;
+        done &= self.label().await;
+        done & self.report().await
+    }
+
+    async fn put_in_place(&mut self) -> bool {
+        if !(self.pods_known && self.published_known) {
+            return true;
+        }
+        self.findings.wanted =
+            Wanted { needed: self.pods.needed(), published: self.published.keys().cloned().collect() };
+        let Some(folder) = self.folder() else { return false };
+        let wanted = self.findings.wanted.clone();
+        // What is unreferenced is removed before anything is written.
+        let unwanted: Vec<String> = folder
+            .names()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|name| profile_of(name).is_some_and(|hash| !wanted.contains(hash)))
+            .collect();
+        for name in unwanted {
+            match folder.remove(&name) {
+                Ok(()) => drop(profile_of(&name).map(|hash| self.findings.held.remove(hash))),
+                Err(error) => warn!(%error, name, "not removed"),
+            }
+        }
+        self.findings.missing.retain(|hash, _| wanted.contains(hash));
+        for hash in wanted.in_order() {
+            if !self.findings.held.contains_key(hash) {
+                self.put(&folder, hash, &wanted).await;
+            }
+        }
+        let (held, missing) = (self.findings.held.len(), self.findings.missing.len());
+        self.metrics.set(&metrics::PROFILES, &[("state", "held")], held);
+        self.metrics.set(&metrics::PROFILES, &[("state", "missing")], missing);
+        let bytes = self.findings.held.values().sum::<u64>();
+        self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes);
+        self.metrics.set(&metrics::PROFILES_READY, &[], self.findings.ready());
+        self.findings.ready()
+    }
+
+    async fn put(&mut self, folder: &Folder, hash: &str, wanted: &Wanted) {
+        // An agent before this one may have left it, or it was put back after tampering.
+        if matches!(folder.inspect(hash), Ok(Found::Intact)) {
+            let size =
+                std::fs::metadata(folder.proc_path().join(file_name(hash))).map_or(0, |found| found.len());
+            return self.hold(hash, size);
+        }
+        let missing = match self.cluster.profile(hash).await {
+            Ok(None) => Missing::Unpublished,
+            Ok(Some(text)) => match check_document(&text) {
+                Err(error) => Missing::Unusable(format!("it {error}")),
+                Ok(()) => match self.write(folder, hash, &text, wanted) {
+                    Ok(()) => return self.hold(hash, text.len() as u64),
+                    Err(error) if is_full(&error) => Missing::Full,
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        Missing::Unusable(error.to_string())
+                    }
+                    Err(error) => Missing::Failed(error.to_string()),
+                },
+            },
+            Err(error) => {
+                self.api_failed("profile not read", &error);
+                Missing::Failed(format!("the API server does not give it: {error}"))
+            }
+        };
+        // Something that is neither the profile nor replaced by it must not be read for it.
+        if !matches!(folder.inspect(hash), Ok(Found::Deleted)) {
+            folder.remove(&file_name(hash)).ok();
+        }
+        self.record_missing(hash, &missing).await;
+        self.findings.missing.insert(hash.to_owned(), missing);
+    }
+
+    fn hold(&mut self, hash: &str, size: u64) {
+        self.findings.missing.remove(hash);
+        self.findings.held.insert(hash.to_owned(), size);
+        self.findings.incidents.repaired(hash);
+        self.findings.incidents.repaired("palisade");
+    }
+
+    /// Writes a profile. If the file system is full, what pods of this node wait for replaces what none does.
+    fn write(&mut self, folder: &Folder, hash: &str, text: &str, wanted: &Wanted) -> io::Result<()> {
+        let mut written = folder.write(hash, text.as_bytes());
+        while wanted.needed.contains_key(hash) && written.as_ref().is_err_and(is_full) {
+            let other = self.findings.held.keys().find(|held| !wanted.needed.contains_key(*held)).cloned();
+            let Some(other) = other else { break };
+            folder.remove(&file_name(&other))?;
+            self.findings.held.remove(&other);
+            self.findings.missing.insert(other, Missing::Full);
+            written = folder.write(hash, text.as_bytes());
+        }
+        if written.is_ok() {
+            self.metrics.increment(&metrics::PROFILE_WRITES, &[]);
+        }
+        written
+    }
+
+    async fn record_missing(&mut self, hash: &str, missing: &Missing) {
+        let note = format!("seccomp profile {}: {}", published_name(hash), missing.reason());
+        let waiting: Vec<_> = self
+            .pods
+            .iter()
+            .filter(|(_, known)| known.profiles.iter().any(|(_, own, _)| own == hash))
+            .map(|(_, known)| known.pod.key.clone())
+            .collect();
+        for pod in waiting {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
+                self.cluster.tell_pod(&pod, "SeccompProfileMissing", note.clone()).await;
+            }
+        }
+        if *missing == Missing::Full {
+            self.record_on_node(
+                "SeccompProfilesFull",
+                "no space left on the tmpfs of seccomp profiles".to_owned(),
+            )
+            .await;
+        }
+    }
+
+    async fn lift_taint(&mut self) -> bool {
+        if self.taint_lifted || !(self.pods_known && self.published_known && self.findings.ready()) {
+            return true;
+        }
+        match self.cluster.lift_taint().await {
+            Ok(lifted) => {
+                if lifted {
+                    info!(taint = cluster::NOT_READY_TAINT, "profiles are in place: taint lifted");
+                }
+                self.taint_lifted = true;
+                true
+            }
+            Err(error) => {
+                self.api_failed("taint not lifted", &error);
+                false
+            }
+        }
+    }
+
+    async fn label(&mut self) -> bool {
+        let labels = node_object::labels(&self.findings.features, true);
+        if self.labelled.as_ref() == Some(&labels) {
+            return true;
+        }
+        match self.cluster.label(&labels).await {
+            Ok(()) => {
+                self.labelled = Some(labels);
+                true
+            }
+            Err(error) => {
+                self.api_failed("node not labelled", &error);
+                false
+            }
+        }
+    }
+
+    async fn report(&mut self) -> bool {
+        self.metrics.set(&metrics::DRIFT, &[], self.findings.drift());
+        self.metrics.set(&metrics::OLDER_PROFILES, &[], self.findings.older.len());
+        self.metrics.set(&metrics::VERIFIED_CONTAINERS, &[], self.findings.compared());
+        if !(self.pods_known && self.published_known) {
+            return true;
+        }
+        let before = self.reported.as_ref().map(|(status, _)| status);
+        let status = self.findings.status(before, Timestamp::now());
+        if let Some((reported, at)) = &self.reported
+            && at.elapsed() < HEARTBEAT
+            && without_time(reported) == without_time(&status)
+        {
+            return true;
+        }
+        match self.cluster.write_report(&status).await {
+            Ok(()) => {
+                self.metrics.increment(&metrics::REPORT_WRITES, &[]);
+                self.reported = Some((status, Instant::now()));
+                true
+            }
+            Err(error) => {
+                self.api_failed("failed to update the report", &error);
+                false
+            }
+        }
+    }
+
+    /// Looks at every file and every container, whether or not there was an event.
+    async fn verify(&mut self) {
+        if self.node_uid.is_none() {
+            self.learn_node().await;
+        }
+        if let Some(folder) = self.folder() {
+            let held = self.findings.held.keys().map(|hash| file_name(hash));
+            let names = held.chain(folder.names().unwrap_or_default()).collect();
+            self.inspect(&folder, &names).await;
+        }
+        let node = &self.settings.node;
+        let mut features = NodeFeatures::of_kernel(&node.proc, &node.sys);
+        self.findings.runtime_answers = features.ask_runtime(&self.runtime).await.is_ok();
+        if !self.findings.runtime_answers {
+            // What it reported before still holds.
+            let known = &self.findings.features;
+            features.runtime_name.clone_from(&known.runtime_name);
+            features.runtime_version.clone_from(&known.runtime_version);
+            features.supplemental_groups_policy = known.supplemental_groups_policy;
+            features.runtime_disables_app_armor = known.runtime_disables_app_armor;
+        }
+        self.findings.features = features;
+        if self.findings.runtime_answers {
+            self.verify_containers().await;
+        }
+    }
+
+    async fn verify_containers(&mut self) {
+        let mut alarms = Vec::new();
+        for (uid, known) in self.pods.iter() {
+            match verify_pod(&self.settings.node, &self.runtime, None, &known.pod).await {
+                Ok(report) => {
+                    for container in &report.containers {
+                        for row in container.rows.iter().filter(|row| !row.ok) {
+                            let because =
+                                row.note.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+                            let note = format!(
+                                "container {}: {} is {} where the pod declares {}{because}",
+                                container.container, row.check, row.kernel, row.declared
+                            );
+                            alarms.push((known.pod.key.clone(), note));
+                        }
+                    }
+                    self.findings.verified.insert(uid.clone(), report);
+                }
+                Err(error) => warn!(%error, pod = %known.pod.key, "not verified"),
+            }
+        }
+        for (pod, note) in alarms {
+            if self.may_record(&format!("{}: {note}", pod.uid)) {
+                warn!(%pod, note, "a container does not run as its pod declares");
+                self.cluster.tell_pod(&pod, "SecurityDrift", note).await;
+            }
+        }
+    }
+}
