@@ -3,11 +3,8 @@
 //! ConfigMap can climb out of its namespace.
 
 use libfuzzer_sys::fuzz_target;
-use palisade_model::{
-    node::join_clean,
-    profile::{ProfileRef, apparmor, seccomp},
-    quote::Quoted,
-};
+use palisade_model::{node::join_clean, profile::{apparmor, seccomp, ProfileRef}};
+use palisade_base::go::Quoted;
 
 fuzz_target!(|value: &str| {
     let quoted = Quoted(value).to_string();

@@ -3,12 +3,8 @@
 //! fixing it again changes nothing.
 
 use libfuzzer_sys::fuzz_target;
-use palisade_model::{
-    compat::Compat,
-    field_path::{FieldPath, Step as FieldStep},
-    pod::Pod,
-    prepare::{Prepared, Subject},
-};
+use palisade_model::{compat::Compat, pod::Pod, prepare::{Prepared, Subject}};
+use palisade_base::field_path::{FieldPath, PathStep as FieldStep};
 use palisade_policy::standards::{
     evaluator::Evaluator,
     finding::{Edit, Remedy},

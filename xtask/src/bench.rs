@@ -14,7 +14,7 @@ use std::{
 };
 
 use palisade_admission::{
-    admission_review::{Facts, Review},
+    admission_review::{PodSecurityFacts, Review},
     pod_security::PodSecurity,
 };
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
@@ -135,11 +135,16 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
     };
     let labels: StringMap<'_> =
         [("pod-security.kubernetes.io/enforce".into(), "restricted".into())].into_iter().collect();
-    let reading = Compat::kubernetes(palisade_model::compat::NEWEST_MINOR);
+    let reading = Compat::kubernetes(palisade_base::version::NEWEST_MINOR);
     let answer = || -> Option<Vec<u8>> {
         let review = Review::parse(std::hint::black_box(body.as_bytes())).ok()?;
-        let response =
-            review.answer(&security, &reading, &Facts::Namespace(Ok(&labels)), Limit::None, || false);
+        let response = review.answer(
+            &security,
+            &reading,
+            &PodSecurityFacts::Namespace(Ok(&labels)),
+            Limit::None,
+            || false,
+        );
         response.to_bytes(&review.uid).ok()
     };
     let answered =

@@ -50,17 +50,17 @@ fn check_reference() -> String {
          | code | level | standard | versions | replaces | why |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for check in CHECKS {
-        let editions: Vec<String> =
-            check.revisions.iter().map(|revision| format!("v1.{}", revision.since)).collect();
+        let versions: Vec<String> =
+            check.versions.iter().map(|version| format!("v1.{}", version.since)).collect();
         let replaces: Vec<&str> =
-            check.revisions.iter().flat_map(|revision| revision.overrides).copied().collect();
+            check.versions.iter().flat_map(|version| version.overrides).copied().collect();
         let level = if check.level == Level::Baseline { "baseline" } else { "restricted" };
         let _ = writeln!(
             text,
             "| `pss/{}` | {level} | {} | {} | {} | {} |",
             check.id,
             check.title,
-            editions.join(", "),
+            versions.join(", "),
             replaces.first().copied().unwrap_or_default(),
             check.why
         );

@@ -11,14 +11,11 @@ use crate::{Failure, architecture, dependencies, docs, process::output, root, sw
 const EDGES: &[(&str, &[&str])] = &[
     ("palisade-base", &[]),
     ("palisade-yaml", &[]),
-    ("palisade-model", &[]),
-    ("palisade-policy", &["palisade-model"]),
-    ("palisade-apimachinery", &["palisade-base", "palisade-model"]),
+    ("palisade-model", &["palisade-base"]),
+    ("palisade-policy", &["palisade-base", "palisade-model"]),
+    ("palisade-apimachinery", &["palisade-base"]),
     ("palisade-admission", &["palisade-base", "palisade-model", "palisade-policy"]),
-    (
-        "palisade-controllers",
-        &["palisade-apimachinery", "palisade-base", "palisade-model", "palisade-policy"],
-    ),
+    ("palisade-controllers", &["palisade-base", "palisade-model", "palisade-policy"]),
     (
         "palisade-apiserver",
         &[
@@ -42,7 +39,8 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// What the pure crates may use from outside.
 const PURE: &[(&str, &[&str])] = &[
-    ("palisade-base", &[]),
+    ("palisade-base", &["serde_json", "sha2", "thiserror"]),
+    ("palisade-yaml", &["memchr", "serde", "serde_json", "thiserror"]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
 ];

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 
+use palisade_base::go::Quoted;
 use palisade_model::{
     compat::Compat,
     json,
     metadata::{ObjectMeta, StringMap},
     pod::{Pod, PodSpec},
     prepare::Prepared,
-    quote::Quoted,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
 use palisade_policy::{
@@ -201,7 +201,7 @@ pub enum Needs<'r> {
 
 /// What was looked up.
 #[derive(Debug)]
-pub enum Facts<'f> {
+pub enum PodSecurityFacts<'f> {
     /// Nothing was needed.
     Nothing,
     /// The labels of the namespace, or why they cannot be had.
@@ -315,7 +315,7 @@ impl<'a> Review<'a> {
         &self,
         security: &PodSecurity,
         reading: &Compat,
-        facts: &Facts<'_>,
+        facts: &PodSecurityFacts<'_>,
         limit: Limit,
         expired: impl FnMut() -> bool,
     ) -> Response {
@@ -327,9 +327,11 @@ impl<'a> Review<'a> {
             return Response::of(verdict);
         }
         let labels = match facts {
-            Facts::Namespace(Ok(labels)) => *labels,
-            Facts::Namespace(Err(cause)) => return self.namespace_unknown(cause),
-            Facts::Nothing | Facts::Pods(_) => return self.namespace_unknown("it was not looked up"),
+            PodSecurityFacts::Namespace(Ok(labels)) => *labels,
+            PodSecurityFacts::Namespace(Err(cause)) => return self.namespace_unknown(cause),
+            PodSecurityFacts::Nothing | PodSecurityFacts::Pods(_) => {
+                return self.namespace_unknown("it was not looked up");
+            }
         };
         match security.screen(&request, labels) {
             Screened::Done(verdict) => Response::of(verdict),
@@ -562,7 +564,7 @@ impl<'a> Review<'a> {
     fn answer_namespace(
         &self,
         security: &PodSecurity,
-        facts: &Facts<'_>,
+        facts: &PodSecurityFacts<'_>,
         limit: Limit,
         expired: impl FnMut() -> bool,
     ) -> Response {
@@ -575,7 +577,7 @@ impl<'a> Review<'a> {
             }
             Ok(NamespaceVerdict::CheckPods(policy)) => {
                 let warnings = match facts {
-                    Facts::Pods(Ok(pods)) => {
+                    PodSecurityFacts::Pods(Ok(pods)) => {
                         ExistingPods::new(&security.evaluator, &security.exemptions, policy, limit).warnings(
                             &self.name,
                             pods.iter(),

@@ -8,18 +8,16 @@
 
 use std::collections::BTreeMap;
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::{
     change::{Change, NewValue},
-    field_path::FieldPath,
     pod::Pod,
     pod_view::{ContainerKind, PodView},
-    problem::Problem,
     profile::{
         ProfileRef,
         config_map::{ConfigMapProblem, Source},
         kind, published, seccomp,
     },
-    quote::Quoted,
     security_context::ProfileField,
 };
 
@@ -54,7 +52,7 @@ pub type Profiles = BTreeMap<(String, String), Result<String, Fault>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// Something is wrong in it.
-    Invalid(Vec<Problem>),
+    Invalid(Vec<FieldError>),
     /// It could not be found out.
     Unavailable(String),
 }
@@ -113,7 +111,7 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
         match reference.field_in(pod) {
             Some(field) if !says(field, hash, &reference.source) => {
                 let at = reference.field.clone().field("type");
-                problems.push(Problem::forbidden(at, "seccomp type in annotation and field must match"));
+                problems.push(FieldError::forbidden(at, "seccomp type in annotation and field must match"));
             }
             _ => changes.extend(reference.changes(hash, &view)),
         }
@@ -155,7 +153,7 @@ pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Chang
                 to: NewValue::Text(Source { hash: Some(hash.clone()), ..source.clone() }.to_string()),
             },
         ]),
-        Some(Err(Fault::Unusable(problem))) => Err(Refused::Invalid(vec![Problem::invalid(
+        Some(Err(Fault::Unusable(problem))) => Err(Refused::Invalid(vec![FieldError::invalid(
             at,
             Quoted(&format!("configmap/{name}/{key}")),
             problem.to_string(),
@@ -209,7 +207,7 @@ pub fn restore(pod: &mut Pod<'_>) {
 
 /// Every profile that a pod was given out of a ConfigMap and that its annotations tell the wrong story about.
 #[must_use]
-pub fn contradictions(pod: &Pod<'_>) -> Vec<Problem> {
+pub fn contradictions(pod: &Pod<'_>) -> Vec<FieldError> {
     let view = PodView::of_pod(pod);
     references(&view)
         .into_iter()
@@ -228,9 +226,9 @@ pub fn contradictions(pod: &Pod<'_>) -> Vec<Problem> {
 }
 
 impl Reference {
-    fn problem(&self, text: String) -> Problem {
+    fn problem(&self, text: String) -> FieldError {
         let (at, value) = &self.found;
-        Problem::invalid(at.clone(), Quoted(value), text)
+        FieldError::invalid(at.clone(), Quoted(value), text)
     }
 
     fn field_in<'p, 'a>(&self, pod: &'p Pod<'a>) -> Option<&'p ProfileField<'a>> {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use palisade_model::{
+use palisade_base::{
+    field_error::{FieldError, aggregate},
     field_path::FieldPath,
-    problem::{Problem, aggregate},
-    quote::Quoted,
+    go::Quoted,
 };
 use palisade_policy::standards::{
     level::{Level, LevelVersion, Version},
@@ -123,16 +123,16 @@ impl Defaults {
 }
 
 impl ExemptionLists {
-    fn problems(&self) -> Vec<Problem> {
+    fn problems(&self) -> Vec<FieldError> {
         let mut problems = Vec::new();
         let mut look = |list: &[String], field: &'static str, check: fn(&str) -> Option<String>| {
             let mut seen = BTreeSet::new();
             for (index, name) in list.iter().enumerate() {
                 let at = FieldPath::of(&["exemptions"]).field(field).index(index);
                 if let Some(text) = check(name) {
-                    problems.push(Problem::invalid(at, Quoted(name), text));
+                    problems.push(FieldError::invalid(at, Quoted(name), text));
                 } else if !seen.insert(name.as_str()) {
-                    problems.push(Problem::duplicate(at, Quoted(name)));
+                    problems.push(FieldError::duplicate(at, Quoted(name)));
                 }
             }
         };

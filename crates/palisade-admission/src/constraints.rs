@@ -16,7 +16,7 @@ use palisade_model::{
 use palisade_policy::scc::{
     choose::{self, Admission, Authorizer, Malformed},
     constraint::ReadError,
-    decision::{Decision, Outcome},
+    decision::{ConstraintOutcome, Decision},
     evaluate::Options,
     run_level,
     set::ConstraintSet,
@@ -46,7 +46,7 @@ pub struct Constraints<'c> {
 
 /// A pod that is created or changed.
 #[derive(Clone, Copy)]
-pub struct Asked<'q> {
+pub struct ConstraintRequest<'q> {
     /// Which half of the plugin asks.
     pub pass: Pass,
     /// Whose reading of the pod is judged.
@@ -71,7 +71,7 @@ pub struct Asked<'q> {
 
 /// What became of it.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct ConstraintReview {
     /// What to write into the pod.
     pub changes: Vec<Change>,
     /// Why it is refused: the pod's name, and upstream's sentence.
@@ -85,49 +85,50 @@ pub struct Judged {
 impl Constraints<'_> {
     /// Judges one request about a pod.
     #[must_use]
-    pub fn judge(&self, asked: &Asked<'_>) -> Judged {
-        let mut judged = Judged::default();
-        if choose::ignores_subresource(asked.subresource) {
+    pub fn judge(&self, request: &ConstraintRequest<'_>) -> ConstraintReview {
+        let mut judged = ConstraintReview::default();
+        if choose::ignores_subresource(request.subresource) {
             return judged;
         }
         let nothing = ObjectMeta::default();
-        let labels = &asked.metadata.unwrap_or(&nothing).labels;
-        if let Some(warning) = run_level::skip_warning(run_level::PLUGIN, asked.namespace, labels) {
+        let labels = &request.metadata.unwrap_or(&nothing).labels;
+        if let Some(warning) = run_level::skip_warning(run_level::PLUGIN, request.namespace, labels) {
             judged.warnings.push(warning);
             return judged;
         }
         let (pod, old) =
-            match (from_value::<Pod<'_>>(asked.object), asked.old.map(from_value::<Pod<'_>>).transpose()) {
+            match (from_value::<Pod<'_>>(request.object), request.old.map(from_value::<Pod<'_>>).transpose())
+            {
                 (Ok(pod), Ok(old)) => (pod, old),
                 (Err(error), _) | (_, Err(error)) => {
-                    let name = asked.object.pointer("/metadata/name").and_then(Value::as_str);
+                    let name = request.object.pointer("/metadata/name").and_then(Value::as_str);
                     let why = format!("cannot decode the pod: {error}");
                     judged.refused = Some((name.unwrap_or("Unknown").to_owned(), why));
                     return judged;
                 }
             };
-        let pod = match asked.pass {
-            Pass::Mutate => Prepared::written(pod, old.as_ref(), PodSubject::Pod, asked.compat),
+        let pod = match request.pass {
+            Pass::Mutate => Prepared::written(pod, old.as_ref(), PodSubject::Pod, request.compat),
             // What was written by then is what will be stored.
-            Pass::Validate => Prepared::stored(pod, asked.compat),
+            Pass::Validate => Prepared::stored(pod, request.compat),
         };
         let old = old.map(|old| old.metadata).unwrap_or_default();
-        let operation = match asked.old {
+        let operation = match request.old {
             None => choose::Operation::Create,
             Some(before) => choose::Operation::Update {
                 old_annotations: &old.annotations,
-                is_insignificant: is_insignificant(before, asked.object),
+                is_insignificant: is_insignificant(before, request.object),
             },
         };
-        let request = choose::Request {
+        let chosen = choose::Request {
             operation,
-            subresource: asked.subresource,
+            subresource: request.subresource,
             pod: &pod,
-            namespace: asked.namespace,
-            namespace_annotations: asked.metadata.map(|metadata| &metadata.annotations),
-            user: asked.user,
-            groups: asked.groups,
-            authorizer: asked.authorizer,
+            namespace: request.namespace,
+            namespace_annotations: request.metadata.map(|metadata| &metadata.annotations),
+            user: request.user,
+            groups: request.groups,
+            authorizer: request.authorizer,
         };
         let admission = Admission {
             constraints: self.set,
@@ -136,9 +137,9 @@ impl Constraints<'_> {
             // Nobody asks before the constraints are known, so a missing one was removed on purpose.
             require_standard: false,
         };
-        let outcome = match asked.pass {
-            Pass::Mutate => admission.mutate(&request),
-            Pass::Validate => admission.validate(&request),
+        let outcome = match request.pass {
+            Pass::Mutate => admission.mutate(&chosen),
+            Pass::Validate => admission.validate(&chosen),
         };
         self.report(&outcome, &mut judged);
         match outcome.decision {
@@ -155,7 +156,7 @@ impl Constraints<'_> {
         judged
     }
 
-    fn report(&self, outcome: &Outcome, judged: &mut Judged) {
+    fn report(&self, outcome: &ConstraintOutcome, judged: &mut ConstraintReview) {
         let unreadable = self.unreadable.iter().map(|error| (error.name.as_str(), error.to_string()));
         let skipped = outcome.skipped.iter().map(|error| (error.constraint.as_str(), error.to_string()));
         for (name, why) in unreadable.chain(skipped) {

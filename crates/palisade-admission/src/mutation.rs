@@ -26,11 +26,10 @@ use serde_json::Value;
 use crate::{
     admission_review::{Review, Unreadable},
     config_map_profiles::{self, Fault, Profiles, Refused},
-    constraints::{Asked, Constraints, Pass},
+    constraints::{ConstraintRequest, Constraints, Pass},
     json_patch,
     profile_policies::{self, Selection},
     response::{Refusal, Response},
-    review::review_create,
     rules::Rules,
     validation::concerns_policies,
 };
@@ -46,7 +45,7 @@ pub struct Mutation<'r, 'a> {
 
 /// What was looked up for a mutation.
 #[derive(Default)]
-pub struct Facts<'f> {
+pub struct MutationFacts<'f> {
     /// The policies for the namespace.
     pub policies: Selection<'f>,
     /// The profiles in ConfigMaps that [`Mutation::config_maps`] asked for.
@@ -57,9 +56,9 @@ pub struct Facts<'f> {
     pub namespace: Option<&'f ObjectMeta<'static>>,
 }
 
-impl std::fmt::Debug for Facts<'_> {
+impl std::fmt::Debug for MutationFacts<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Facts").field("profiles", &self.profiles).finish_non_exhaustive()
+        f.debug_struct("MutationFacts").field("profiles", &self.profiles).finish_non_exhaustive()
     }
 }
 
@@ -115,13 +114,13 @@ impl<'r, 'a> Mutation<'r, 'a> {
         wanted.into_iter().map(|source| Source { hash: None, ..source }).collect()
     }
 
-    /// Answers.
+    /// The response to the request, from what was looked up.
     #[must_use]
-    pub fn answer(&self, facts: &Facts<'_>) -> Response {
+    pub fn answer(&self, facts: &MutationFacts<'_>) -> Response {
         self.try_answer(facts).unwrap_or_else(Response::unreadable)
     }
 
-    fn try_answer(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    fn try_answer(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         if let Some(compat) = self.rules.instead() {
             return if self.review.operation == "CREATE" {
                 self.answer_as(compat)
@@ -141,7 +140,12 @@ impl<'r, 'a> Mutation<'r, 'a> {
         self.review.object_value()
     }
 
-    fn answer_template(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    /// Changes of the object as a patch.
+    fn patch(&self, changes: &[Change]) -> Result<Vec<u8>, Unreadable> {
+        if changes.is_empty() { Ok(Vec::new()) } else { Ok(patch(&self.object()?, changes)) }
+    }
+
+    fn answer_template(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         let view = self.kind.subject().view(&self.pod);
         let mut response = Response::default();
         for ((name, key), profile) in &facts.profiles {
@@ -150,17 +154,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
                 response.warnings.push(text);
             }
         }
-        let changes = config_map_profiles::move_in_template(&view);
-        if !changes.is_empty() {
-            let before = self.object()?;
-            let mut after = before.clone();
-            apply(&changes, &mut after);
-            response.patch = json_patch::to_bytes(&before, &after);
-        }
+        response.patch = self.patch(&config_map_profiles::move_in_template(&view))?;
         Ok(response)
     }
 
-    fn answer_pod(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    fn answer_pod(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         if let Some(why) = facts.policies.refusal() {
             return Ok(Response::refuse(Refusal::forbidden_pod(&self.review.name, &why)));
         }
@@ -192,29 +190,23 @@ impl<'r, 'a> Mutation<'r, 'a> {
                 Err(refusal) => response.refused = Some(*refusal),
             }
         }
-        response.patch = draft.patch(|| self.object())?;
+        response.patch = self.patch(&draft.changes)?;
         Ok(response)
     }
 
     fn answer_applied_again(&self) -> Result<Response, Unreadable> {
-        let old = self.review.old_pod()?;
-        let mut draft = Draft::default();
-        draft.extend(config_map_profiles::rewrite_again(&self.pod, &old));
-        Ok(Response { patch: draft.patch(|| self.object())?, ..Response::default() })
+        let changes = config_map_profiles::rewrite_again(&self.pod, &self.review.old_pod()?);
+        Ok(Response { patch: self.patch(&changes)?, ..Response::default() })
     }
 
     /// A debugging container may be given what the pod's constraint demands.
-    fn answer_update(&self, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+    fn answer_update(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         let mut response = Response::default();
         let Some((constraints, authorizer)) = &facts.constraints else { return Ok(response) };
         let old = self.review.old_object_value()?;
         let before = self.object()?;
         match self.constrain(constraints, *authorizer, &before, old.as_ref(), facts, &mut response) {
-            Ok(changes) => {
-                let mut after = before.clone();
-                apply(&changes, &mut after);
-                response.patch = json_patch::to_bytes(&before, &after);
-            }
+            Ok(changes) => response.patch = patch(&before, &changes),
             Err(refusal) => response.refused = Some(*refusal),
         }
         Ok(response)
@@ -226,11 +218,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
         authorizer: &Authorizer<'_>,
         object: &Value,
         old: Option<&Value>,
-        facts: &Facts<'_>,
+        facts: &MutationFacts<'_>,
         response: &mut Response,
     ) -> Result<Vec<Change>, Box<Refusal>> {
         let review = self.review;
-        let judged = constraints.judge(&Asked {
+        let judged = constraints.judge(&ConstraintRequest {
             pass: Pass::Mutate,
             compat: &self.rules.reading(),
             object,
@@ -250,13 +242,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
 
     /// What an API server of a release would have written itself.
     fn answer_as(&self, compat: &Compat) -> Result<Response, Unreadable> {
-        let before = self.object()?;
-        let reviewed = review_create(&before, self.kind, compat).map_err(|error| undecodable(&error))?;
-        let mut after = before.clone();
-        apply(&reviewed.changes, &mut after);
-        // The rest is reported once the object is whole, by the validating webhook.
-        let told = reviewed.pod.map(|pod| pod.warnings().to_vec()).unwrap_or_default();
-        Ok(Response { warnings: told, patch: json_patch::to_bytes(&before, &after), ..Response::default() })
+        // What is invalid is reported once the object is whole, by the validating webhook.
+        let pod = Prepared::new(self.pod.clone(), self.kind.subject(), compat);
+        let patch = self.patch(pod.changes())?;
+        Ok(Response { warnings: pod.warnings().to_vec(), patch, ..Response::default() })
     }
 
     fn fill_fields(&self, draft: &mut Draft, response: &mut Response) -> Result<(), Unreadable> {
@@ -317,6 +306,12 @@ fn undecodable(error: &serde_json::Error) -> Unreadable {
     ("failed to decode object", Some(error.to_string()))
 }
 
+fn patch(before: &Value, changes: &[Change]) -> Vec<u8> {
+    let mut after = before.clone();
+    apply(changes, &mut after);
+    json_patch::to_bytes(before, &after)
+}
+
 fn apply(changes: &[Change], object: &mut Value) {
     for change in changes {
         change.apply(object);
@@ -350,13 +345,5 @@ impl Draft {
             object
         };
         Ok(self.object.insert(object))
-    }
-
-    fn patch(mut self, original: impl Fn() -> Result<Value, Unreadable>) -> Result<Vec<u8>, Unreadable> {
-        if self.changes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let after = self.applied(&original)?;
-        Ok(json_patch::to_bytes(&original()?, after))
     }
 }

@@ -3,9 +3,10 @@
 //! Implements: the admission part of Pod Security Admission for pods and pod controllers, its audit annotations
 //! and its metrics. Namespaces are judged in [`palisade_policy::standards::namespace`].
 
-use palisade_model::{compat::NEWEST_MINOR, metadata::StringMap, prepare::Prepared, problem::aggregate};
+use palisade_base::{field_error::aggregate, version::NEWEST_MINOR};
+use palisade_model::{metadata::StringMap, prepare::Prepared};
 use palisade_policy::standards::{
-    evaluator::{Evaluator, Outcome},
+    evaluator::{Evaluator, StandardsOutcome},
     level::{Level, LevelVersion, Version},
     policy::{Exemptions, Mode, Policy},
 };
@@ -163,7 +164,7 @@ impl PodSecurity {
             verdict.audit.push(("error", error));
             verdict.counted.push(Counted::Error { fatal: false });
         }
-        let mut known: Vec<(LevelVersion, Outcome)> = Vec::new();
+        let mut known: Vec<(LevelVersion, StandardsOutcome)> = Vec::new();
         let mut outcome = |policy: LevelVersion| -> Option<String> {
             let position = known.iter().position(|(level, _)| *level == policy).unwrap_or_else(|| {
                 known.push((policy, self.evaluator.evaluate(policy, pod)));

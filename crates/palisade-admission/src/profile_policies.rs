@@ -3,15 +3,17 @@
 //! A policy that cannot be read, or makes no sense, rejects the pods of the namespaces it selects; if its selector cannot be
 //! read either, the pods of all namespaces. What it would have refused is not known.
 
+use palisade_base::{
+    field_error::{BadValue, FieldError, aggregate},
+    field_path::FieldPath,
+};
 use palisade_model::{
     change::Change,
     compat::Compat,
-    field_path::FieldPath,
     json::from_value,
     metadata::StringMap,
     pod::Pod,
     prepare::{Prepared, Subject},
-    problem::{Problem, aggregate},
 };
 use palisade_policy::profiles::policy::{LabelSelector, ProfilePolicy};
 use serde_json::Value;
@@ -67,12 +69,12 @@ fn selector(object: &Value) -> Option<LabelSelector> {
 
 /// What is wrong with a policy that somebody writes.
 #[must_use]
-pub fn problems(object: &Value) -> Vec<Problem> {
+pub fn problems(object: &Value) -> Vec<FieldError> {
     match read(object) {
         Ok(policy) => policy.problems(),
         Err(error) => {
-            let shown = object.get("spec").map_or_else(|| "null".to_owned(), Value::to_string);
-            vec![Problem::invalid(FieldPath::of(&["spec"]), shown, error)]
+            let shown = BadValue::Plain(object.get("spec").unwrap_or(&Value::Null).to_string());
+            vec![FieldError::invalid(FieldPath::of(&["spec"]), shown, error)]
         }
     }
 }

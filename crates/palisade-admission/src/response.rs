@@ -5,8 +5,10 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-use palisade_model::problem::{Problem, aggregate};
-use palisade_model::quote::Quoted;
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    go::Quoted,
+};
 use serde::Serialize;
 
 use crate::{
@@ -41,7 +43,7 @@ pub struct Refusal {
     /// Group, kind and name of what is refused, if told.
     pub details: Option<(String, String, String)>,
     /// Fields behind an `Invalid`.
-    pub causes: Vec<Problem>,
+    pub causes: Vec<FieldError>,
 }
 
 impl Refusal {
@@ -60,7 +62,7 @@ impl Refusal {
 
     /// 422 about fields of an object.
     #[must_use]
-    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Problem>) -> Self {
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<FieldError>) -> Self {
         let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         Self {
             code: 422,
@@ -252,8 +254,8 @@ mod wire {
 
     fn status(refusal: &Refusal) -> Status<'_> {
         let causes = refusal.causes.iter().map(|problem| Cause {
-            reason: problem.kind.cause_reason(),
-            message: problem.body(),
+            reason: problem.kind.reason(),
+            message: problem.body(palisade_base::version::KubeVersion::LATEST),
             field: problem.field(),
         });
         Status {

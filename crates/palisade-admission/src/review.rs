@@ -3,13 +3,13 @@
 //! Implements: the pod strategy of Kubernetes as far as security goes: gated fields, annotation and field sync,
 //! validation, warnings; create, update and ephemeral containers.
 
+use palisade_base::field_error::FieldError;
 use palisade_model::{
     change::Change,
     compat::Compat,
     json::from_value,
     pod::Pod,
     prepare::{Prepared, Subject},
-    problem::Problem,
     validation::{
         immutable_spec_changes, validate_create, validate_ephemeral_containers_update, validate_update,
     },
@@ -24,7 +24,7 @@ pub struct Reviewed<'a> {
     /// What to write into the object.
     pub changes: Vec<Change>,
     /// Why to refuse it; none: it is valid.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldError>,
     /// What to tell the user, also when the object is refused.
     pub warnings: Vec<String>,
     /// The pod or template as it would be stored; none if the workload has no template.

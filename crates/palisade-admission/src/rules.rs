@@ -4,7 +4,8 @@
 //! beside it does what that release no longer does. A webhook may also answer as a whole release would: that is how
 //! it is held against recordings of real servers, and how a cluster can be shown what another release would say.
 
-use palisade_model::compat::{ApiServer, Compat, NEWEST_MINOR, OLDEST_MINOR, SyncDirection};
+use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::{Compat, SyncDirection};
 
 /// What is left to the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Rules {
     /// Whether AppArmor annotations are to become fields here: every release that has the field does it itself so far.
     #[must_use]
     pub fn fills_app_armor(&self) -> bool {
-        matches!(self, Self::Beside(Compat { api: ApiServer::Kubernetes(minor), .. }) if *minor > NEWEST_MINOR)
+        matches!(self, Self::Beside(Compat { api: KubeVersion::Release { minor, .. }, .. }) if *minor > NEWEST_MINOR)
     }
 
     /// Whether the API server's own part is answered as well.

@@ -10,9 +10,9 @@ use palisade_model::{
 use palisade_policy::{scc::choose::Authorizer, standards::namespace::Limit};
 
 use crate::{
-    admission_review::{Facts as PodSecurityFacts, Review, Unreadable},
+    admission_review::{PodSecurityFacts, Review, Unreadable},
     config_map_profiles,
-    constraints::{Asked, Constraints, Judged, Pass},
+    constraints::{ConstraintRequest, ConstraintReview, Constraints, Pass},
     pod_security::PodSecurity,
     profile_policies::{self, Selection},
     response::{Refusal, Response},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What was looked up for a validation.
-pub struct Facts<'f> {
+pub struct ValidationFacts<'f> {
     /// What Pod Security Admission asked for.
     pub pod_security: PodSecurityFacts<'f>,
     /// The policies for the namespace.
@@ -32,9 +32,9 @@ pub struct Facts<'f> {
     pub namespace: Option<&'f ObjectMeta<'static>>,
 }
 
-impl std::fmt::Debug for Facts<'_> {
+impl std::fmt::Debug for ValidationFacts<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Facts").field("pod_security", &self.pod_security).finish_non_exhaustive()
+        f.debug_struct("ValidationFacts").field("pod_security", &self.pod_security).finish_non_exhaustive()
     }
 }
 
@@ -71,7 +71,7 @@ pub fn validate(
     review: &Review<'_>,
     security: &PodSecurity,
     rules: &Rules,
-    facts: &Facts<'_>,
+    facts: &ValidationFacts<'_>,
     limit: Limit,
     expired: impl FnMut() -> bool,
 ) -> Response {
@@ -126,7 +126,11 @@ fn own_validation(review: &Review<'_>, kind: &WorkloadKind, compat: &Compat) -> 
     Ok(Response { refused, warnings, ..Response::default() })
 }
 
-fn by_policies(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+fn by_policies(
+    review: &Review<'_>,
+    rules: &Rules,
+    facts: &ValidationFacts<'_>,
+) -> Result<Response, Unreadable> {
     let mut response = Response::default();
     if let Some(why) = facts.policies.refusal() {
         return Ok(Response::refuse(Refusal::forbidden_pod(&review.name, &why)));
@@ -157,11 +161,15 @@ fn mentions_sources(review: &Review<'_>) -> bool {
     review.object.is_some_and(|raw| raw.get().contains(NEEDLE))
 }
 
-fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Result<Response, Unreadable> {
+fn by_constraints(
+    review: &Review<'_>,
+    rules: &Rules,
+    facts: &ValidationFacts<'_>,
+) -> Result<Response, Unreadable> {
     let Some((constraints, authorizer)) = &facts.constraints else { return Ok(Response::default()) };
     let object = review.object_value()?;
     let old = review.old_object_value()?;
-    let judged = constraints.judge(&Asked {
+    let judged = constraints.judge(&ConstraintRequest {
         pass: Pass::Validate,
         compat: &rules.reading(),
         object: &object,
@@ -178,7 +186,7 @@ fn by_constraints(review: &Review<'_>, rules: &Rules, facts: &Facts<'_>) -> Resu
 
 /// What constraints said, as a response. An API server puts the webhook's name before the key of an annotation and a
 /// slash between, so the key's own prefix goes.
-pub(crate) fn constraint_response(judged: Judged) -> (Vec<Change>, Response) {
+pub(crate) fn constraint_response(judged: ConstraintReview) -> (Vec<Change>, Response) {
     let refused = judged.refused.map(|(name, why)| Refusal::forbidden_pod(&name, &why));
     let audit = judged.audit.into_iter().map(|(key, value)| {
         let short = key.rsplit('/').next().unwrap_or(&key).to_owned();

@@ -9,14 +9,14 @@ mod typed;
 
 use std::fmt::Write as _;
 
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
-use crate::go;
 use crate::kinds;
 use crate::schema::{Type, TypeKind, TypeRef, builtin};
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
-use crate::version::KubeVersion;
 
 pub use syntax::syntax_error;
 pub(crate) use typed::{Problems, is_base64, read_typed, read_untyped};

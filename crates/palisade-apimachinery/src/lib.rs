@@ -33,19 +33,17 @@
 //! rest::on_create_request(&Kind, &mut Value, namespace);  rest::check_name(&Value, name, namespace)
 //! rest::before_create(&Kind, &mut Value, &CreateContext, &Extra) -> Result<Vec<String>>            (warnings)
 //! rest::before_update(&Kind, &mut Value, old, subresource, &Extra) -> Result<Vec<String>>
-//! kinds::pod::admission::{default_tolerations, default_priority}       what upstream's plugins add to pods
-//! selector::LabelSelector::parse(&str);  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
+//! selector::parse_labels(&str) -> LabelSelector;  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
 //! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
 //! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>;  scale::apply(.., force)
 //! cel::compile(&str, variables) -> Result<Program, String>;  cel::evaluate(&Program, &Context)   rules and conditions
 //! openapi::v2(kinds, version) -> Document;  openapi::v3(kinds of a group version, version) -> Document
 //! ```
 //!
-//! # Rooms
+//! # Modules
 //!
 //! | module | answers |
 //! | --- | --- |
-//! | [`version`] | which Kubernetes is emulated |
 //! | [`status`] | `Status` objects and field errors, with upstream's texts |
 //! | [`scheme`] | which kinds there are ([`Scheme`], [`Kind`]) |
 //! | [`schema`] | the type tree of a kind: fields, list types, merge keys |
@@ -57,7 +55,6 @@
 //! | [`crd`] | custom resource definitions and the kinds they define |
 //! | [`scale`] | the `scale` subresource |
 //! | [`selector`] | label and field selectors |
-//! | [`quantity`] | resource quantities and their canonical form |
 //! | [`table`] | printed columns |
 //! | [`openapi`] | OpenAPI v2 and v3 documents |
 //!
@@ -69,11 +66,9 @@ pub mod apply;
 pub mod cel;
 pub mod crd;
 pub mod decode;
-pub mod go;
 pub mod kinds;
 pub mod openapi;
 pub mod patch;
-pub use palisade_base::quantity;
 pub mod rest;
 pub mod scale;
 pub mod schema;
@@ -82,10 +77,8 @@ pub mod selector;
 pub mod status;
 pub mod table;
 mod typed_object;
-pub mod version;
 
 pub use decode::{Decoded, FieldValidation};
 pub use scheme::{Kind, Scheme};
-pub use status::{FieldError, Status};
+pub use status::Status;
 pub use typed_object::{TypeError, Typed};
-pub use version::KubeVersion;

@@ -3,15 +3,16 @@
 //! Implements: `autoscaling/v1` Scale for replication controllers, the `apps` kinds and custom kinds, with the managed
 //! fields a write through it leaves in the parent (`managedfields.ScaleHandler`).
 
+use palisade_base::field_path::Path;
+use palisade_base::label_selector::LabelSelector;
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
 use crate::apply::{Element, Entry, FieldSet, Managed, Manager, Operation, conflict_status};
 use crate::crd::JsonPath;
-use crate::rest::path::{Errors, Path};
+use crate::rest::path::Errors;
 use crate::scheme::{Body, Kind};
-use crate::selector::LabelSelector;
 use crate::status::{GroupName, Result, Status};
-use crate::version::KubeVersion;
 
 struct Paths {
     spec: Vec<String>,

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use crate::crd::CustomKind;
@@ -11,7 +12,6 @@ use crate::decode::{self, Decoded, FieldValidation};
 use crate::kinds::{self, Builtin};
 use crate::schema::TypeRef;
 use crate::status::{GroupName, Result};
-use crate::version::KubeVersion;
 
 /// A kind of object: its names, its scope, what can be done with it, its type.
 ///
@@ -103,12 +103,6 @@ impl Kind {
             Body::Builtin(builtin) => builtin.schema(),
             Body::Custom(custom) => custom.schema(),
         }
-    }
-
-    /// Whether the subresource is served.
-    #[must_use]
-    pub fn has_subresource(&self, name: &str) -> bool {
-        self.subresources.iter().any(|s| s.name == name)
     }
 
     /// Reads a JSON body into a canonical object of this kind; see [`decode::decode`].

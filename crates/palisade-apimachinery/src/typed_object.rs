@@ -8,15 +8,17 @@
 use std::fmt;
 use std::ops::Deref;
 
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::go;
+use palisade_base::quantity::Quantity;
+use palisade_base::time;
+use palisade_base::version::KubeVersion;
 use serde_json::{Number, Value};
 
 use crate::decode::{self, Problems, is_base64, read_typed};
-use crate::go;
-use crate::quantity::Quantity;
 use crate::schema::{TypeKind, TypeRef};
 use crate::scheme::{Body, Kind};
-use crate::status::{BadValue, FieldError, Status};
-use crate::version::KubeVersion;
+use crate::status::Status;
 
 /// An object of a kind, every value of the type that the kind declares. Only [`Kind::read`] makes one.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,7 +137,7 @@ fn is_typed(of: TypeRef<'_>, value: &Value, version: KubeVersion) -> bool {
         }
         (TypeKind::Time | TypeKind::MicroTime, Value::String(text)) => {
             let micro = matches!(of.ty.kind, TypeKind::MicroTime);
-            go::time::parse(text).is_ok_and(|time| time.format(micro) == *text)
+            time::parse(text).is_ok_and(|time| time.format(micro) == *text)
         }
         (TypeKind::Int(bits), Value::Number(number)) => {
             number.as_i64().is_some_and(|whole| *bits == 64 || i32::try_from(whole).is_ok())

@@ -9,7 +9,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use palisade_apimachinery::{FieldError, Kind, Status, Typed};
+use palisade_apimachinery::{Kind, Status, Typed};
+use palisade_base::field_error::FieldError;
 use serde_json::Value;
 
 use crate::auth::UserInfo;

@@ -51,11 +51,11 @@ pub fn paths(call: &Call<'_>, code: u16) -> Reply {
 /// `/version` of the emulated release; with Palisade's extensions, it announces them.
 pub fn version(call: &Call<'_>) -> Reply {
     let version = call.api.version;
-    let minor = version.get().to_string();
+    let minor = version.minor().to_string();
     let mut info = json!({
         "major": "1",
         "minor": minor,
-        "gitVersion": format!("{version}.0"),
+        "gitVersion": version.git_version(),
         "gitCommit": "x",
         "gitTreeState": "clean",
         "buildDate": "2026-08-01T00:00:00Z",
@@ -67,7 +67,7 @@ pub fn version(call: &Call<'_>) -> Reply {
         info.insert("emulationMajor".to_owned(), "1".into());
         info.insert("emulationMinor".to_owned(), minor.into());
         info.insert("minCompatibilityMajor".to_owned(), "1".into());
-        info.insert("minCompatibilityMinor".to_owned(), version.get().saturating_sub(1).to_string().into());
+        info.insert("minCompatibilityMinor".to_owned(), version.minor().saturating_sub(1).to_string().into());
     }
     if let Value::Object(info) = &mut info {
         announce(&call.api.compat, info);
@@ -129,7 +129,7 @@ pub fn version_priority(version: &str) -> (u8, u32, u32, std::cmp::Reverse<Strin
 
 /// Which aggregated documents the emulated release knows.
 fn aggregated(call: &Call<'_>) -> Option<&'static str> {
-    let offered: &[&'static str] = match call.api.version.get() {
+    let offered: &[&'static str] = match call.api.version.minor() {
         30.. => &["v2", "v2beta1"],
         26.. => &["v2beta1"],
         _ => &[],

@@ -1,11 +1,10 @@
 //! Small facts about objects: times, uids, generated names, and reading metadata.
 
 use jiff::Timestamp;
+use palisade_apimachinery::rest::GENERATED_ALPHABET;
+use palisade_base::time::{rfc3339, rfc3339_micro};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value};
-
-/// The alphabet of generated names: no vowels, so that no words appear.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The time now, as Kubernetes writes it.
 #[must_use]
@@ -16,13 +15,13 @@ pub fn now() -> String {
 /// A time in RFC 3339 with seconds.
 #[must_use]
 pub fn format_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    rfc3339(time.as_second())
 }
 
 /// A time in RFC 3339 with microseconds.
 #[must_use]
 pub fn format_micro_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    rfc3339_micro(time.as_microsecond())
 }
 
 /// Seconds since 1970.
@@ -65,7 +64,7 @@ pub fn random_suffix() -> String {
     let bytes: [u8; 5] = random();
     bytes
         .iter()
-        .filter_map(|byte| ALPHABET.get(usize::from(*byte) % ALPHABET.len()))
+        .filter_map(|byte| GENERATED_ALPHABET.get(usize::from(*byte) % GENERATED_ALPHABET.len()))
         .map(|byte| char::from(*byte))
         .collect()
 }

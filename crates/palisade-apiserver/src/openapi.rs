@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use palisade_apimachinery::{Kind, KubeVersion, Status, openapi};
-use ring::digest::{SHA256, digest};
+use palisade_apimachinery::{Kind, Status, openapi};
+use palisade_base::{sha256, version::KubeVersion};
 use serde_json::{Map, Value, json};
 
 use crate::api::Call;
@@ -25,19 +25,13 @@ struct Document {
 
 impl Document {
     fn new(body: Vec<u8>) -> Self {
-        Self { etag: hex(&sha256(&body)), body: body.into() }
+        Self { etag: etag(&body), body: body.into() }
     }
 }
 
-fn sha256(bytes: &[u8]) -> [u8; 32] {
-    let mut out = [0; 32];
-    // The digest has 32 bytes.
-    out.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(out, byte)| *out = *byte);
-    out
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().concat()
+/// An entity tag: the SHA-256 in upper-case hexadecimal.
+fn etag(body: &[u8]) -> String {
+    sha256::hex(body).to_uppercase()
 }
 
 /// The documents about a set of resources, made when they are requested.
@@ -77,10 +71,12 @@ impl GroupVersion {
     fn etag(&self, version: KubeVersion) -> &str {
         self.etag.get_or_init(|| {
             if self.is_builtin() {
-                return hex(&sha256(&self.body(version)));
+                return etag(&self.body(version));
             }
-            let fingerprint = |kind: &Kind| kind.schema_fingerprint(sha256).map(|hash| hex(hash)).into();
-            hex(&sha256(&to_bytes(&openapi::v3_outline(&self.kinds, version, fingerprint))))
+            let fingerprint = |kind: &Kind| {
+                kind.schema_fingerprint(sha256::digest).map(|hash| sha256::to_hex(hash).to_uppercase()).into()
+            };
+            etag(&to_bytes(&openapi::v3_outline(&self.kinds, version, fingerprint)))
         })
     }
 }

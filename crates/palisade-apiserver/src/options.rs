@@ -3,7 +3,8 @@
 //! Implements: the option types of `meta.k8s.io/v1` and their validation.
 
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{FieldError, FieldValidation, KubeVersion, Status};
+use palisade_apimachinery::{FieldValidation, Status};
+use palisade_base::{field_error::FieldError, version::KubeVersion};
 use serde_json::Value;
 
 use crate::http::Query;
@@ -29,7 +30,7 @@ fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<Fie
     let values: Vec<&str> = values.filter(|v| !v.is_empty()).collect();
     if values.iter().any(|v| *v != "All") {
         let given: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
-        errors.push(FieldError::not_supported("dryRun", &Value::from(given), &["All"]));
+        errors.push(FieldError::not_supported("dryRun", Value::from(given), &["All"]));
     }
     !values.is_empty()
 }
@@ -247,7 +248,7 @@ fn parse_revision(text: &str, watch: bool) -> Result<u64, Box<Status>> {
             std::num::IntErrorKind::PosOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        let quoted = palisade_apimachinery::go::quote(text);
+        let quoted = palisade_base::go::quote(text);
         let problem =
             format!("resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {why}");
         let prefix = if watch { "" } else { "invalid resource version: " };

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use bytes::Bytes;
 use palisade_apimachinery::crd::Definition;
-use palisade_apimachinery::{Kind, KubeVersion, Scheme};
+use palisade_apimachinery::{Kind, Scheme};
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value};
 
 use crate::openapi::Documents;

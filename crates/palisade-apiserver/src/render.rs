@@ -65,7 +65,7 @@ pub fn value(code: u16, entry: &Entry, object: &Value, output: Output, query: &Q
 pub fn document(code: u16, document: &Value, output: Output) -> Reply {
     match output.encoding {
         Encoding::Yaml => {
-            let text = crate::yaml::to_yaml(document);
+            let text = palisade_yaml::to_yaml(document, 0);
             Reply::bytes(code, Encoding::Yaml.media_type(), text.into_bytes())
         }
         Encoding::Json if output.pretty => {

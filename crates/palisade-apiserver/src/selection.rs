@@ -1,7 +1,8 @@
 //! Which objects of a range are meant: label and field selectors over stored objects, without parsing them.
 
-use palisade_apimachinery::selector::{FieldSelector, LabelSelector};
+use palisade_apimachinery::selector::{FieldSelector, parse_labels};
 use palisade_apimachinery::{Kind, Status};
+use palisade_base::label_selector::LabelSelector;
 use serde_json::Value;
 
 use crate::http::Query;
@@ -19,7 +20,7 @@ pub struct Selection {
 impl Selection {
     /// Reads the selectors of a request.
     pub fn parse(kind: &Kind, query: &Query) -> Result<Self, Box<Status>> {
-        let labels = query.get("labelSelector").map(LabelSelector::parse).transpose()?;
+        let labels = query.get("labelSelector").map(parse_labels).transpose()?;
         let fields = query.get("fieldSelector").map(|text| FieldSelector::parse(kind, text)).transpose()?;
         let names = if fields.is_some() { kind.selectable_fields() } else { Vec::new() };
         Ok(Self { labels, fields, names })

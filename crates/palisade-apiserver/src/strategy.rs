@@ -1,7 +1,8 @@
 //! The steps around storing an object, and the few facts about kinds that only a server needs.
 
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
-use palisade_apimachinery::{FieldError, Kind, Status};
+use palisade_apimachinery::{Kind, Status};
+use palisade_base::field_error::FieldError;
 use serde_json::Value;
 
 use crate::admission_chain::RuleReview;

@@ -1,8 +1,6 @@
-//! YAML in and out: bodies as upstream reads them, and answers for clients that ask for YAML.
+//! YAML bodies as upstream reads them.
 
-use std::fmt::Write as _;
-
-use palisade_apimachinery::go;
+use palisade_base::go;
 use palisade_yaml::{Limits, LineIndex};
 use serde_json::Value;
 
@@ -56,114 +54,6 @@ fn worded(text: &str, at: usize, problem: &str) -> String {
     if line == 0 { format!("yaml: {problem}") } else { format!("yaml: line {line}: {problem}") }
 }
 
-/// Writes a document in block style.
-#[must_use]
-pub(crate) fn to_yaml(document: &Value) -> String {
-    let mut out = String::new();
-    block(document, 0, &mut out);
-    out
-}
-
-fn block(value: &Value, depth: usize, out: &mut String) {
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            for (key, value) in map {
-                indent(depth, out);
-                scalar_text(key, out);
-                out.push(':');
-                nested(value, depth, out);
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            for item in items {
-                indent(depth, out);
-                out.push('-');
-                item_text(item, depth, out);
-            }
-        }
-        other => {
-            leaf(other, out);
-            out.push('\n');
-        }
-    }
-}
-
-/// What follows `key:`.
-fn nested(value: &Value, depth: usize, out: &mut String) {
-    match value {
-        Value::Object(map) if !map.is_empty() => {
-            out.push('\n');
-            block(value, depth + 1, out);
-        }
-        // Lists stand under their key without further indentation, as upstream writes them.
-        Value::Array(items) if !items.is_empty() => {
-            out.push('\n');
-            block(value, depth, out);
-        }
-        other => {
-            out.push(' ');
-            leaf(other, out);
-            out.push('\n');
-        }
-    }
-}
-
-/// What follows `-`.
-fn item_text(item: &Value, depth: usize, out: &mut String) {
-    match item {
-        Value::Object(map) if !map.is_empty() => {
-            for (at, (key, value)) in map.iter().enumerate() {
-                if at == 0 {
-                    out.push(' ');
-                } else {
-                    indent(depth + 1, out);
-                }
-                scalar_text(key, out);
-                out.push(':');
-                nested(value, depth + 1, out);
-            }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            out.push('\n');
-            block(item, depth + 1, out);
-        }
-        other => {
-            out.push(' ');
-            leaf(other, out);
-            out.push('\n');
-        }
-    }
-}
-
-fn indent(depth: usize, out: &mut String) {
-    out.extend(std::iter::repeat_n("  ", depth));
-}
-
-fn leaf(value: &Value, out: &mut String) {
-    match value {
-        Value::String(text) => scalar_text(text, out),
-        other => {
-            // Numbers, booleans, null and empty collections are the same in JSON.
-            let _ = write!(out, "{other}");
-        }
-    }
-}
-
-/// Plain where nobody could read it as something else, quoted as in JSON otherwise.
-fn scalar_text(text: &str, out: &mut String) {
-    let plain_start = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '/');
-    let plain_rest = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-    let word = matches!(
-        text.to_ascii_lowercase().as_str(),
-        "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
-    );
-    if plain_start && plain_rest && !word {
-        out.push_str(text);
-    } else {
-        let _ = write!(out, "{}", Value::String(text.to_owned()));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +67,7 @@ mod tests {
             "data": {"text": "two\nlines", "colon": "a: b", "empty": ""},
             "list": [{"a": 1, "b": [true, null, [1, 2]]}, "x", {}],
         });
-        let text = to_yaml(&document);
+        let text = palisade_yaml::to_yaml(&document, 0);
         assert_eq!(parse(text.as_bytes()).expect("YAML").value, document, "{text}");
     }
 

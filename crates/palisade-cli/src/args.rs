@@ -3,7 +3,8 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use clap::ValueEnum;
-use palisade_model::compat::{Compat, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR, VersionError};
+use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR, VersionError};
+use palisade_model::compat::Compat;
 use palisade_policy::standards::level::{self, Version};
 use thiserror::Error;
 
@@ -59,14 +60,6 @@ impl Default for Emulated {
     }
 }
 
-impl Emulated {
-    /// The release, for the object machinery.
-    #[must_use]
-    pub fn release(self) -> Option<palisade_apimachinery::KubeVersion> {
-        u8::try_from(self.0.api_minor()).ok().map(palisade_apimachinery::KubeVersion::minor)
-    }
-}
-
 impl fmt::Display for Emulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kubernetes {}", self.0.api)
@@ -104,9 +97,9 @@ impl FromStr for ApiVersion {
             "latest" => return Ok(Self::default()),
             _ => {}
         }
-        let version: KubernetesVersion = text.parse().map_err(ValueError::Kubernetes)?;
-        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&version.minor) {
-            Ok(Self(Compat::kubernetes(version.minor)))
+        let version: KubeVersion = text.parse().map_err(ValueError::Kubernetes)?;
+        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&version.minor()) {
+            Ok(Self(Compat::kubernetes(version.minor())))
         } else {
             Err(ValueError::UnknownRelease { oldest: OLDEST_MINOR, also: ", and `extended`" })
         }

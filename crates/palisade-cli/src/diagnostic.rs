@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use palisade_model::field_path::FieldPath;
+use palisade_base::field_path::FieldPath;
 use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{LineIndex, Span};
 

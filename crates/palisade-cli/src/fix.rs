@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use palisade_model::field_path::{self, FieldPath};
+use palisade_base::field_path::{self, FieldPath};
 use palisade_policy::standards::finding::Edit;
 use palisade_yaml::{EditError, Editor, Limits, Parsed, Step, WhenEmpty, parse};
 
@@ -200,9 +200,9 @@ fn written(value: &serde_json::Value) -> palisade_yaml::Value {
 fn steps<'p>(object: &ObjectId, path: &'p FieldPath) -> Vec<Step<'p>> {
     let items = object.items.iter().flat_map(|&item| [Step::Key("items"), Step::Index(item)]);
     let path = path.steps().iter().map(|step| match step {
-        field_path::Step::Field(name) => Step::Key(name),
-        field_path::Step::Key(key) => Step::Key(key.as_str()),
-        field_path::Step::Index(index) => Step::Index(*index),
+        field_path::PathStep::Field(name) => Step::Key(name),
+        field_path::PathStep::Key(key) => Step::Key(key.as_str()),
+        field_path::PathStep::Index(index) => Step::Index(*index),
     });
     items.chain(path).collect()
 }

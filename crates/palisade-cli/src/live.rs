@@ -7,18 +7,19 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     server_version::kubelet_of,
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
+use palisade_yaml::to_yaml;
 use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, ClusterArgs},
     failure::Failure,
     input::Input,
-    install::yaml_text::block,
 };
 
 /// Which objects of which cluster `check` checks.
@@ -159,9 +160,7 @@ fn input(mut object: Value, kind: &WorkloadKind) -> Input {
         }
         whole.append(fields);
     }
-    let mut text = String::new();
-    block(&whole, 0, &mut text);
-    Input::Live { name: name.into(), text: text.into() }
+    Input::Live { name: name.into(), text: to_yaml(&whole, 0).into() }
 }
 
 /// Short names people use.
@@ -220,16 +219,13 @@ pub async fn object(
 }
 
 /// The kubelet of a node; without a node, the oldest there is: that is where a pod may land.
-async fn kubelet(cluster: &Cluster, node: Option<&str>) -> Option<Kubelet> {
+async fn kubelet(cluster: &Cluster, node: Option<&str>) -> Option<KubeVersion> {
     let read = |node: &Value| kubelet_of(node.pointer("/status/nodeInfo/kubeletVersion")?.as_str()?);
     if let Some(node) = node {
         return read(&cluster.get(&format!("/api/v1/nodes/{node}")).await.ok()?);
     }
     let nodes = cluster.get("/api/v1/nodes").await.ok()?;
-    nodes["items"].as_array()?.iter().filter_map(read).min_by_key(|kubelet| match kubelet {
-        Kubelet::Kubernetes(version) => (version.minor, version.patch),
-        Kubelet::Designs => (u16::MAX, u16::MAX),
-    })
+    nodes["items"].as_array()?.iter().filter_map(read).min()
 }
 
 #[cfg(test)]

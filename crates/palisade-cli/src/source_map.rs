@@ -5,8 +5,8 @@
 
 use std::cell::OnceCell;
 
+use palisade_base::field_path::{self, FieldPath};
 use palisade_model::{
-    field_path::{self, FieldPath},
     pod_view::{ContainerKind, PodView},
     profile::{apparmor, seccomp},
 };
@@ -83,9 +83,9 @@ impl<'d> ObjectSource<'d> {
             steps.extend([Step::Key("items"), Step::Index(item)]);
         }
         steps.extend(path.steps().iter().map(|step| match step {
-            field_path::Step::Field(name) => Step::Key(name),
-            field_path::Step::Key(key) => Step::Key(key),
-            field_path::Step::Index(index) => Step::Index(*index),
+            field_path::PathStep::Field(name) => Step::Key(name),
+            field_path::PathStep::Key(key) => Step::Key(key),
+            field_path::PathStep::Index(index) => Step::Index(*index),
         }));
         steps
     }
@@ -163,8 +163,9 @@ fn named_entry(value: NodeRef<'_>) -> Option<Span> {
 /// The annotation that is equivalent to this field, if the pod has it.
 pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
     let steps = path.steps();
-    let field =
-        |name: &str| steps.iter().any(|step| matches!(step, field_path::Step::Field(field) if field == name));
+    let field = |name: &str| {
+        steps.iter().any(|step| matches!(step, field_path::PathStep::Field(field) if field == name))
+    };
     let (is_seccomp, is_app_armor) = (field("seccompProfile"), field("appArmorProfile"));
     if !is_seccomp && !is_app_armor {
         return None;
@@ -173,8 +174,8 @@ pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Opti
         [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral].into_iter().find_map(|kind| {
             let list = steps
                 .iter()
-                .position(|step| matches!(step, field_path::Step::Field(f) if f == kind.field()))?;
-            let Some(field_path::Step::Index(index)) = steps.get(list + 1) else { return None };
+                .position(|step| matches!(step, field_path::PathStep::Field(f) if f == kind.field()))?;
+            let Some(field_path::PathStep::Index(index)) = steps.get(list + 1) else { return None };
             pod.containers().find(|container| container.kind == kind && container.index == *index)
         });
     let key = match container {

@@ -13,16 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use palisade_base::version::NEWEST_MINOR;
 use palisade_controllers::{
     cluster::{Cluster, WatchedPod},
     label_syncer::plan::{all_labels, namespace_labels},
     readiness::plan::{Observed, ReadinessPlan, plan},
 };
-use palisade_model::{
-    compat::{Compat, NEWEST_MINOR},
-    prepare::Prepared,
-    workload::workload_kind,
-};
+use palisade_model::{compat::Compat, prepare::Prepared, workload::workload_kind};
 use palisade_policy::{
     enforcement::{
         conditions::Troubles,

@@ -1,16 +1,17 @@
 //! The clock, in the two ways the API writes it.
 
 use jiff::Timestamp;
+use palisade_base::time::{rfc3339, rfc3339_micro};
 
 /// Now, to the second: `2026-01-01T00:00:00Z`.
 pub(crate) fn seconds() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    rfc3339(Timestamp::now().as_second())
 }
 
 /// Now, to the microsecond, as Leases have it.
 #[must_use]
 pub fn micros() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    rfc3339_micro(Timestamp::now().as_microsecond())
 }
 
 /// How many seconds ago that was; `None` if it is no time.

@@ -1,11 +1,9 @@
 //! What an API server writes into an object before it stores it.
 
+use palisade_base::field_path::{FieldPath, PathStep};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    field_path::{FieldPath, Step},
-    security_context::ProfileField,
-};
+use crate::security_context::ProfileField;
 
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,11 +60,11 @@ impl Change {
         let mut here = object;
         for step in parents {
             here = match step {
-                Step::Index(index) => match here.get_mut(*index) {
+                PathStep::Index(index) => match here.get_mut(*index) {
                     Some(item) => item,
                     None => return,
                 },
-                Step::Field(_) | Step::Key(_) => {
+                PathStep::Field(_) | PathStep::Key(_) => {
                     let name = name_of(step);
                     if here.is_null() && value.is_some() {
                         *here = Value::Object(Map::new());
@@ -80,12 +78,12 @@ impl Change {
             };
         }
         match (last, value) {
-            (Step::Index(index), Some(value)) => {
+            (PathStep::Index(index), Some(value)) => {
                 if let Some(item) = here.get_mut(*index) {
                     *item = value;
                 }
             }
-            (Step::Index(_), None) => {}
+            (PathStep::Index(_), None) => {}
             (step, Some(value)) => {
                 if here.is_null() {
                     *here = Value::Object(Map::new());
@@ -103,11 +101,11 @@ impl Change {
     }
 }
 
-fn name_of(step: &Step) -> &str {
+fn name_of(step: &PathStep) -> &str {
     match step {
-        Step::Field(name) => name,
-        Step::Key(key) => key,
-        Step::Index(_) => "",
+        PathStep::Field(name) => name,
+        PathStep::Key(key) => key,
+        PathStep::Index(_) => "",
     }
 }
 
@@ -116,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Change, NewValue};
-    use crate::field_path::FieldPath;
+    use palisade_base::field_path::FieldPath;
 
     #[test]
     fn creates_the_parents_it_needs_and_only_those() {

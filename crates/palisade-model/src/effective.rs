@@ -3,10 +3,10 @@
 //! Implements: `DetermineEffectiveSecurityContext` of Kubernetes, and the projection of the pod-security-context
 //! proposal: a container's own settings over `containerDefaults` over the pod's.
 
+use palisade_base::field_path::FieldPath;
 use serde_json::{Value, json};
 
 use crate::{
-    field_path::FieldPath,
     node::{AppArmorResolution, SeccompResolution, Source, resolve_app_armor, resolve_seccomp},
     pod_view::{ContainerKind, ContainerRef, PodView},
     prepare::Prepared,

@@ -42,6 +42,14 @@ pub fn object_from_str(text: &str) -> Result<Map<String, Value>, serde_json::Err
     read(serde_json::Deserializer::from_str(text), |Objects(json)| json.deserialize_map(ObjectVisitor(TOP)))
 }
 
+/// Any JSON as a value.
+pub fn value_from_str(text: &str) -> Result<Value, serde_json::Error> {
+    read(serde_json::Deserializer::from_str(text), |Objects(json)| ValueSeed(&[]).deserialize(json))
+}
+
+/// What the error about a key that comes twice begins with.
+pub(crate) const DUPLICATE: &str = "duplicate field `";
+
 fn read<'a, R: serde_json::de::Read<'a>, T>(
     mut json: serde_json::Deserializer<R>,
     take: impl FnOnce(Objects<&mut serde_json::Deserializer<R>>) -> Result<T, serde_json::Error>,
@@ -312,10 +320,10 @@ impl<'de> Visitor<'de> for ObjectVisitor {
                 Some((first, rest)) if *first == key => rest,
                 _ => &[],
             };
-            let value = map.next_value_seed(ValueSeed(below))?;
             if object.contains_key(&key) {
-                return Err(A::Error::custom(format!("duplicate field `{key}`")));
+                return Err(A::Error::custom(format!("{DUPLICATE}{key}`")));
             }
+            let value = map.next_value_seed(ValueSeed(below))?;
             object.insert(key, value);
         }
         Ok(object)

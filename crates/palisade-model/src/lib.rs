@@ -11,7 +11,6 @@
 pub mod change;
 pub mod compat;
 pub mod effective;
-pub mod field_path;
 pub mod json;
 pub mod lower;
 pub mod metadata;
@@ -19,10 +18,8 @@ pub mod node;
 pub mod pod;
 pub mod pod_view;
 pub mod prepare;
-pub mod problem;
 pub mod profile;
 mod projected;
-pub mod quote;
 mod reading;
 pub mod security_context;
 pub mod server_version;

@@ -4,12 +4,12 @@
 //! pod's security context. What the v1 API knows at pod level goes there; capabilities and `privileged` go to every
 //! container that does not say otherwise. Groups of a single container have no v1 field and are reported.
 
+use palisade_base::field_path::{FieldPath, PathStep};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     change::{Change, NewValue},
-    field_path::{FieldPath, Step},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
     prepare::Subject,
@@ -245,7 +245,7 @@ fn inherit<T: Clone + Serialize>(
 
 /// The setting of the proposal that decides a projected field.
 pub(crate) fn origin(view: &PodView<'_, '_>, path: &FieldPath) -> Option<FieldPath> {
-    let is = |step: &Step, name: &str| matches!(step, Step::Field(field) if field == name);
+    let is = |step: &PathStep, name: &str| matches!(step, PathStep::Field(field) if field == name);
     let last = path.steps().last()?;
     if is(last, "hostNetwork") || is(last, "hostIPC") {
         return Some(FieldPath::from(

@@ -125,12 +125,6 @@ impl<'a> StringMap<'a> {
         self.0.is_empty()
     }
 
-    /// How many entries there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(own, _)| own.as_str().cmp(key))
     }

@@ -6,12 +6,12 @@
 
 use std::fmt;
 
+use palisade_base::{field_path::FieldPath, version::KubeVersion};
 use thiserror::Error;
 
 use crate::{
-    compat::{Compat, Kubelet, KubernetesVersion},
+    compat::Compat,
     effective::container_source,
-    field_path::FieldPath,
     pod_view::ContainerRef,
     prepare::Prepared,
     profile::{ProfileRef, apparmor, kind, seccomp},
@@ -92,17 +92,17 @@ pub struct AppArmorResolution<'a> {
 /// Whether a kubelet reads seccomp annotations at all. The seccomp design resolves annotations in the API server when a pod is
 /// created; its kubelet ignores them, so that an annotation written later changes nothing.
 #[must_use]
-pub const fn honours_seccomp_annotations(kubelet: Kubelet) -> bool {
+pub const fn honours_seccomp_annotations(kubelet: KubeVersion) -> bool {
     match kubelet {
-        Kubelet::Designs => false,
-        Kubelet::Kubernetes(version) => version.minor <= 19,
+        KubeVersion::Designs => false,
+        KubeVersion::Release { minor, .. } => minor <= 19,
     }
 }
 
-const fn honours_seccomp_fields(kubelet: Kubelet) -> bool {
+const fn honours_seccomp_fields(kubelet: KubeVersion) -> bool {
     match kubelet {
-        Kubelet::Designs => true,
-        Kubelet::Kubernetes(version) => version.minor >= 19,
+        KubeVersion::Designs => true,
+        KubeVersion::Release { minor, .. } => minor >= 19,
     }
 }
 
@@ -181,7 +181,7 @@ fn seccomp_field<'p>(field: &'p ProfileField<'_>, compat: &Compat) -> Result<Pro
         }
         kind::UNCONFINED => Ok(ProfileRef::Unconfined),
         // Upstream's kubelets leave a container unconfined whose profile type they do not know.
-        _ if matches!(compat.kubelet, Kubelet::Kubernetes(_)) => Ok(ProfileRef::Unconfined),
+        _ if matches!(compat.kubelet, KubeVersion::Release { .. }) => Ok(ProfileRef::Unconfined),
         other => Err(NodeError::UnknownSeccompOption(other.to_owned())),
     }
 }
@@ -198,7 +198,7 @@ fn seccomp_annotation<'p>(value: &'p str, compat: &Compat) -> Result<ProfileRef<
 }
 
 const fn reads_config_maps(compat: &Compat) -> bool {
-    matches!(compat.kubelet, Kubelet::Designs) && compat.gates.seccomp_config_maps
+    matches!(compat.kubelet, KubeVersion::Designs) && compat.gates.seccomp_config_maps
 }
 
 // The ConfigMap design names the reference without its key.
@@ -207,8 +207,8 @@ fn unknown_option(reference: &str) -> NodeError {
     NodeError::UnknownSeccompOption(format!("configmap/{name}"))
 }
 
-const fn rejects_empty_localhost(kubelet: Kubelet) -> bool {
-    let Kubelet::Kubernetes(KubernetesVersion { minor, patch }) = kubelet else { return true };
+const fn rejects_empty_localhost(kubelet: KubeVersion) -> bool {
+    let KubeVersion::Release { minor, patch } = kubelet else { return true };
     match minor {
         28.. => true,
         27 => patch >= 2,
@@ -243,7 +243,7 @@ where
     let reader = Compat::kubernetes(compat.kubelet.minor());
     let reference = annotations
         .get(&key)
-        .filter(|_| compat.kubelet != Kubelet::Designs)
+        .filter(|_| compat.kubelet != KubeVersion::Designs)
         .and_then(|value| app_armor_from_annotation(value, &reader));
     if let Some(reference) = reference {
         let source = Source::Annotation(view.annotation_path(&key));
@@ -290,7 +290,7 @@ pub fn join_clean(root: &str, path: &str) -> String {
 
 /// What a container cannot see of /proc and /sys.
 #[must_use]
-pub fn masked_paths(kubelet: Kubelet) -> Vec<&'static str> {
+pub fn masked_paths(kubelet: KubeVersion) -> Vec<&'static str> {
     let minor = kubelet.minor();
     let mut paths = Vec::with_capacity(12);
     if minor >= 27 {
@@ -318,7 +318,7 @@ pub fn masked_paths(kubelet: Kubelet) -> Vec<&'static str> {
 
 /// What a container can see of /proc and not write.
 #[must_use]
-pub fn readonly_paths(kubelet: Kubelet) -> Vec<&'static str> {
+pub fn readonly_paths(kubelet: KubeVersion) -> Vec<&'static str> {
     let mut paths = Vec::with_capacity(6);
     if kubelet.minor() < 27 {
         paths.push("/proc/asound");
@@ -344,7 +344,7 @@ pub fn non_root_violation(
     image: &ImageUser,
     pod: &str,
     container: &str,
-    kubelet: Kubelet,
+    kubelet: KubeVersion,
 ) -> Option<String> {
     const MAX_ID: i64 = 2_147_483_647;
     if !run_as_non_root {

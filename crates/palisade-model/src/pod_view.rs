@@ -1,7 +1,8 @@
 //! The security reading of a pod: every container with its path.
 
+use palisade_base::field_path::FieldPath;
+
 use crate::{
-    field_path::FieldPath,
     metadata::ObjectMeta,
     pod::{Container, Pod, PodSpec},
     security_context::{PodSecurityContext, SecurityContext},

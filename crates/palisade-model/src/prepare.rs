@@ -7,10 +7,11 @@
 //! Everything that judges or runs a pod takes a [`Prepared`], and only this module makes one. No caller can forget a default, a
 //! sync or a lowering, and no two parts of the product read a pod differently.
 
+use palisade_base::{field_path::FieldPath, version::KubeVersion};
+
 use crate::{
     change::{Change, NewValue},
-    compat::{ApiServer, Compat},
-    field_path::FieldPath,
+    compat::Compat,
     lower::project_defaults,
     pod::{Container, Pod, PodSpec},
     pod_view::{ContainerKind, ContainerRef, PodView},
@@ -236,12 +237,6 @@ impl<'a> Prepared<'a> {
         &self.pod.spec
     }
 
-    /// Whether this is a pod or the template inside a workload.
-    #[must_use]
-    pub const fn subject(&self) -> Subject {
-        self.subject
-    }
-
     /// The rules it was prepared by.
     #[must_use]
     pub const fn compat(&self) -> &Compat {
@@ -281,12 +276,6 @@ impl<'a> Prepared<'a> {
     pub fn projected_from(&self, path: &FieldPath) -> Option<FieldPath> {
         let projected = self.projected.iter().any(|projected| projected.contains(path));
         projected.then(|| crate::lower::origin(&self.view(), path)).flatten()
-    }
-
-    /// The pod, no longer prepared.
-    #[must_use]
-    pub fn into_pod(self) -> Pod<'a> {
-        self.pod
     }
 }
 
@@ -328,7 +317,7 @@ fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
 
 /// Fields that the release does not know are never stored, and so never judged.
 fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
-    let designs = matches!(compat.api, ApiServer::Designs);
+    let designs = matches!(compat.api, KubeVersion::Designs);
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
         if let Some(profile) = profile
             && !compat.has_config_map_profiles()

@@ -4,10 +4,11 @@
 //! `gitVersion`, which every client accepts (semantic versioning, section 10), and an object with its feature gates, which
 //! clients that do not know it skip.
 
+use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::compat::{Compat, FeatureGates, Kubelet, KubernetesVersion, NEWEST_MINOR, OLDEST_MINOR};
+use crate::compat::{Compat, FeatureGates};
 
 /// Build metadata of versions that stand for the newest release with Palisade's extensions.
 pub const BUILD: &str = "+palisade";
@@ -50,11 +51,11 @@ pub fn announce(compat: &Compat, info: &mut Map<String, Value>) {
 pub fn announced(info: &Value) -> Result<Compat, ServerVersionError> {
     let given = info.get("gitVersion").unwrap_or(&Value::Null);
     // swallowed: the next line returns the error
-    let version = given.as_str().and_then(|text| text.parse::<KubernetesVersion>().ok());
+    let version = given.as_str().and_then(|text| text.parse::<KubeVersion>().ok());
     let version = version.ok_or_else(|| ServerVersionError::NoVersion { given: given.to_string() })?;
     let is_extended = given.as_str().is_some_and(|text| text.ends_with(BUILD));
     match info.get(FIELD) {
-        None if !is_extended => Ok(Compat::kubernetes(version.minor.clamp(OLDEST_MINOR, NEWEST_MINOR))),
+        None if !is_extended => Ok(Compat::kubernetes(version.minor().clamp(OLDEST_MINOR, NEWEST_MINOR))),
         None => Err(ServerVersionError::NoGates),
         Some(announcement) => {
             let gate = |name: &str| {
@@ -70,20 +71,19 @@ pub fn announced(info: &Value) -> Result<Compat, ServerVersionError> {
 
 /// The version that a kubelet reports in `status.nodeInfo.kubeletVersion`.
 #[must_use]
-pub fn kubelet_version(kubelet: Kubelet) -> String {
+pub fn kubelet_version(kubelet: KubeVersion) -> String {
     match kubelet {
-        Kubelet::Designs => format!("v1.{NEWEST_MINOR}.0{BUILD}"),
-        Kubelet::Kubernetes(version) if version.patch == u16::MAX => format!("v1.{}.0", version.minor),
-        Kubelet::Kubernetes(version) => version.to_string(),
+        KubeVersion::Designs => kubelet.git_version() + BUILD,
+        KubeVersion::Release { .. } => kubelet.git_version(),
     }
 }
 
 /// The kubelet that reports a version; `None` if that is none.
 #[must_use]
-pub fn kubelet_of(version: &str) -> Option<Kubelet> {
+pub fn kubelet_of(version: &str) -> Option<KubeVersion> {
     // swallowed: None is the answer
-    let release = version.parse::<KubernetesVersion>().ok()?;
-    Some(if version.ends_with(BUILD) { Kubelet::Designs } else { Kubelet::Kubernetes(release) })
+    let release = version.parse::<KubeVersion>().ok()?;
+    Some(if version.ends_with(BUILD) { KubeVersion::Designs } else { release })
 }
 
 #[cfg(test)]
@@ -91,7 +91,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{announce, announced, kubelet_of, kubelet_version};
-    use crate::compat::{Compat, FeatureGates, Kubelet, KubernetesVersion};
+    use crate::compat::{Compat, FeatureGates};
+    use palisade_base::version::KubeVersion;
 
     fn info(compat: &Compat) -> Value {
         let mut info = json!({"major": "1", "gitVersion": format!("v1.{}.0", compat.api_minor())});
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn kubelets_report_their_extensions() {
-        for kubelet in [Kubelet::Designs, Kubelet::Kubernetes(KubernetesVersion { minor: 27, patch: 3 })] {
+        for kubelet in [KubeVersion::Designs, KubeVersion::Release { minor: 27, patch: 3 }] {
             assert_eq!(kubelet_of(&kubelet_version(kubelet)), Some(kubelet));
         }
         assert_eq!(kubelet_of("unknown"), None);

@@ -5,9 +5,11 @@
 //! ephemeral containers never take part. [`crate::prepare`] calls both halves, with the projection of `containerDefaults`
 //! between them. That both agree is checked by [`crate::validation`].
 
+use palisade_base::version::NEWEST_MINOR;
+
 use crate::{
     change::{Change, NewValue},
-    compat::{Compat, NEWEST_MINOR, SyncDirection},
+    compat::{Compat, SyncDirection},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
     prepare::{Subject, container_mut},

@@ -29,12 +29,6 @@ impl<'a> Text<'a> {
     pub fn into_owned(self) -> Text<'static> {
         Text(Cow::Owned(self.0.into_owned()))
     }
-
-    /// Whether the string still points into the input.
-    #[must_use]
-    pub const fn is_borrowed(&self) -> bool {
-        matches!(self.0, Cow::Borrowed(_))
-    }
 }
 
 impl Deref for Text<'_> {

@@ -3,9 +3,10 @@
 //! Implements: `GetWarningsForPod` and `GetWarningsForPodTemplate` as far as they concern profiles and ports.
 //! Warnings about AppArmor annotations of a pod are made by [`crate::sync`], as upstream makes them there.
 
+use palisade_base::{field_path::FieldPath, version::KubeVersion};
+
 use crate::{
-    compat::{ApiServer, Compat},
-    field_path::FieldPath,
+    compat::Compat,
     pod::ContainerPort,
     pod_view::PodView,
     prepare::Prepared,
@@ -58,7 +59,7 @@ pub fn deprecated_annotations(view: &PodView<'_, '_>, compat: &Compat) -> Vec<St
                 // From v1.34 on a pod field that says something else no longer silences the warning.
                 let silenced = match (of_pod, compat.api) {
                     (None, _) => false,
-                    (Some(_), ApiServer::Kubernetes(..=33)) => true,
+                    (Some(_), KubeVersion::Release { minor: ..=33, .. }) => true,
                     (Some(field), _) => app_armor_from_annotation(value, compat)
                         .is_some_and(|reference| reference.to_field() == *field),
                 };

@@ -12,14 +12,12 @@ use std::{
 };
 
 use jiff::Timestamp;
+use palisade_base::{sha256, time::rfc3339};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{
-    api::{PodKey, PodSource},
-    profiles::sha256_hex,
-};
+use crate::api::{PodKey, PodSource};
 
 /// Whether an event is good or bad news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -74,7 +72,7 @@ impl EventRecord {
         {
             fields.insert("fieldPath".to_owned(), self.field_path.clone().into());
         }
-        let seconds = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let seconds = |time: Timestamp| rfc3339(time.as_second());
         json!({"apiVersion": "v1", "kind": "Event",
             "metadata": {"namespace": self.pod.namespace, "name": self.name},
             "involvedObject": involved, "type": self.kind.as_str(), "reason": self.reason,
@@ -113,7 +111,7 @@ impl Recorder {
     /// Records an event on a pod, or on one of its containers.
     pub fn record(&self, pod: &PodKey, field_path: &str, kind: EventType, reason: &str, message: &str) {
         let now = Timestamp::now();
-        let identity = sha256_hex(
+        let identity = sha256::hex(
             format!("{}\0{field_path}\0{}\0{reason}\0{message}", pod.uid, kind.as_str()).as_bytes(),
         );
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use crate::{
     events::Recorder,
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     profiles::localhost::ProfileFolder,
-    runner::room::Room,
+    runner::allocations::Allocations,
 };
 
 /// The node's settings. [`NodeConfig::default`] is a node for `palisade run`.
@@ -117,7 +117,7 @@ pub struct Node {
     /// AppArmor on the host.
     pub app_armor: AppArmor,
     /// What its pods have been given of it.
-    pub(crate) room: Room,
+    pub(crate) allocations: Allocations,
     features: Arc<RwLock<NodeFeatures>>,
     memory: i64,
 }
@@ -138,7 +138,7 @@ impl Node {
             recorder: Recorder::new(Arc::clone(&source)),
             source,
             app_armor: AppArmor::below(&config.sys),
-            room: Room::default(),
+            allocations: Allocations::default(),
             features: Arc::new(RwLock::new(features)),
             memory: total_memory(&config.proc),
             config: Arc::new(config),

@@ -36,7 +36,7 @@ pub fn labels(features: &NodeFeatures, config_map_profiles: bool) -> BTreeMap<St
 pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition], now: Timestamp) -> Value {
     let features = node.features();
     let config = &node.config;
-    let designs = matches!(config.compat.kubelet, palisade_model::compat::Kubelet::Designs);
+    let designs = matches!(config.compat.kubelet, palisade_base::version::KubeVersion::Designs);
     let mut all = labels(&features, designs && config.compat.gates.seccomp_config_maps);
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",

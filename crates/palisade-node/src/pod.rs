@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use palisade_base::sha256;
 use palisade_model::{compat::Compat, pod::Pod, pod_view::ContainerKind, prepare::Prepared};
 use self_cell::self_cell;
 use serde::{Deserialize, Deserializer};
@@ -14,7 +15,6 @@ use thiserror::Error;
 use crate::{
     api::PodKey,
     lifecycle::{Lifecycle, Probe},
-    profiles::sha256_hex,
 };
 
 /// Why an object is not a pod that can be run.
@@ -315,7 +315,7 @@ impl RunPod {
             "default".clone_into(&mut metadata.namespace);
         }
         if metadata.uid.is_empty() {
-            let digest = sha256_hex(format!("{}/{}", metadata.namespace, metadata.name).as_bytes());
+            let digest = sha256::hex(format!("{}/{}", metadata.namespace, metadata.name).as_bytes());
             let part = |range: std::ops::Range<usize>| digest.get(range).unwrap_or_default();
             metadata.uid =
                 format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32));
@@ -476,7 +476,7 @@ impl RunPod {
             list.iter().find(|container| container.get("name").and_then(Value::as_str) == Some(name))
         });
         let text = container.map(ToString::to_string).unwrap_or_default();
-        sha256_hex(text.as_bytes()).get(..8).unwrap_or_default().to_owned()
+        sha256::hex(text.as_bytes()).get(..8).unwrap_or_default().to_owned()
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use palisade_base::sha256;
 use palisade_model::{
     effective::{EffectiveContext, effective_context},
     node::ImageUser,
@@ -23,7 +24,7 @@ use crate::{
     kernel::process::{ProcessSecurity, capability_bit, capability_names},
     node::NodeConfig,
     pod::RunPod,
-    profiles::{config_map_profile, sha256_hex},
+    profiles::config_map_profile,
     runner::observed::{Instance, Observed, labels},
 };
 
@@ -257,13 +258,13 @@ async fn stale_profile(
     let now = match context.seccomp.profile.as_ref().ok()? {
         ProfileRef::ConfigMap { name, key } => {
             match config_map_profile(&pod.namespace, name, key, source?).await {
-                Ok(text) => sha256_hex(text.as_bytes()),
+                Ok(text) => sha256::hex(text.as_bytes()),
                 Err(error) if error.is_lasting() => return Some(format!("gone: {error}")),
                 Err(_) => return None,
             }
         }
         ProfileRef::Localhost(path) => match config.profile_folder().read(path) {
-            Ok(text) => sha256_hex(&text),
+            Ok(text) => sha256::hex(&text),
             Err(error) => return Some(format!("gone: {error}")),
         },
         ProfileRef::Unconfined | ProfileRef::RuntimeDefault => return None,

@@ -33,11 +33,10 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PostParams},
 };
 use palisade_apiserver::{Router, Server};
-use palisade_base::metrics::Registry;
+use palisade_base::{metrics::Registry, sha256};
 use palisade_node::{
     agent::{self, Settings, published_name},
     node::NodeConfig,
-    profiles::sha256_hex,
 };
 use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
@@ -141,7 +140,7 @@ impl World {
     }
 
     pub async fn publish(&self, text: &str) -> String {
-        let hash = sha256_hex(text.as_bytes());
+        let hash = sha256::hex(text.as_bytes());
         self.publish_as(&hash, text).await;
         hash
     }
@@ -179,7 +178,7 @@ impl World {
         let path = self.path(hash);
         path.symlink_metadata()
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o777 == 0o444)
-            && fs::read(&path).is_ok_and(|content| sha256_hex(&content) == hash)
+            && fs::read(&path).is_ok_and(|content| sha256::hex(&content) == hash)
     }
 
     pub async fn until_held(&self, hash: &str) {

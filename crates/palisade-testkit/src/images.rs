@@ -15,7 +15,7 @@ use std::{
     process::Command,
 };
 
-use palisade_node::profiles::sha256_hex;
+use palisade_base::sha256;
 use serde_json::{Value, json};
 
 const APPLETS: [&str; 23] = [
@@ -55,7 +55,7 @@ pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathB
         .arg(&layer)
         .arg("."));
     let put = |content: &[u8]| {
-        let digest = sha256_hex(content);
+        let digest = sha256::hex(content);
         fs::write(blobs.join(&digest), content).unwrap();
         (format!("sha256:{digest}"), content.len())
     };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use palisade_admission::{
-    admission_review::{Facts as PodSecurityFacts, Needs, Review, ReviewError},
+    admission_review::{Needs, PodSecurityFacts, Review, ReviewError},
     config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
@@ -19,11 +19,8 @@ use palisade_admission::{
     rules::Rules,
     validation,
 };
-use palisade_model::{
-    compat::{Compat, NEWEST_MINOR, OLDEST_MINOR},
-    pod::Pod,
-    prepare::Prepared,
-};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::{compat::Compat, pod::Pod, prepare::Prepared};
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,
@@ -183,7 +180,7 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
-        mutation.answer(&mutation::Facts {
+        mutation.answer(&mutation::MutationFacts {
             policies,
             profiles,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
@@ -252,7 +249,7 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
-        let facts = validation::Facts {
+        let facts = validation::ValidationFacts {
             pod_security,
             policies,
             constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Request;
 use kube::Client;
+use palisade_base::time::rfc3339_micro;
 use palisade_policy::enforcement::instances::{
     NAMESPACE, RENEW_SECONDS, WEBHOOK, instance_lease, lease_name,
 };
@@ -33,8 +34,7 @@ pub async fn report(client: Client, identity: String, mut current: watch::Receiv
         let configured = current.borrow_and_update().clone();
         let mut pause = Duration::from_secs(u64::from(RENEW_SECONDS));
         if let Ok(configured) = configured {
-            // Microseconds, as Kubernetes writes MicroTime.
-            let now = format!("{:.6}", jiff::Timestamp::now());
+            let now = rfc3339_micro(jiff::Timestamp::now().as_microsecond());
             let lease = instance_lease(WEBHOOK, &identity, &configured.document, &now);
             let request = Request::patch(format!("{}?fieldManager={MANAGER}&force=true", path(&identity)))
                 .header("content-type", "application/apply-patch+yaml")

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use kube::Client;
-use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::Compat;
 use palisade_serve::{
     certificate::now,
     serve,

@@ -60,7 +60,7 @@ impl<'s, 'l> Builder<'s, 'l> {
     }
 
     /// The document; `None` if there is nothing in it.
-    pub(crate) fn finish(mut self, index: usize, marker: Option<Span>, start: usize) -> Option<Document<'s>> {
+    pub(crate) fn finish(mut self, index: usize, start: usize) -> Option<Document<'s>> {
         let root = self.pending.pop()?;
         let node = self.nodes.get(root.index())?;
         if node.outer_span().is_empty() && matches!(node.kind, Kind::Scalar(_)) {
@@ -73,7 +73,6 @@ impl<'s, 'l> Builder<'s, 'l> {
             children: self.children,
             root,
             index,
-            marker,
             line: 0,
             duplicates: self.duplicates,
             has_aliases: self.has_aliases,

@@ -130,7 +130,6 @@ pub struct Document<'s> {
     pub(crate) children: Vec<NodeId>,
     pub(crate) root: NodeId,
     pub(crate) index: usize,
-    pub(crate) marker: Option<Span>,
     pub(crate) span: Span,
     pub(crate) line: usize,
     pub(crate) duplicates: Vec<DuplicateKey>,
@@ -154,12 +153,6 @@ impl<'s> Document<'s> {
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index
-    }
-
-    /// Its `---`, if it has one.
-    #[must_use]
-    pub const fn marker(&self) -> Option<Span> {
-        self.marker
     }
 
     /// The bytes of the document: from its marker (or the first byte that belongs to it) to the next document.

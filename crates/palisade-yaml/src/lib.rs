@@ -71,6 +71,7 @@
 //! stream, errors, comments). [`NodeRef`] gives meaning to nodes: aliases, merge keys, numbers. `edit` plans text
 //! edits on the nodes' spans. No step recurses deeper than [`Limits::max_depth`].
 
+#![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 #![expect(
     clippy::unnecessary_box_returns,
     reason = "errors are rare, and every result would be as large as one"
@@ -96,7 +97,7 @@ mod template;
 pub use de::DeserializeError;
 pub use decode::{DecodeError, decode};
 pub use document::{Collection, Comment, Document, Kind, Node, NodeId, Scalar, ScalarStyle, Tag};
-pub use edit::{EditError, Editor, TextEdit, Value, WhenEmpty};
+pub use edit::{EditError, Editor, TextEdit, Value, WhenEmpty, to_yaml};
 pub use error::{DuplicateKey, Error, ErrorKind};
 pub use limits::Limits;
 pub use node_ref::{Entry, NodeRef, View};

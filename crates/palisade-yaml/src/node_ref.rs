@@ -112,15 +112,6 @@ impl<'d> NodeRef<'d> {
         }
     }
 
-    /// The truth, if it is a boolean.
-    #[must_use]
-    pub fn as_bool(self) -> Option<bool> {
-        match self.as_scalar() {
-            Some(Resolved::Bool(value)) => Some(value),
-            _ => None,
-        }
-    }
-
     /// Whether it is null.
     #[must_use]
     pub fn is_null(self) -> bool {

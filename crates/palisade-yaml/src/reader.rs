@@ -106,12 +106,10 @@ impl<'s> Reader<'s, '_> {
 
     fn documents(&mut self, grammar: &mut Grammar<'s>) -> Result<(), Box<Error>> {
         let mut builder = Builder::new(self.source, self.limits);
-        let mut marker = None;
         loop {
             match grammar.next().map_err(|error| builder.explain(error))? {
                 Event::StreamEnd => return Ok(()),
                 Event::DocumentStart(found) => {
-                    marker = found;
                     self.start = match found {
                         Some(marker) => marker.start,
                         None => grammar.at()?,
@@ -123,7 +121,7 @@ impl<'s> Reader<'s, '_> {
                     let end = grammar.at()?;
                     self.refuse_control_characters(self.start, end)?;
                     let built = std::mem::replace(&mut builder, Builder::new(self.source, self.limits));
-                    if let Some(document) = built.finish(self.index, marker, self.start) {
+                    if let Some(document) = built.finish(self.index, self.start) {
                         self.documents.push(document);
                         self.index += 1;
                     }

@@ -32,12 +32,6 @@ impl Span {
         self.start >= self.end
     }
 
-    /// Whether `offset` lies inside.
-    #[must_use]
-    pub const fn contains(self, offset: usize) -> bool {
-        self.start <= offset && offset < self.end
-    }
-
     /// Whether all of `other` lies inside.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
@@ -105,12 +99,6 @@ impl<'s> LineIndex<'s> {
         Position { line, column }
     }
 
-    /// How many lines the text has; text after the last line break is a line even if empty.
-    #[must_use]
-    pub fn line_count(&self) -> usize {
-        self.starts.len()
-    }
-
     /// The bytes of a line (counted from 1), without its line break; `None` if there is no such line.
     #[must_use]
     pub fn line_span(&self, line: usize) -> Option<Span> {
@@ -141,7 +129,6 @@ mod tests {
         ] {
             assert_eq!(index.position(offset), Position { line, column }, "{case}");
         }
-        assert_eq!(index.line_count(), 4);
         assert_eq!(index.line_span(2).map(|span| span.text(source)), Some("ß: é"));
         assert_eq!(index.line_span(3).map(|span| span.text(source)), Some(""));
         assert_eq!(index.line_span(5), None);

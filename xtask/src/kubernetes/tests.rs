@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use palisade_apimachinery::KubeVersion;
 use palisade_apimachinery::schema::Schema;
+use palisade_base::version::KubeVersion;
 
 use super::*;
 
@@ -210,7 +210,7 @@ fn a_made_up_release_is_added_in_the_steps_of_the_guide() {
     ] {
         let (_, of) = schema.by_name(name).expect(name);
         let found = of.field(field).expect(field);
-        let known = [37, 38].map(|minor| found.exists_in(KubeVersion::minor(minor)));
+        let known = [37, 38].map(|minor| found.exists_in(KubeVersion::v1(minor)));
         assert_eq!(known, [in_37, in_38], "{name}.{field}");
     }
 

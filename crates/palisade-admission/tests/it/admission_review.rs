@@ -1,7 +1,7 @@
 //! Reviews, from bytes to bytes.
 
 use palisade_admission::{
-    admission_review::{Facts, Needs, Review},
+    admission_review::{Needs, PodSecurityFacts, Review},
     pod_security::PodSecurity,
 };
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
@@ -29,9 +29,9 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
         .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}").into(), (*value).into()))
         .collect();
     let facts = match review.needs(&security) {
-        Needs::Nothing => Facts::Nothing,
-        Needs::Namespace(_) => Facts::Namespace(labels.map(|_| &map).map_err(str::to_owned)),
-        Needs::Pods(_, _) => Facts::Pods(Ok(vec![Prepared::stored(
+        Needs::Nothing => PodSecurityFacts::Nothing,
+        Needs::Namespace(_) => PodSecurityFacts::Namespace(labels.map(|_| &map).map_err(str::to_owned)),
+        Needs::Pods(_, _) => PodSecurityFacts::Pods(Ok(vec![Prepared::stored(
             Pod::deserialize(json!({"metadata": {"name": "old"}, "spec": {"hostPID": true}})).unwrap(),
             &Compat::kubernetes(37),
         )])),

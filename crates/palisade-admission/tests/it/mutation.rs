@@ -3,7 +3,7 @@
 use palisade_admission::{
     admission_review::Review,
     config_map_profiles::{Fault, Profiles},
-    mutation::{Facts, Mutation},
+    mutation::{Mutation, MutationFacts},
     response::Response,
     rules::Rules,
 };
@@ -48,7 +48,7 @@ fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
         Ok(None) => return Response::default(),
         Err(unreadable) => return *unreadable,
     };
-    let facts = Facts { profiles: profiles(&mutation), ..Facts::default() };
+    let facts = MutationFacts { profiles: profiles(&mutation), ..MutationFacts::default() };
     mutation.answer(&facts)
 }
 
@@ -198,7 +198,7 @@ fn a_pod_that_is_applied_again_gets_back_what_was_rewritten() {
         let review = Review::parse(body.as_bytes()).unwrap();
         let mutation = Mutation::of(&review, &Rules::beside(24)).unwrap().unwrap();
         assert_eq!(mutation.config_maps(&[]), [], "nothing is looked up again");
-        let response = mutation.answer(&Facts::default());
+        let response = mutation.answer(&MutationFacts::default());
         (new.clone(), applied(&new, &response))
     };
     for key in [POD, CONTAINER] {

@@ -1,7 +1,7 @@
 //! What cannot be read, or not be looked up, is never admitted.
 
 use palisade_admission::{
-    admission_review::{Facts as PodSecurityFacts, Needs, Review},
+    admission_review::{Needs, PodSecurityFacts, Review},
     constraints::Constraints,
     mutation::{self, Mutation},
     pod_security::PodSecurity,
@@ -86,11 +86,11 @@ fn answers(request: &str, place: &Place<'_>) -> Option<(Response, Response)> {
     let mutated = match Mutation::of(&review, &place.rules) {
         Ok(None) => Response::default(),
         Err(response) => *response,
-        Ok(Some(mutation)) => mutation.answer(&mutation::Facts {
+        Ok(Some(mutation)) => mutation.answer(&mutation::MutationFacts {
             policies: selection(),
             constraints: constraints(),
             namespace: Some(&namespace),
-            ..mutation::Facts::default()
+            ..mutation::MutationFacts::default()
         }),
     };
     let pod_security = match review.needs(&security) {
@@ -98,7 +98,7 @@ fn answers(request: &str, place: &Place<'_>) -> Option<(Response, Response)> {
         Needs::Namespace(_) => PodSecurityFacts::Namespace(Ok(&labels)),
         Needs::Pods(..) => PodSecurityFacts::Pods(Ok(Vec::new())),
     };
-    let facts = validation::Facts {
+    let facts = validation::ValidationFacts {
         pod_security,
         policies: selection(),
         constraints: constraints(),

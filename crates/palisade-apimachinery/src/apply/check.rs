@@ -71,10 +71,10 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
             }
         }
         (TypeKind::Struct { .. } | TypeKind::Map { .. }, other) => {
-            fail(path, format!("expected map, got &{{{}}}", crate::go::display(other)));
+            fail(path, format!("expected map, got &{{{}}}", palisade_base::go::display(other)));
         }
         (TypeKind::List { .. }, other) => {
-            fail(path, format!("expected list, got &{{{}}}", crate::go::display(other)));
+            fail(path, format!("expected list, got &{{{}}}", palisade_base::go::display(other)));
         }
         (TypeKind::String | TypeKind::Bytes, other) => {
             if !other.is_string() {
@@ -86,7 +86,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         }
         (TypeKind::Bool, other) => {
             if !other.is_boolean() {
-                fail(path, format!("expected boolean, got &{{{}}}", crate::go::display(other)));
+                fail(path, format!("expected boolean, got &{{{}}}", palisade_base::go::display(other)));
             }
         }
         (TypeKind::Int(_) | TypeKind::Float, other) => {
@@ -96,7 +96,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         }
         (TypeKind::Quantity | TypeKind::IntOrString | TypeKind::Time | TypeKind::MicroTime, other) => {
             if other.is_array() || other.is_object() {
-                fail(path, format!("expected any scalar, got &{{{}}}", crate::go::display(other)));
+                fail(path, format!("expected any scalar, got &{{{}}}", palisade_base::go::display(other)));
             }
         }
     }
@@ -116,14 +116,16 @@ fn go_type(value: &Value) -> &'static str {
 
 fn go_syntax(value: &Value) -> String {
     match value {
-        Value::String(text) => crate::go::quote(text),
+        Value::String(text) => palisade_base::go::quote(text),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(go_syntax).collect();
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(map) => {
-            let items: Vec<String> =
-                map.iter().map(|(k, v)| format!("{}:{}", crate::go::quote(k), go_syntax(v))).collect();
+            let items: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{}:{}", palisade_base::go::quote(k), go_syntax(v)))
+                .collect();
             format!("map[string]interface {{}}{{{}}}", items.join(", "))
         }
         other => other.to_string(),

@@ -3,10 +3,10 @@
 //! Implements: `k8s.io/apimachinery/pkg/util/managedfields/internal` (entries, their identity and order, the cap on
 //! updaters).
 
+use palisade_base::go;
 use serde_json::{Map, Value};
 
 use super::set::FieldSet;
-use crate::go;
 
 /// How a manager came by its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,9 +14,9 @@ mod typed;
 
 use std::borrow::Cow;
 
+use palisade_base::go;
 use serde_json::{Map, Value};
 
-use crate::go;
 use crate::scheme::{Body, Kind};
 use crate::status::{Cause, Result, Status};
 use crate::typed_object::{TypeError, convert};

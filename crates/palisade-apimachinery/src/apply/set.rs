@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
+use palisade_base::go;
 use serde_json::{Map, Value};
 
-use crate::go;
 use crate::schema::{TypeKind, TypeRef};
 
 /// One step of a path.

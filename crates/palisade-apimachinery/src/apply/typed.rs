@@ -88,7 +88,7 @@ pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Re
                 }
             }
             if fields.is_empty() {
-                let quoted: Vec<String> = keys.iter().map(|k| crate::go::quote(k)).collect();
+                let quoted: Vec<String> = keys.iter().map(|k| palisade_base::go::quote(k)).collect();
                 return Err(format!(
                     "associative list with keys has an element that omits all key fields [{}] (and doesn't have \
                      default values for any key fields)",

@@ -1,10 +1,11 @@
 //! Named formats of texts: `format.dns1123Label().validate(…)`.
 
+use palisade_base::version::KubeVersion;
+
 use super::times;
 use super::url::Url;
 use super::value::Val;
 use crate::rest::names;
-use crate::version::KubeVersion;
 
 const FORMATS: &[&str] = &[
     "dns1123Label",

@@ -8,12 +8,13 @@ use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use palisade_base::quantity::Quantity;
+
 use super::budget::{Budget, Fault};
 use super::eval::element;
 use super::url::Url;
 use super::value::{Key, Val};
 use super::{formats, times};
-use crate::quantity::Quantity;
 
 type Outcome = Result<Val, Fault>;
 
@@ -512,7 +513,7 @@ fn qualified(name: &str, values: &[Val], budget: &mut Budget) -> Outcome {
         }
         ("strings.quote", [Val::String(text)]) => {
             budget.allocate(text.len().saturating_mul(6))?;
-            Ok(Val::text(&crate::go::quote(text)))
+            Ok(Val::text(&palisade_base::go::quote(text)))
         }
         ("ip.isCanonical", [Val::String(text)]) => match address(text) {
             Some(address) => Ok(Val::Bool(address.to_string() == **text)),

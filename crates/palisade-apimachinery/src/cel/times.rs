@@ -1,8 +1,9 @@
 //! Durations and timestamps, in nanoseconds.
 
+use palisade_base::time;
+
 use super::budget::Fault;
 use super::value::Val;
-use crate::go::time;
 
 pub(super) const SECOND: i128 = 1_000_000_000;
 /// 0001-01-01 and the end of 9999.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use palisade_base::quantity::Quantity;
+
 use super::budget::{Budget, Fault};
 use super::url::Url;
-use crate::quantity::Quantity;
 
 /// A value.
 #[derive(Debug, Clone)]

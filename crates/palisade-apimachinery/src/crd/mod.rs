@@ -19,20 +19,21 @@ mod validate;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use palisade_base::field_path::Path;
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::apply::ResetFields;
 use crate::decode::{self, Decoded, FieldValidation, Problems, read_untyped, syntax_error};
-use crate::go;
 use crate::rest::meta::{self, NameRule};
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::schema::{Schema, Type, TypeRef};
 use crate::scheme::{Body, Kind, Subresource};
 use crate::status::{Result, Status};
 use crate::typed_object::TypeError;
-use crate::version::KubeVersion;
 
 pub use jsonpath::JsonPath;
 pub(crate) use openapi_schema::JsonSchema;
@@ -403,7 +404,7 @@ impl CustomKind {
     ) -> Result<Decoded> {
         let shown = object.to_string();
         let invalid = |shown: String, why: String| {
-            let error = crate::status::FieldError::invalid("patch", shown, why);
+            let error = palisade_base::field_error::FieldError::invalid("patch", shown, why);
             Status::invalid(crate::status::GroupName::default(), "", &[error], kind.emulated)
         };
         if !object.is_object() {

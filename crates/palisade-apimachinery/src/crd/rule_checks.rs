@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cel::common::ast::{Expr, IdedExpr};
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::field_path::Path;
 use serde_json::{Value, json};
 
 use super::programs::compiled;
 use super::rules::escaped;
 use crate::cel::{Expression, estimate, find_word, pointed};
-use crate::rest::path::{Errors, Get, Path};
-use crate::status::{BadValue, FieldError};
+use crate::rest::path::{Errors, Get};
 
 /// Checks the rules of one level. `adrift` is the list above in which items cannot be told apart, if there is one.
 pub(super) fn check(
@@ -297,7 +298,7 @@ impl<'s> Fields<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::version::KubeVersion;
+    use palisade_base::version::KubeVersion;
 
     fn problems(rule: &Value) -> Vec<String> {
         let schema = json!({"type": "object", "x-kubernetes-validations": [rule], "properties": {
@@ -308,7 +309,7 @@ mod tests {
         errors
             .list
             .iter()
-            .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+            .map(|error| format!("{}: {}", error.field(), error.body(KubeVersion::LATEST)))
             .collect()
     }
 
@@ -373,7 +374,7 @@ mod tests {
     fn costs(schema: &Value) -> Vec<String> {
         let mut errors = Errors::new(KubeVersion::LATEST);
         crate::crd::structural::validate(schema, &Path::Root("s"), &mut errors);
-        let shown = |error: &FieldError| format!("{}: {}", error.field, error.body(KubeVersion::LATEST));
+        let shown = |error: &FieldError| format!("{}: {}", error.field(), error.body(KubeVersion::LATEST));
         errors.list.iter().map(shown).collect()
     }
 
@@ -482,7 +483,7 @@ mod tests {
             let found: Vec<String> = errors
                 .list
                 .iter()
-                .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+                .map(|error| format!("{}: {}", error.field(), error.body(KubeVersion::LATEST)))
                 .collect();
             assert_eq!(found, expected, "{kind}");
         }

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palisade_base::field_error::{BadValue, FieldError, FieldErrorKind};
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::JsonSchema;
@@ -16,8 +18,6 @@ use super::validate::join;
 use crate::cel::budget::PER_OBJECT;
 use crate::cel::{Expression, Key, Val, evaluate, is_exhausted};
 use crate::rest::path::{Errors, Get};
-use crate::status::{BadValue, FieldError, FieldErrorKind};
-use crate::version::KubeVersion;
 
 /// What rules may name.
 pub(super) const VARIABLES: &[&str] = &["self", "oldSelf"];
@@ -382,7 +382,7 @@ mod tests {
         errors
             .list
             .iter()
-            .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::LATEST)))
+            .map(|error| format!("{}: {}", error.field(), error.body(KubeVersion::LATEST)))
             .collect()
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/validation.go`.
 
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::rule_checks;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 
 /// Checks `openAPIV3Schema`.
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
@@ -148,9 +149,10 @@ fn keyword_rules(schema: &Value, kind: &str, free: bool, at: &Path<'_>, errors: 
     nested(schema, at, errors, depth);
     if let Some(default) = schema.child("default") {
         for error in super::validate::of_default(&super::JsonSchema::read(schema), default) {
-            let below = if error.field.is_empty() { String::new() } else { format!(".{}", error.field) };
+            let below = error.field();
+            let below = if below.is_empty() { below } else { format!(".{below}") };
             let field = format!("{}{below}", at.field("default"));
-            errors.list.push(crate::status::FieldError { field, ..error });
+            errors.list.push(error.called(field));
         }
     }
     if schema.entries("properties").next().is_some() && schema.child("additionalProperties").is_some() {

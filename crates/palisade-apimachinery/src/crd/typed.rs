@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::JsonSchema;
 use crate::decode::{Problems, read_typed};
 use crate::schema::{Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind, TypeRef, builtin};
 use crate::typed_object::{TypeError, convert};
-use crate::version::KubeVersion;
 
 /// Builds the tree; the root gets the fields every object has.
 pub(super) fn from_structural(root: &Arc<JsonSchema>) -> (Schema, Type) {

@@ -3,13 +3,14 @@
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apiserver/validation`, which is `k8s.io/kube-openapi/pkg/validation`,
 //! and `…/apiserver/schema/listtype`.
 
+use palisade_base::field_error::{BadValue, FieldError, FieldErrorKind};
+use palisade_base::go;
+use palisade_base::time;
 use serde_json::Value;
 
 use super::JsonSchema;
 use super::openapi_schema::Rules;
-use crate::go;
 use crate::rest::path::Errors;
-use crate::status::{BadValue, FieldError, FieldErrorKind};
 
 pub(super) fn validate(root: &JsonSchema, object: &Value, errors: &mut Errors) {
     check(root, object, "", true, &mut errors.list);
@@ -221,8 +222,8 @@ fn plain(number: f64) -> String {
 
 fn fits_format(format: &str, text: &str) -> bool {
     match format {
-        "date-time" | "datetime" => go::time::parse(text).is_ok(),
-        "date" => go::time::parse(&format!("{text}T00:00:00Z")).is_ok(),
+        "date-time" | "datetime" => time::parse(text).is_ok(),
+        "date" => time::parse(&format!("{text}T00:00:00Z")).is_ok(),
         "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
         "uuid" => {

@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
+use palisade_base::go;
+use palisade_base::quantity::Quantity;
+use palisade_base::time;
+use palisade_base::version::KubeVersion;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::go;
-use crate::quantity::Quantity;
 use crate::schema::{Struct, Type, TypeKind, TypeRef};
-use crate::version::KubeVersion;
 
 /// What was found while reading.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Problems {
     /// Unknown and duplicate fields.
     pub(crate) strict: Vec<String>,
     version: KubeVersion,
-    path: Vec<Step>,
+    path: Vec<PlaceStep>,
     /// Name of the struct whose field is being read.
     owner: Cow<'static, str>,
     /// Errors in the words of the converter from maps, not of the JSON decoder.
@@ -33,7 +34,7 @@ pub(crate) struct Problems {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum PlaceStep {
     Field(Cow<'static, str>),
     Key(String),
     Index(usize),
@@ -76,17 +77,17 @@ impl Problems {
         let mut path = String::new();
         for step in &self.path {
             match step {
-                Step::Field(_) | Step::Key(_) => {
+                PlaceStep::Field(_) | PlaceStep::Key(_) => {
                     if !path.is_empty() {
                         path.push('.');
                     }
                     path.push_str(match step {
-                        Step::Field(name) => name,
-                        Step::Key(name) => name,
-                        Step::Index(_) => "",
+                        PlaceStep::Field(name) => name,
+                        PlaceStep::Key(name) => name,
+                        PlaceStep::Index(_) => "",
                     });
                 }
-                Step::Index(at) => {
+                PlaceStep::Index(at) => {
                     let _ = write!(path, "[{at}]");
                 }
             }
@@ -106,7 +107,7 @@ impl Problems {
             .path
             .iter()
             .filter_map(|step| match step {
-                Step::Field(name) => Some(&**name),
+                PlaceStep::Field(name) => Some(&**name),
                 _ => None,
             })
             .collect();
@@ -197,7 +198,7 @@ impl Seed<'_, '_> {
             },
             TypeKind::Time | TypeKind::MicroTime => {
                 let micro = matches!(self.of.ty.kind, TypeKind::MicroTime);
-                match go::time::parse(&text) {
+                match time::parse(&text) {
                     Ok(time) => return Value::String(time.format(micro)),
                     Err(error) => self.problems.refuse(error),
                 }
@@ -291,7 +292,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         };
         let mut items = Vec::new();
         loop {
-            self.problems.path.push(Step::Index(items.len()));
+            self.problems.path.push(PlaceStep::Index(items.len()));
             let next = seq.next_element_seed(Seed { of: self.of.with(item), problems: self.problems });
             self.problems.path.pop();
             match next? {
@@ -318,7 +319,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                     if object.contains_key(&key) {
                         self.problems.strict("duplicate", &key);
                     }
-                    self.problems.path.push(Step::Key(key.clone()));
+                    self.problems.path.push(PlaceStep::Key(key.clone()));
                     let value = map.next_value_seed(Seed { of: self.of.with(item), problems: self.problems });
                     self.problems.path.pop();
                     let mut value = value?;
@@ -437,7 +438,7 @@ fn read_struct<'de, A: MapAccess<'de>>(
             }
             seen |= 1 << at;
         }
-        problems.path.push(Step::Field(field.name.clone()));
+        problems.path.push(PlaceStep::Field(field.name.clone()));
         let outer = std::mem::replace(&mut problems.owner, s.name.clone());
         let value = map.next_value_seed(Seed { of: of.with(&field.ty), problems });
         problems.owner = outer;
@@ -513,7 +514,7 @@ impl<'de> DeserializeSeed<'de> for Untyped<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.at {
             Some(at) => {
-                self.problems.path.push(Step::Index(at));
+                self.problems.path.push(PlaceStep::Index(at));
                 let result = deserializer.deserialize_any(Untyped { problems: self.problems, at: None });
                 self.problems.path.pop();
                 result
@@ -567,7 +568,7 @@ impl<'de> Visitor<'de> for Untyped<'_> {
             if object.contains_key(&key) {
                 self.problems.strict("duplicate", &key);
             }
-            self.problems.path.push(Step::Key(key.clone()));
+            self.problems.path.push(PlaceStep::Key(key.clone()));
             let value = map.next_value_seed(Untyped { problems: &mut *self.problems, at: None });
             self.problems.path.pop();
             object.insert(key, value?);

@@ -2,6 +2,10 @@
 //!
 //! Implements: `pkg/apis/batch/v1/defaults.go`, `pkg/apis/batch/validation`, `pkg/registry/batch/*/strategy.go`.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::label_selector::LabelSelector;
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
 use super::pod::{default_template, spec_selector, validate_template};
@@ -10,11 +14,8 @@ use super::{Strategy, bump_generation, cron, internal, keep, section, set_defaul
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::selector::LabelSelector;
-use crate::status::BadValue;
-use crate::version::KubeVersion;
 
 pub(crate) static JOB: Strategy = Strategy {
     default: default_job,

@@ -2,14 +2,15 @@
 //!
 //! Implements: the parts of `pkg/apis/core`, `pkg/apis/coordination` and `pkg/apis/events` about them.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::{Strategy, keep, no_default, no_prepare_create, no_prepare_update, no_reset};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
-use crate::status::BadValue;
+use crate::rest::path::{Errors, Get};
 
 pub(crate) static NODE: Strategy = Strategy {
     default: |object, _| {

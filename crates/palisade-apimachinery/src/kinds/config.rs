@@ -3,6 +3,9 @@
 //! Implements: the parts of `pkg/apis/core/validation` and `pkg/registry/core` about them.
 
 use base64::Engine as _;
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
 use super::pod::spec_selector;
@@ -14,10 +17,8 @@ use super::{
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::BadValue;
-use crate::version::KubeVersion;
 
 /// The most bytes a ConfigMap or Secret may hold.
 const MAX_SIZE: usize = 1024 * 1024;
@@ -238,7 +239,7 @@ fn validate_config_map(object: &Value, _: &Kind, errors: &mut Errors) {
         errors.too_long(&Path::Root("[]"), MAX_SIZE);
         // Upstream's path is empty, and prints so.
         if let Some(error) = errors.list.last_mut() {
-            error.field = "[]".into();
+            error.called = Some("[]".into());
         }
     }
 }
@@ -316,7 +317,7 @@ fn validate_docker(object: &Value, key: &str, errors: &mut Errors) {
         Ok(Value::Object(_) | Value::Null) => return,
         Ok(other) => format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            crate::go::json_type(&other)
+            palisade_base::go::json_type(&other)
         ),
         Err(error) => crate::decode::syntax_error(&bytes, &error.to_string()),
     };

@@ -33,7 +33,7 @@ pub fn validate(schedule: &str) -> Result<(), String> {
                 Some(duration) if is_duration(duration) => Ok(()),
                 Some(duration) => Err(format!(
                     "failed to parse duration {schedule}: time: invalid duration {}",
-                    crate::go::quote(duration)
+                    palisade_base::go::quote(duration)
                 )),
                 None => Err(format!("unrecognized descriptor: {schedule}")),
             },
@@ -125,7 +125,7 @@ fn integer(text: &str) -> Result<u32, String> {
         Ok(n) => u32::try_from(n).map_err(|_| format!("failed to parse int from {text}: value out of range")),
         Err(_) => Err(format!(
             "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
-            crate::go::quote(text)
+            palisade_base::go::quote(text)
         )),
     }
 }

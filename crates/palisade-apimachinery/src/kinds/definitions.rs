@@ -3,6 +3,9 @@
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/{v1/defaults.go,validation}` and
 //! `…/registry/customresourcedefinition/strategy.go`. The schema itself is judged by [`crate::crd`].
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
 use super::{Strategy, bump_generation, keep, section, set_default, set_generation};
@@ -10,10 +13,8 @@ use crate::apply::ResetFields;
 use crate::crd::structural;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::BadValue;
-use crate::version::KubeVersion;
 
 pub(crate) static DEFINITION: Strategy = Strategy {
     default: default_definition,

@@ -8,21 +8,21 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::unified_diff;
-use crate::go;
 use crate::rest::path::Get;
-use crate::version::KubeVersion;
 
 struct Field {
     go: &'static str,
     json: &'static str,
     ty: &'static str,
     /// First release that has the field, 0 if all have.
-    since: u8,
+    since: u16,
     /// First release that no longer has it, 0 if all have.
-    until: u8,
+    until: u16,
 }
 
 static LAYOUT: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
@@ -248,7 +248,7 @@ mod tests {
             ),
         ] {
             let pod = json!({"hostNetwork": true, "securityContext": {}});
-            let text = print("PodSpec", &pod, false, KubeVersion::minor(minor));
+            let text = print("PodSpec", &pod, false, KubeVersion::v1(minor));
             assert!(text.contains(expected), "v1.{minor}: {text}");
         }
     }

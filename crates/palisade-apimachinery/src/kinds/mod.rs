@@ -18,6 +18,7 @@ mod unified_diff;
 mod webhooks;
 mod workload;
 
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use crate::apply::ResetFields;
@@ -25,7 +26,6 @@ use crate::rest::meta::{self, NameRule};
 use crate::rest::path::Errors;
 use crate::schema::{Type, TypeKind, TypeRef, builtin};
 use crate::scheme::{Body, Kind, Subresource};
-use crate::version::KubeVersion;
 
 pub(crate) use registry::{converts_to, internal_package, is_registered, scale_kind};
 pub use registry::{eviction_kind, registry, token_request_kind};
@@ -46,9 +46,9 @@ pub struct Builtin {
     /// Name in the type table.
     pub(crate) type_name: &'static str,
     /// First release that serves it.
-    pub(crate) since: u8,
+    pub(crate) since: u16,
     /// First release that does not serve it any more, 0 if all do.
-    pub(crate) until: u8,
+    pub(crate) until: u16,
     /// Whether Palisade's extensions serve it after its last release.
     pub(crate) extended: bool,
     pub(crate) strategy: &'static Strategy,

@@ -4,6 +4,8 @@
 //!
 //! Leaves to others: the annotations about profiles and `spec.seccomp`, which `palisade-policy` knows.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
 use serde_json::{Value, json};
 
 use super::{
@@ -11,9 +13,8 @@ use super::{
 };
 use crate::rest::meta;
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::BadValue;
 
 const SPEC: Path<'static> = Path::Root("spec");
 const GROUP_RULES: &[&str] = &["MayRunAs", "MustRunAs", "RunAsAny"];
@@ -285,10 +286,10 @@ mod tests {
     use super::{POD_SECURITY_POLICY, is_sysctl_pattern};
     use crate::rest::path::Errors;
     use crate::scheme::Scheme;
-    use crate::version::KubeVersion;
+    use palisade_base::version::KubeVersion;
 
     fn problems(change: &Value) -> Vec<String> {
-        let scheme = Scheme::new(KubeVersion::minor(24));
+        let scheme = Scheme::new(KubeVersion::v1(24));
         let kind = scheme.by_kind("policy", "v1beta1", "PodSecurityPolicy").unwrap();
         let any = json!({"rule": "RunAsAny"});
         let mut object = json!({"metadata": {"name": "p"}, "spec": {
@@ -296,12 +297,12 @@ mod tests {
         for (key, value) in change.as_object().unwrap() {
             object["spec"][key] = value.clone();
         }
-        let mut errors = Errors::new(KubeVersion::minor(24));
+        let mut errors = Errors::new(KubeVersion::v1(24));
         (POD_SECURITY_POLICY.validate)(&object, kind, &mut errors);
         errors
             .list
             .iter()
-            .map(|error| format!("{}: {}", error.field, error.body(KubeVersion::minor(24))))
+            .map(|error| format!("{}: {}", error.field(), error.body(KubeVersion::v1(24))))
             .collect()
     }
 

@@ -3,16 +3,17 @@
 //! Implements: `pkg/apis/rbac/v1/defaults.go` and `pkg/apis/rbac/validation`.
 //! Leaves to others: escalation checks, which need to know what the caller may do.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::pod::spec_selector;
 use super::{Strategy, internal, no_default, no_prepare_create, no_prepare_update, no_reset};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::BadValue;
-use crate::version::KubeVersion;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

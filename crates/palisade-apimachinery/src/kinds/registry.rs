@@ -2,12 +2,13 @@
 
 use std::sync::{LazyLock, OnceLock};
 
+use palisade_base::version::KubeVersion;
+
 use super::{
     Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
     no_reset, pod, policy, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
-use crate::version::KubeVersion;
 
 const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
@@ -224,14 +225,14 @@ pub fn eviction_kind(api_version: &str, version: KubeVersion) -> Kind {
     let [v1, v1beta1]: &'static [Builtin; 2] = &EVICTIONS;
     let builtin = if api_version == "policy/v1beta1" { v1beta1 } else { v1 };
     // Before v1.22 the type was that of policy/v1beta1, with the same fields.
-    builtin.to_kind(if version.at_least(22) { version } else { KubeVersion::minor(22) })
+    builtin.to_kind(if version.at_least(22) { version } else { KubeVersion::v1(22) })
 }
 
 /// The kinds a release serves.
 pub fn registry(version: KubeVersion) -> impl Iterator<Item = &'static Builtin> {
-    let kept = move |k: &Builtin| k.until == 0 || version.get() < k.until;
-    let extended = version == KubeVersion::DESIGNS;
-    KINDS.iter().filter(move |k| version.get() >= k.since && (kept(k) || (extended && k.extended)))
+    let kept = move |k: &Builtin| k.until == 0 || version.minor() < k.until;
+    let extended = version == KubeVersion::Designs;
+    KINDS.iter().filter(move |k| version.minor() >= k.since && (kept(k) || (extended && k.extended)))
 }
 
 /// API versions that are not served but still known to upstream's scheme, with the group they convert to.

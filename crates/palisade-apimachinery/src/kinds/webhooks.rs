@@ -3,15 +3,16 @@
 //! Implements: `pkg/apis/admissionregistration` and the webhook parts of `k8s.io/apiserver/pkg/util/webhook`.
 //! Leaves to others: the CEL expressions of match conditions, and calling webhooks.
 
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::field_path::Path;
 use serde_json::{Map, Value};
 
 use super::pod::spec_selector;
 use super::{Strategy, bump_generation, no_reset, set_default, set_generation};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::{BadValue, FieldError};
 
 /// Upstream's versions of `AdmissionReview`, for its messages.
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
@@ -277,7 +278,7 @@ fn validate_service(service: &Value, at: &Path<'_>, errors: &mut Errors) {
 
 fn validate_conditions(conditions: &[Value], at: &Path<'_>, errors: &mut Errors) {
     if conditions.len() > MAX_CONDITIONS {
-        errors.list.push(FieldError::too_many(at.to_string(), conditions.len(), MAX_CONDITIONS));
+        errors.list.push(FieldError::too_many(at, conditions.len(), MAX_CONDITIONS));
     }
     for (i, condition) in conditions.iter().enumerate() {
         let at = at.index(i);
@@ -303,7 +304,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::version::KubeVersion;
+    use palisade_base::version::KubeVersion;
 
     fn problems(change: &Value) -> Vec<String> {
         let mut webhook = json!({
@@ -320,7 +321,7 @@ mod tests {
         let at = Path::Root("w");
         validate_webhook(&webhook, &at, &mut errors);
         validate_versions(webhook.list("admissionReviewVersions"), &at, &mut errors);
-        errors.list.iter().map(|e| format!("{}: {}", e.field, e.body(KubeVersion::LATEST))).collect()
+        errors.list.iter().map(|e| format!("{}: {}", e.field(), e.body(KubeVersion::LATEST))).collect()
     }
 
     #[test]

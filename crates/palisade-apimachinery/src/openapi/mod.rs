@@ -9,13 +9,13 @@ mod paths;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palisade_base::version::KubeVersion;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::schema::{JSON, ListType, Schema, Struct, Type, TypeKind, builtin};
 use crate::scheme::{Body, Kind};
-use crate::version::KubeVersion;
 
 /// Which document is written: they differ in where references lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Serialize for Fragment<'_> {
 
 impl Document<'_> {
     fn info(&self) -> Value {
-        json!({"title": "Kubernetes", "version": format!("{}.0", self.version)})
+        json!({"title": "Kubernetes", "version": self.version.git_version()})
     }
 
     /// The document without its definitions.
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn fields_follow_the_release() {
-        let document = serde_json::to_value(v2(LATEST.kinds(), KubeVersion::minor(29))).unwrap();
+        let document = serde_json::to_value(v2(LATEST.kinds(), KubeVersion::v1(29))).unwrap();
         let context = &document["definitions"]["io.k8s.api.core.v1.SecurityContext"]["properties"];
         assert!(context.get("seccompProfile").is_some());
         assert!(context.get("appArmorProfile").is_none(), "came with v1.30");

@@ -3,10 +3,10 @@
 //! Implements: RFC 6902 as `gopkg.in/evanphx/json-patch.v4` does it: negative indices count from the end, `replace` of a
 //! missing key adds it, and every operation that does not apply is answered with the same 422.
 
+use palisade_base::go;
 use serde_json::Value;
 
 use crate::decode::{FieldValidation, Problems, read_untyped, syntax_error};
-use crate::go;
 use crate::status::{Result, Status};
 
 /// Upstream's limit on the number of operations.
@@ -32,7 +32,7 @@ pub(super) fn apply(live: &Value, body: &[u8], validation: FieldValidation) -> R
 
 fn read(body: &[u8], validation: FieldValidation) -> Result<(Vec<Value>, Vec<String>)> {
     let bad = |why: &str| Status::bad_request(format!("error decoding patch: {why}"));
-    let mut problems = Problems::new(crate::KubeVersion::LATEST);
+    let mut problems = Problems::new(palisade_base::version::KubeVersion::LATEST);
     let mut input = serde_json::Deserializer::from_slice(body);
     let value = read_untyped(&mut input, &mut problems)
         .and_then(|value| input.end().map(|()| value))

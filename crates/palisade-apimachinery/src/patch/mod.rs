@@ -8,12 +8,13 @@ mod json;
 mod merge;
 mod strategic;
 
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::go;
 use serde_json::Value;
 
 use crate::decode::{self, Decoded, FieldValidation, Problems, read_typed, read_untyped, syntax_error};
-use crate::go;
 use crate::scheme::{Body, Kind};
-use crate::status::{BadValue, FieldError, GroupName, Result, Status};
+use crate::status::{GroupName, Result, Status};
 
 /// The kinds of patches, by content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +159,7 @@ fn read_object(
     validation: FieldValidation,
     error: impl Fn(&str) -> Box<Status>,
 ) -> Result<(Value, Vec<String>)> {
-    let mut problems = Problems::new(crate::KubeVersion::LATEST);
+    let mut problems = Problems::new(palisade_base::version::KubeVersion::LATEST);
     let mut input = serde_json::Deserializer::from_slice(body);
     let value = read_untyped(&mut input, &mut problems)
         .and_then(|value| input.end().map(|()| value))
@@ -183,9 +184,9 @@ mod go_ordered {
 
     use serde_json::Value;
 
-    use crate::go;
     use crate::schema::{TypeKind, TypeRef};
     use crate::scheme::Kind;
+    use palisade_base::go;
 
     pub(super) fn render(kind: &Kind, value: &Value, merge: Option<&Value>) -> String {
         let mut out = String::new();

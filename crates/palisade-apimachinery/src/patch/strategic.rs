@@ -4,9 +4,9 @@
 //! `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`,
 //! <https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md>.
 
+use palisade_base::go;
 use serde_json::{Map, Value};
 
-use crate::go;
 use crate::schema::{Field, PatchStrategy, TypeKind, TypeRef};
 use crate::status::Status;
 

@@ -2,11 +2,13 @@
 //!
 //! Implements: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go`.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::go;
 use serde_json::Value;
 
 use super::names;
-use super::path::{Errors, Get, Path};
-use crate::status::BadValue;
+use super::path::{Errors, Get};
 
 /// Which names a kind allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +87,7 @@ pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
             format!(
                 "metadata.finalizers: {}: prefer a domain-qualified finalizer name including a path (/) to avoid \
                  accidental conflicts with other finalizer writers",
-                crate::go::quote(name)
+                go::quote(name)
             )
         })
         .collect()
@@ -139,7 +141,7 @@ pub fn validate_general_update(new: &Value, old: &Value, errors: &mut Errors) {
         extra.sort_unstable();
         extra.dedup();
         if !extra.is_empty() {
-            let list: Vec<String> = extra.iter().map(|f| crate::go::quote(f)).collect();
+            let list: Vec<String> = extra.iter().map(|f| go::quote(f)).collect();
             errors.forbidden(
                 &at.field("finalizers"),
                 format!(
@@ -238,8 +240,7 @@ const OWNER_FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller
 
 /// Owner references with their fields in upstream's order.
 fn shown_owners(owners: &[Value]) -> BadValue {
-    let shown: Vec<String> =
-        owners.iter().map(|owner| crate::go::ordered_json(owner, OWNER_FIELDS)).collect();
+    let shown: Vec<String> = owners.iter().map(|owner| go::ordered_json(owner, OWNER_FIELDS)).collect();
     BadValue::Plain(format!("[{}]", shown.join(",")))
 }
 
@@ -286,7 +287,7 @@ pub fn validate_field_manager(name: &str, at: &Path<'_>, errors: &mut Errors) {
         errors.too_long(at, 128);
     }
     for (position, c) in name.char_indices() {
-        let quoted = crate::go::quote(&c.to_string());
+        let quoted = go::quote(&c.to_string());
         if quoted.contains("\\x") || quoted.contains("\\u") || (c.is_control()) {
             let value = u32::from(c);
             errors.invalid(at, name, format!("invalid character U+{value:04X} (at position {position})"));

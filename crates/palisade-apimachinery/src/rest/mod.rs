@@ -11,10 +11,10 @@ pub mod path;
 use serde_json::{Map, Value};
 
 use crate::apply::metadata_mut;
-use crate::go;
 use crate::kinds;
 use crate::scheme::{Body, Kind};
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
+use palisade_base::field_error::FieldError;
 use path::{Errors, Get};
 
 /// What a create needs from outside.
@@ -238,33 +238,6 @@ pub fn is_noop(new: &Value, old: &Value) -> bool {
     new == old
 }
 
-/// Drops repeated owner references; returns the warning upstream gives about them.
-pub fn deduplicate_owners(object: &mut Value, after_admission: bool) -> Option<String> {
-    let meta = object.get_mut("metadata")?.as_object_mut()?;
-    let owners = meta.get_mut("ownerReferences")?.as_array_mut()?;
-    let mut seen: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut twice: Vec<String> = Vec::new();
-    for owner in owners.drain(..) {
-        if seen.contains(&owner) {
-            twice.push(owner.text("uid").to_owned());
-        } else {
-            seen.push(owner);
-        }
-    }
-    *owners = seen;
-    if twice.is_empty() {
-        return None;
-    }
-    let when = if after_admission {
-        ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner \
-         references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
-    } else {
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
-         reject such requests as early as 1.24; please fix your requests"
-    };
-    Some(format!("{when}; duplicate UID(s) observed: {}", twice.join(", ")))
-}
-
 /// A precondition of a request does not hold: upstream's text of a storage error.
 #[must_use]
 pub fn uid_precondition_failed(
@@ -283,10 +256,4 @@ pub fn uid_precondition_failed(
              failed: UID in precondition: {wanted}, UID in object meta: {found}"
         ),
     )
-}
-
-/// The text for printing in errors: a quoted Go string.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    go::quote(text)
 }

@@ -3,7 +3,7 @@
 //! Implements: `k8s.io/apimachinery/pkg/util/validation` and `…/api/validate/content`. Every check returns the messages
 //! for what is wrong, most often none; nothing is allocated for good values and no regular expression is used.
 
-use crate::version::KubeVersion;
+use palisade_base::version::KubeVersion;
 
 /// Messages about a value.
 pub type Messages = Vec<String>;
@@ -322,13 +322,6 @@ pub fn path_segment(text: &str) -> Messages {
         .collect()
 }
 
-/// A C identifier (iSCSI, port names of old).
-#[must_use]
-pub fn is_c_identifier(text: &str) -> bool {
-    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
-    text.bytes().next().is_some_and(first) && text.bytes().all(|b| first(b) || b.is_ascii_digit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,10 +345,7 @@ mod tests {
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(qualified_name("/x", latest), ["prefix part must be non-empty"]);
         assert_eq!(label_value(&"x".repeat(64), latest), ["must be no more than 63 bytes"]);
-        assert_eq!(
-            label_value(&"x".repeat(64), KubeVersion::minor(24)),
-            ["must be no more than 63 characters"]
-        );
+        assert_eq!(label_value(&"x".repeat(64), KubeVersion::v1(24)), ["must be no more than 63 characters"]);
         assert_eq!(config_map_key("..a"), ["must not start with '..'"]);
         assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);

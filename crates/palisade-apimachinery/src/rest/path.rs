@@ -1,57 +1,13 @@
-//! Field paths that cost nothing until somebody prints them, and the list errors are collected in.
+//! The list that field errors are collected in, and short ways into JSON objects.
 
 use std::borrow::Cow;
-use std::fmt;
 
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::field_path::Path;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::names::Messages;
-use crate::status::{BadValue, FieldError};
-use crate::version::KubeVersion;
-
-/// A path into an object, borrowed from its parent.
-#[derive(Debug, Clone, Copy)]
-pub enum Path<'a> {
-    /// A field at the root.
-    Root(&'a str),
-    /// A field of the parent.
-    Field(&'a Path<'a>, &'a str),
-    /// An item of a list.
-    Index(&'a Path<'a>, usize),
-    /// A value of a map.
-    Key(&'a Path<'a>, &'a str),
-}
-
-impl<'a> Path<'a> {
-    /// A field below.
-    #[must_use]
-    pub const fn field(&'a self, name: &'a str) -> Path<'a> {
-        Path::Field(self, name)
-    }
-
-    /// An item below.
-    #[must_use]
-    pub const fn index(&'a self, at: usize) -> Path<'a> {
-        Path::Index(self, at)
-    }
-
-    /// A map value below.
-    #[must_use]
-    pub const fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path::Key(self, key)
-    }
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root(name) => f.write_str(name),
-            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
-            Self::Index(parent, at) => write!(f, "{parent}[{at}]"),
-            Self::Key(parent, key) => write!(f, "{parent}[{key}]"),
-        }
-    }
-}
 
 /// Collected field errors.
 #[derive(Debug)]
@@ -71,7 +27,7 @@ impl Errors {
 
     /// A value is missing.
     pub fn required(&mut self, at: &Path<'_>, detail: impl Into<Cow<'static, str>>) {
-        self.list.push(FieldError::required(at.to_string(), detail));
+        self.list.push(FieldError::required(at, detail));
     }
 
     /// A value is malformed.
@@ -81,7 +37,7 @@ impl Errors {
         value: impl Into<BadValue>,
         detail: impl Into<Cow<'static, str>>,
     ) {
-        self.list.push(FieldError::invalid(at.to_string(), value, detail));
+        self.list.push(FieldError::invalid(at, value, detail));
     }
 
     /// A text breaks a format; one error for each message.
@@ -93,27 +49,27 @@ impl Errors {
 
     /// A value is not one of those allowed.
     pub fn not_supported(&mut self, at: &Path<'_>, value: impl Into<BadValue>, supported: &[&str]) {
-        self.list.push(FieldError::not_supported(at.to_string(), value, supported));
+        self.list.push(FieldError::not_supported(at, value, supported));
     }
 
     /// A value may not be there.
     pub fn forbidden(&mut self, at: &Path<'_>, detail: impl Into<Cow<'static, str>>) {
-        self.list.push(FieldError::forbidden(at.to_string(), detail));
+        self.list.push(FieldError::forbidden(at, detail));
     }
 
     /// A value is there twice.
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl Into<BadValue>) {
-        self.list.push(FieldError::duplicate(at.to_string(), value));
+        self.list.push(FieldError::duplicate(at, value));
     }
 
     /// A value names nothing.
     pub fn not_found(&mut self, at: &Path<'_>, value: impl Into<BadValue>) {
-        self.list.push(FieldError::not_found(at.to_string(), value));
+        self.list.push(FieldError::not_found(at, value));
     }
 
     /// A text is too long.
     pub fn too_long(&mut self, at: &Path<'_>, limit: usize) {
-        self.list.push(FieldError::too_long(at.to_string(), limit));
+        self.list.push(FieldError::too_long(at, limit));
     }
 
     /// A number must not be negative.

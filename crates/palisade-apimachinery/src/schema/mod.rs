@@ -18,7 +18,7 @@ use serde_json::Value;
 pub(crate) use table::JSON;
 pub use table::builtin;
 
-use crate::version::KubeVersion;
+use palisade_base::version::KubeVersion;
 
 /// A set of structs that refer to each other.
 #[derive(Debug, Default)]
@@ -45,6 +45,9 @@ pub struct Struct {
     written: Vec<u16>,
 }
 
+/// [`Field::since`] of the fields that are Palisade's extensions: no release has them.
+pub const EXTENSION: u16 = 255;
+
 /// A field of a [`Struct`].
 #[derive(Debug)]
 pub struct Field {
@@ -65,9 +68,9 @@ pub struct Field {
     /// Default that OpenAPI knows (and with it server-side apply, for list keys).
     pub default: Option<Value>,
     /// First release that has the field, 0 if all have.
-    pub since: u8,
+    pub since: u16,
     /// First release that no longer has it, 0 if all have.
-    pub until: u8,
+    pub until: u16,
 }
 
 /// What a strategic merge patch does with a field.
@@ -289,12 +292,6 @@ impl Schema {
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<(usize, &Struct)> {
         self.structs.iter().enumerate().find(|(_, s)| s.name == name)
-    }
-
-    /// Every struct.
-    #[must_use]
-    pub fn structs(&self) -> &[Struct] {
-        &self.structs
     }
 
     fn json_schema_props(&self) -> Option<&Struct> {

@@ -8,13 +8,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::{Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind};
+use super::{EXTENSION, Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind};
 
 const TABLE: &str = include_str!("types.txt");
 const EXTENSIONS: &str = include_str!("extensions.txt");
-
-/// What [`Field::since`] is for the fields of the extensions: above every release.
-const EXTENDED: u8 = u8::MAX;
 
 static BUILTIN: LazyLock<Schema> = LazyLock::new(|| Schema::read(TABLE, EXTENSIONS));
 
@@ -29,7 +26,7 @@ impl Schema {
     #[must_use]
     pub fn read(table: &'static str, extensions: &'static str) -> Self {
         let lines = |text: &'static str| text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENDED)));
+        let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENSION)));
         let mut ids: HashMap<&str, usize> = HashMap::new();
         let mut parts: Vec<(&'static str, bool, Vec<Field>)> = Vec::new();
         for head in all().filter_map(|(line, _)| line.strip_prefix('@')) {

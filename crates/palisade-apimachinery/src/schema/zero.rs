@@ -3,10 +3,10 @@
 //! A Go struct that is no pointer is written even if nothing in it is set (`"status":{}`), nil lists without
 //! `omitempty` are written as `null`: both show in responses and decide which fields a create owns.
 
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value};
 
 use super::{Field, Struct, Type, TypeKind, TypeRef};
-use crate::version::KubeVersion;
 
 impl Field {
     /// Whether there is a release in which [`Self::zero_value`] is something.
@@ -192,7 +192,7 @@ mod tests {
         );
         assert_eq!(of("rbac.Role", &mut ty).zero(latest), json!({"metadata": {}, "rules": null}));
         assert_eq!(
-            of("core.PodTemplate", &mut ty).zero(KubeVersion::minor(33)),
+            of("core.PodTemplate", &mut ty).zero(KubeVersion::v1(33)),
             json!({"metadata": {"creationTimestamp": null},
                    "template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}})
         );

@@ -1,8 +1,8 @@
 //! Field selectors, and the fields lists of each kind can be filtered by.
 
+use palisade_base::go;
 use serde_json::Value;
 
-use crate::go;
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 
@@ -49,12 +49,6 @@ impl FieldSelector {
             terms.push((part[..at].to_owned(), operator != "!=", value));
         }
         Ok(Self { terms })
-    }
-
-    /// Whether it selects everything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.terms.is_empty()
     }
 
     /// Whether an object fits.

@@ -1,164 +1,15 @@
-//! Label selectors: the grammar of `?labelSelector=`, and `metav1.LabelSelector` objects.
+//! The grammar of `?labelSelector=`, with upstream's messages.
 
-use serde_json::Value;
+use palisade_base::go;
+use palisade_base::label_selector::{LabelSelector, Operator, Requirement};
+use palisade_base::version::KubeVersion;
 
-use crate::go;
 use crate::rest::names;
-use crate::rest::path::Get;
 use crate::status::{Result, Status};
-use crate::version::KubeVersion;
 
-/// A label selector: every requirement must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LabelSelector {
-    requirements: Vec<Requirement>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
-    key: String,
-    operator: Operator,
-    values: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    In,
-    NotIn,
-    Equals,
-    NotEquals,
-    Exists,
-    DoesNotExist,
-    GreaterThan,
-    LessThan,
-}
-
-impl Requirement {
-    fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        let value = label(&self.key);
-        let contains = |v: &str| self.values.iter().any(|w| w == v);
-        match self.operator {
-            Operator::In | Operator::Equals => value.is_some_and(contains),
-            Operator::NotIn | Operator::NotEquals => value.is_none_or(|v| !contains(v)),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::GreaterThan | Operator::LessThan => {
-                let number = value.and_then(|v| v.parse::<i64>().ok());
-                let bound = self.values.first().and_then(|v| v.parse::<i64>().ok());
-                match (number, bound) {
-                    (Some(number), Some(bound)) if self.operator == Operator::GreaterThan => number > bound,
-                    (Some(number), Some(bound)) => number < bound,
-                    _ => false,
-                }
-            }
-        }
-    }
-}
-
-impl LabelSelector {
-    /// Reads `?labelSelector=`.
-    pub fn parse(text: &str) -> Result<Self> {
-        Parser::new(text).parse().map_err(Status::bad_request)
-    }
-
-    /// Reads a `metav1.LabelSelector`; a map of labels alone is one, too.
-    #[must_use]
-    pub fn from_object(object: &Value) -> Self {
-        let mut requirements: Vec<Requirement> = object
-            .entries("matchLabels")
-            .map(|(key, value)| Requirement {
-                key: key.clone(),
-                operator: Operator::In,
-                values: vec![value.as_str().unwrap_or_default().to_owned()],
-            })
-            .collect();
-        for expression in object.list("matchExpressions") {
-            let operator = match expression.text("operator") {
-                "In" => Operator::In,
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                _ => Operator::DoesNotExist,
-            };
-            requirements.push(Requirement {
-                key: expression.text("key").to_owned(),
-                operator,
-                values: expression
-                    .list("values")
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect(),
-            });
-        }
-        requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { requirements }
-    }
-
-    /// A selector for exactly these labels.
-    #[must_use]
-    pub fn from_labels(labels: &Value) -> Self {
-        let requirements = labels
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| Requirement {
-                key: key.clone(),
-                operator: Operator::Equals,
-                values: vec![value.as_str().unwrap_or_default().to_owned()],
-            })
-            .collect();
-        Self { requirements }
-    }
-
-    /// Whether it selects everything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
-    }
-
-    /// Whether an object's labels fit.
-    #[must_use]
-    pub fn matches(&self, object: &Value) -> bool {
-        self.requirements.is_empty() || self.matches_labels(object.pointer("/metadata/labels"))
-    }
-
-    /// Whether labels fit.
-    #[must_use]
-    pub fn matches_labels(&self, labels: Option<&Value>) -> bool {
-        self.matches_with(|key| labels.and_then(|l| l.get(key)).and_then(Value::as_str))
-    }
-
-    /// Whether labels fit that are kept in another form.
-    pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|r| r.matches(&label))
-    }
-}
-
-impl std::fmt::Display for LabelSelector {
-    /// The form kubectl prints: `a=b,c in (d,e),!f`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, r) in self.requirements.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            let mut values = r.values.clone();
-            values.sort();
-            let list = values.join(",");
-            let key = &r.key;
-            match r.operator {
-                Operator::Equals => write!(f, "{key}={list}")?,
-                Operator::NotEquals => write!(f, "{key}!={list}")?,
-                Operator::In if values.len() == 1 => write!(f, "{key}={list}")?,
-                Operator::In => write!(f, "{key} in ({list})")?,
-                Operator::NotIn => write!(f, "{key} notin ({list})")?,
-                Operator::Exists => f.write_str(key)?,
-                Operator::DoesNotExist => write!(f, "!{key}")?,
-                Operator::GreaterThan => write!(f, "{key}>{list}")?,
-                Operator::LessThan => write!(f, "{key}<{list}")?,
-            }
-        }
-        Ok(())
-    }
+/// Reads `?labelSelector=`.
+pub fn parse_labels(text: &str) -> Result<LabelSelector> {
+    Parser::new(text).parse().map_err(Status::bad_request)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -424,7 +275,7 @@ mod tests {
             ("", true),
             ("b in (x)", true),
         ] {
-            assert_eq!(LabelSelector::parse(text).unwrap().matches(&object), expected, "{text}");
+            assert_eq!(parse_labels(text).unwrap().matches(&object), expected, "{text}");
         }
     }
 
@@ -436,15 +287,7 @@ mod tests {
             ("=x", "found '=', expected: !, identifier, or 'end of string'"),
             ("a,", "found '', expected: identifier after ','"),
         ] {
-            assert_eq!(LabelSelector::parse(text).unwrap_err().message, expected, "{text}");
+            assert_eq!(parse_labels(text).unwrap_err().message, expected, "{text}");
         }
-    }
-
-    #[test]
-    fn prints_like_kubectl() {
-        let selector = LabelSelector::from_object(
-            &json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["e", "d"]}]}),
-        );
-        assert_eq!(selector.to_string(), "a=b,c in (d,e)");
     }
 }

@@ -7,4 +7,4 @@ mod fields;
 mod labels;
 
 pub use fields::FieldSelector;
-pub use labels::LabelSelector;
+pub use labels::parse_labels;

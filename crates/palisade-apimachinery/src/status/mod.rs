@@ -4,17 +4,14 @@
 //! `k8s.io/apimachinery/pkg/util/validation/field`.
 //! Leaves to others: when to return which error, and the HTTP response around it.
 
-mod field;
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::go;
-use crate::version::KubeVersion;
-
-pub use field::{BadValue, FieldError, FieldErrorKind};
+use palisade_base::field_error::FieldError;
+use palisade_base::go;
+use palisade_base::version::KubeVersion;
 
 /// A group and a resource or kind, printed as `resource.group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -216,14 +213,14 @@ impl Status {
         let mut texts: Vec<String> = Vec::with_capacity(errors.len());
         for error in errors {
             let body = error.body(version);
-            let text = format!("{}: {body}", error.field);
+            let text = format!("{}: {body}", error.field());
             if !texts.contains(&text) {
                 texts.push(text);
             }
             causes.push(Cause {
                 reason: Cow::Borrowed(error.kind.reason()),
                 message: body,
-                field: error.field.clone(),
+                field: error.field(),
             });
         }
         match texts.as_slice() {
@@ -260,12 +257,6 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 410 of the older kind.
-    #[must_use]
-    pub fn gone(message: impl Into<String>) -> Box<Self> {
-        Self::new(410, "Gone", message)
-    }
-
     /// 415 of a body in an unknown format.
     #[must_use]
     pub fn unsupported_media_type(accepted: &[&str]) -> Box<Self> {
@@ -274,13 +265,6 @@ impl Status {
             accepted.join(", ")
         );
         Self::new(415, "UnsupportedMediaType", message)
-    }
-
-    /// 406 of an `Accept` header nothing fits.
-    #[must_use]
-    pub fn not_acceptable(accepted: &[&str]) -> Box<Self> {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", accepted.join(", "));
-        Self::generic(406, "NotAcceptable", message)
     }
 
     /// 405 of a path that exists with other methods.
@@ -343,12 +327,6 @@ impl Status {
     #[must_use]
     pub fn unknown_error(message: impl Into<String>) -> Box<Self> {
         Self::new(500, "", message)
-    }
-
-    /// 503.
-    #[must_use]
-    pub fn service_unavailable(message: impl Into<String>) -> Box<Self> {
-        Self::new(503, "ServiceUnavailable", message)
     }
 
     /// 504.

@@ -6,9 +6,9 @@
 mod pod;
 mod rows;
 
+use palisade_base::time;
 use serde_json::{Value, json};
 
-use crate::go::time;
 use crate::rest::path::Get;
 use crate::scheme::{Body, Kind};
 
@@ -137,7 +137,7 @@ fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Object(_) | Value::Array(_) => crate::go::json(value),
+        Value::Object(_) | Value::Array(_) => palisade_base::go::json(value),
         other => other.to_string(),
     }
 }

@@ -1,9 +1,9 @@
 //! The row of a pod.
 
+use palisade_base::time;
 use serde_json::{Value, json};
 
 use super::Clock;
-use crate::go::time;
 use crate::rest::path::Get;
 
 /// Conditions of the row of a pod that is done.

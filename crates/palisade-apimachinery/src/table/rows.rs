@@ -1,12 +1,12 @@
 //! Columns and rows of the built-in kinds, apart from pods.
 
+use palisade_base::label_selector::LabelSelector;
+use palisade_base::time;
 use serde_json::Value;
 
 use super::{Clock, Column, column, pod};
-use crate::go::time;
 use crate::rest::path::Get;
 use crate::scheme::Kind;
-use crate::selector::LabelSelector;
 
 /// The columns of a kind: those every row shows, then the wide ones.
 pub(super) fn columns(kind: &Kind) -> Vec<Column> {

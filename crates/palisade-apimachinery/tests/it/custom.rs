@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
-use palisade_apimachinery::{FieldValidation, Kind, KubeVersion, crd, scale, table};
+use palisade_apimachinery::{FieldValidation, Kind, crd, scale, table};
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-02T03:04:05Z";
@@ -166,7 +167,7 @@ fn columns_and_scale_follow_their_paths() {
         "metadata": {"name": "w", "namespace": "n", "creationTimestamp": NOW, "resourceVersion": "1"},
         "spec": {"replicas": 2}, "status": {"replicas": 1, "selector": "a=b",
         "conditions": [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]}});
-    let now = palisade_apimachinery::go::time::parse(NOW).unwrap().seconds + 90;
+    let now = palisade_base::time::parse(NOW).unwrap().seconds + 90;
     assert_eq!(
         table::table(&kind, std::slice::from_ref(&object), now).rows,
         [[json!("w"), json!("True"), json!("90s")]]

@@ -3,7 +3,7 @@
 //! Implements: the defaults that the reference of each kind states, <https://kubernetes.io/docs/reference/kubernetes-api/>.
 
 use palisade_apimachinery::Scheme;
-use palisade_apimachinery::version::KubeVersion;
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 /// Whether every field of `part` is in `whole` with that value; lists item by item.
@@ -19,9 +19,9 @@ fn contains(whole: &Value, part: &Value) -> bool {
     }
 }
 
-fn defaulted(api_version: &str, name: &str, object: &Value, minor: u8) -> Value {
+fn defaulted(api_version: &str, name: &str, object: &Value, minor: u16) -> Value {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let scheme = Scheme::new(KubeVersion::minor(minor));
+    let scheme = Scheme::new(KubeVersion::v1(minor));
     let mut object = object.clone();
     scheme.by_kind(group, version, name).unwrap().default(&mut object);
     object

@@ -6,6 +6,7 @@
 mod apply;
 mod custom;
 mod defaults;
+mod pod_admission;
 mod properties;
 mod quantities;
 mod recordings;

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use palisade_apimachinery::quantity::{Quantity, QuantityError};
+use palisade_base::quantity::{Quantity, QuantityError};
 
 #[test]
 fn quantities_are_written_in_canonical_form() {

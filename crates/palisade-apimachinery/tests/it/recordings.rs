@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use palisade_apimachinery::KubeVersion;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use crate::replay::{NAMESPACE, NOW, Server};
@@ -86,7 +86,7 @@ fn replay(group: &str) {
     let mut compared = 0;
     let mut failures = Vec::new();
     for record in read(group) {
-        let mut server = Server::new(KubeVersion::minor(37));
+        let mut server = Server::new(KubeVersion::v1(37));
         server.create_namespace();
         let id = record["id"].as_str().unwrap();
         for (at, step) in record["steps"].as_array().unwrap().iter().enumerate() {
@@ -134,7 +134,7 @@ fn answers_beyond_the_recordings() {
     let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
     let merge = "application/merge-patch+json";
     let apply = "application/apply-patch+yaml";
-    let mut server = Server::new(KubeVersion::minor(37));
+    let mut server = Server::new(KubeVersion::v1(37));
     server.create_namespace();
     let mut send = |method: &str, suffix: &str, content_type: &str, body: Value| {
         let request = serde_json::json!({"method": method, "path": format!("{path}{suffix}"),

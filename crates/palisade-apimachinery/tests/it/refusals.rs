@@ -1,13 +1,13 @@
 //! What upstream refuses and in which words, where no recording looks.
 
-use palisade_apimachinery::KubeVersion;
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 use crate::replay::{NAMESPACE, Server};
 
 /// Creates an object in a dry run; the message without its beginning, up to the first colon after `is invalid`.
 fn refusal(path: &str, object: &Value) -> String {
-    let mut server = Server::new(KubeVersion::minor(37));
+    let mut server = Server::new(KubeVersion::v1(37));
     server.create_namespace();
     let path = path.replace("<NS>", NAMESPACE);
     let request = json!({"method": "POST", "path": path, "contentType": "application/json", "body": object});

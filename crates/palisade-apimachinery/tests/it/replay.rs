@@ -6,10 +6,13 @@ use std::sync::Arc;
 use palisade_apimachinery::apply::{self, Manager};
 use palisade_apimachinery::patch::{self, PatchType};
 use palisade_apimachinery::rest::{self, CreateContext, Extra};
-use palisade_apimachinery::selector::{FieldSelector, LabelSelector};
+use palisade_apimachinery::selector::{FieldSelector, parse_labels};
 use palisade_apimachinery::status::Result;
-use palisade_apimachinery::{FieldValidation, Kind, KubeVersion, Scheme, Status, crd, kinds, scale, table};
+use palisade_apimachinery::{FieldValidation, Kind, Scheme, Status, crd, scale, table};
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
+
+use crate::pod_admission;
 
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -194,7 +197,7 @@ impl Server {
         query: &BTreeMap<String, String>,
     ) -> Result<(u16, Value)> {
         let kind = &target.kind;
-        let labels = LabelSelector::parse(query.get("labelSelector").map_or("", String::as_str))?;
+        let labels = parse_labels(query.get("labelSelector").map_or("", String::as_str))?;
         let fields = FieldSelector::parse(kind, query.get("fieldSelector").map_or("", String::as_str))?;
         let resource = format!("{}/{}", kind.group, kind.plural);
         let items: Vec<&Value> = self
@@ -271,8 +274,8 @@ impl Server {
     ) -> Result<(u16, Value)> {
         let kind = &target.kind;
         if kind.kind == "Pod" {
-            kinds::pod::admission::default_tolerations(&mut object);
-            kinds::pod::admission::default_priority(&mut object).map_err(Status::bad_request)?;
+            pod_admission::default_tolerations(&mut object);
+            pod_admission::default_priority(&mut object).map_err(Status::bad_request)?;
         }
         let uid = self.uid();
         let context = CreateContext { namespace: &target.namespace, now: NOW, uid: &uid, suffix: "bcdfg" };
@@ -387,7 +390,7 @@ impl Server {
 }
 
 fn print(kind: &Kind, objects: &[Value], include: &str) -> Value {
-    let now = palisade_apimachinery::go::time::parse(NOW).unwrap().seconds;
+    let now = palisade_base::time::parse(NOW).unwrap().seconds;
     let printed = table::table(kind, objects, now);
     let rows: Vec<Value> = printed
         .rows

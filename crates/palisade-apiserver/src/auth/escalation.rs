@@ -45,7 +45,7 @@ pub fn check(authorizer: &Authorizer, user: &UserInfo, write: &RbacWrite<'_>) ->
                 "Role" => "roles",
                 "ClusterRole" => "clusterroles",
                 kind => {
-                    let quoted = palisade_apimachinery::go::quote(kind);
+                    let quoted = palisade_base::go::quote(kind);
                     return Err(Status::unknown_error(format!("unsupported role reference kind: {quoted}")));
                 }
             };
@@ -183,7 +183,7 @@ fn confirm(
     let lines: Vec<String> = lines.into_iter().collect();
     let message = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        palisade_apimachinery::go::quote(&user.name),
+        palisade_base::go::quote(&user.name),
         quoted_list(&user.groups),
         lines.join("\n")
     );

@@ -47,7 +47,7 @@ impl Attributes<'_> {
     /// Upstream's sentence about who may not do what.
     #[must_use]
     pub fn refusal(&self, user: &UserInfo) -> String {
-        let quote = palisade_apimachinery::go::quote;
+        let quote = palisade_base::go::quote;
         let who = quote(&user.name);
         if self.resource.is_empty() {
             return format!("User {who} cannot {} path {}", self.verb, quote(self.path));
@@ -165,7 +165,7 @@ impl PolicyRule {
 /// Go's `%q` of a list of strings.
 #[must_use]
 pub fn quoted_list(list: &[String]) -> String {
-    let quoted: Vec<String> = list.iter().map(|item| palisade_apimachinery::go::quote(item)).collect();
+    let quoted: Vec<String> = list.iter().map(|item| palisade_base::go::quote(item)).collect();
     format!("[{}]", quoted.join(" "))
 }
 

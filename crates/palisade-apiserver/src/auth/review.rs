@@ -3,8 +3,9 @@
 //! Implements: Authorization Overview, "Checking API access", and Authenticating, "API access to authentication
 //! information for a client". <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>
 
-use palisade_apimachinery::status::BadValue;
-use palisade_apimachinery::{FieldError, Status, apply};
+use palisade_apimachinery::{Status, apply};
+use palisade_base::field_error::BadValue;
+use palisade_base::field_error::FieldError;
 use serde_json::{Map, Value, json};
 
 use super::UserInfo;

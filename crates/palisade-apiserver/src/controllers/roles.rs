@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::selector::LabelSelector;
+use palisade_base::label_selector::LabelSelector;
 use serde_json::Value;
 
 use crate::api::Api;

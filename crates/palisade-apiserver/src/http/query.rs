@@ -56,7 +56,7 @@ impl Query {
                     }
                     _ => "invalid syntax",
                 };
-                let quoted = palisade_apimachinery::go::quote(text);
+                let quoted = palisade_base::go::quote(text);
                 Err(Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {why}")))
             }
         }

@@ -9,7 +9,6 @@ use palisade_policy::scc::object;
 use serde_json::Value;
 
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
-use crate::pod_security::field_error;
 
 fn concerns(request: &Request<'_>) -> bool {
     request.is("security.openshift.io", "securitycontextconstraints")
@@ -57,7 +56,7 @@ impl Plugin for ValidateSecurityContextConstraints {
         let constraint = Constraint::read(object).map_err(|error| {
             Status::bad_request(format!("SecurityContextConstraints cannot be decoded: {}", error.source))
         })?;
-        let errors: Vec<_> = object::validate(&constraint).iter().map(field_error).collect();
+        let errors = object::validate(&constraint);
         if errors.is_empty() {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 //! Leaves to others: what is judged and told (`palisade_admission::constraints`), the choice and its texts
 //! (`palisade_policy::scc::choose`).
 
-use palisade_admission::constraints::{Asked, Constraints as Judges, Judged, Pass};
+use palisade_admission::constraints::{ConstraintRequest, ConstraintReview, Constraints as Judges, Pass};
 use palisade_apimachinery::Status;
 use palisade_model::change::Change;
 use palisade_model::compat::Compat;
@@ -54,7 +54,7 @@ impl SecurityContextConstraint {
         let namespace = stored.as_ref().and_then(|stored| metadata(stored.get("metadata")));
         let reading = self.constraints.read(request.cluster);
         let judges = Judges { set: &reading.constraints, unreadable: &reading.errors, options: self.options };
-        let Judged { changes, refused, warnings, audit } = judges.judge(&Asked {
+        let ConstraintReview { changes, refused, warnings, audit } = judges.judge(&ConstraintRequest {
             pass,
             compat: &self.compat,
             object,

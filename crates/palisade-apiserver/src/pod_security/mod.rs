@@ -16,11 +16,9 @@ pub use profile_policy::ProfilePolicyPlugin;
 pub use psp::PodSecurityPolicyPlugin;
 pub use rules::PodRules;
 
-use palisade_apimachinery::status::{BadValue, FieldErrorKind};
-use palisade_apimachinery::{FieldError, Status};
+use palisade_apimachinery::Status;
+use palisade_base::go::Quoted;
 use palisade_model::metadata::StringMap;
-use palisade_model::problem::{Problem, ProblemKind};
-use palisade_model::quote::Quoted;
 
 use crate::admission_chain::Request;
 
@@ -33,20 +31,4 @@ fn namespace_labels(request: &Request<'_>) -> Result<StringMap<'static>, Box<Sta
     };
     let owned = namespace.labels().map(|(key, value)| (key.to_owned().into(), value.to_owned().into()));
     Ok(owned.collect())
-}
-
-/// A problem in the words of the object machinery.
-pub(crate) fn field_error(problem: &Problem) -> FieldError {
-    let kind = match problem.kind {
-        ProblemKind::Required => FieldErrorKind::Required,
-        ProblemKind::Invalid => FieldErrorKind::Invalid,
-        ProblemKind::NotSupported => FieldErrorKind::NotSupported,
-        ProblemKind::Forbidden => FieldErrorKind::Forbidden,
-        ProblemKind::TooLong => FieldErrorKind::TooLong,
-        ProblemKind::Duplicate => FieldErrorKind::Duplicate,
-        ProblemKind::NotFound => FieldErrorKind::NotFound,
-    };
-    // Values are printed already, in the way of the release.
-    let value = problem.value.clone().map_or(BadValue::Omitted, BadValue::Plain);
-    FieldError::new(kind, problem.field(), value, problem.detail.clone())
 }

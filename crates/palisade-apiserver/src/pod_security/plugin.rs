@@ -23,9 +23,9 @@ use self_cell::self_cell;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
 use super::{existing_pods, existing_templates};
-use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
@@ -106,11 +106,10 @@ impl PodSecurityPlugin {
         match verdict {
             NamespaceVerdict::Allowed(warnings) => notes.warnings.extend(warnings),
             NamespaceVerdict::Invalid(problems) => {
-                let errors: Vec<_> = problems.iter().map(field_error).collect();
                 return Err(Status::invalid(
                     request.kind.kind_name(),
                     request.name,
-                    &errors,
+                    &problems,
                     request.kind.emulated,
                 ));
             }

@@ -10,8 +10,8 @@ use palisade_apimachinery::Status;
 use palisade_model::compat::Compat;
 use serde_json::Value;
 
+use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
-use super::{field_error, namespace_labels};
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
@@ -39,7 +39,7 @@ impl ProfilePolicyPlugin {
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        let problems: Vec<_> = profile_policies::problems(object).iter().map(field_error).collect();
+        let problems = profile_policies::problems(object);
         if problems.is_empty() {
             return Ok(());
         }

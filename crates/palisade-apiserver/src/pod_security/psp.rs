@@ -5,9 +5,9 @@
 //! every pod needs a policy that its author or its service account may `use`.
 
 use palisade_apimachinery::{Kind, Status};
+use palisade_base::field_error::{BadValue, FieldError};
+use palisade_base::field_path::FieldPath;
 use palisade_model::compat::Compat;
-use palisade_model::field_path::FieldPath;
-use palisade_model::problem::Problem;
 use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
 use serde_json::Value;
 
@@ -26,13 +26,14 @@ pub(super) fn is_policy(kind: &Kind) -> bool {
 }
 
 /// What is wrong with what a policy says about profiles.
-pub(super) fn problems(object: &Value, compat: &Compat) -> Vec<Problem> {
+pub(super) fn problems(object: &Value, compat: &Compat) -> Vec<FieldError> {
     match ProfileStrategies::read(object) {
         Ok(strategies) => strategies.problems(compat),
         Err(error) => {
             let at = FieldPath::of(&["spec", "seccomp"]);
-            let shown = object.pointer("/spec/seccomp").map_or_else(String::new, ToString::to_string);
-            vec![Problem::invalid(at, shown, error.to_string())]
+            let shown = object.pointer("/spec/seccomp");
+            let shown = shown.map_or(BadValue::Omitted, |value| BadValue::Plain(value.to_string()));
+            vec![FieldError::invalid(at, shown, error.to_string())]
         }
     }
 }

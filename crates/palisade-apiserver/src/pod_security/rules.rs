@@ -16,7 +16,7 @@ use palisade_model::workload::{WorkloadKind, read_template, workload_resource};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{field_error, psp};
+use super::psp;
 use crate::admission_chain::{ObjectRules, RuleReview};
 
 /// The rules, for one release or the extensions.
@@ -45,7 +45,7 @@ impl ObjectRules for PodRules {
     ) -> Result<RuleReview, Box<Status>> {
         if psp::is_policy(kind) && subresource.is_empty() {
             return Ok(RuleReview {
-                errors: psp::problems(object, &self.compat).iter().map(field_error).collect(),
+                errors: psp::problems(object, &self.compat),
                 warnings: if self.compat.is_designs() { psp::warnings(object, old) } else { Vec::new() },
                 ..RuleReview::default()
             });
@@ -70,7 +70,7 @@ impl ObjectRules for PodRules {
             let unchanged = old.is_some_and(|old| is_pod || old.get("spec") == object.get("spec"));
             let review = RuleReview {
                 notices: pod.warnings().to_vec(),
-                errors: problems.iter().map(field_error).collect(),
+                errors: problems,
                 warnings: if unchanged { Vec::new() } else { warnings(&pod) },
             };
             (pod.changes().to_vec(), review)

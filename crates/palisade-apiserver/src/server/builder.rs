@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_apimachinery::KubeVersion;
+use palisade_base::version::{KubeVersion, NEWEST_MINOR};
 use palisade_model::compat::Compat;
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use tokio::net::TcpListener;
@@ -80,7 +80,7 @@ impl Default for Builder {
             openshift: false,
             plugins: Vec::new(),
             rules: None,
-            compat: Compat::kubernetes(u16::from(KubeVersion::LATEST.get())),
+            compat: Compat::kubernetes(NEWEST_MINOR),
             pod_security: None,
             snapshots: Vec::new(),
             audit_log: None,
@@ -124,7 +124,7 @@ impl Builder {
     #[must_use]
     pub fn version(mut self, version: KubeVersion) -> Self {
         self.version = version;
-        self.compat = Compat { gates: self.compat.gates, ..Compat::kubernetes(u16::from(version.get())) };
+        self.compat = Compat { gates: self.compat.gates, ..Compat::kubernetes(version.minor()) };
         self
     }
 
@@ -133,7 +133,7 @@ impl Builder {
     pub fn compat(mut self, compat: Compat) -> Self {
         self.compat = compat;
         if compat.is_designs() {
-            self.version = KubeVersion::DESIGNS;
+            self.version = KubeVersion::Designs;
         }
         self
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{Status, go, rest};
+use palisade_apimachinery::{Status, rest};
+use palisade_base::go;
 use serde_json::{Value, json};
 
 use crate::admission_chain::Operation;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::rest::path::Get as _;
-use palisade_apimachinery::selector::LabelSelector;
 use palisade_apimachinery::status::{Cause, GroupName};
 use palisade_apimachinery::{Decoded, FieldValidation, Status, Typed, kinds, rest};
+use palisade_base::label_selector::LabelSelector;
 use serde_json::{Map, Value};
 
 use crate::admission_chain::Operation;

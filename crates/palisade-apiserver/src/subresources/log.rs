@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
+use palisade_apimachinery::Status;
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{FieldError, Status};
+use palisade_base::field_error::FieldError;
 use serde_json::Value;
 
 use crate::api::Call;
@@ -94,7 +95,7 @@ fn options(call: &Call<'_>) -> Result<LogRequest, Box<Status>> {
     let time = match query.get("sinceTime") {
         None => None,
         Some(text) => Some(text.parse::<Timestamp>().map_err(|_| {
-            let quoted = palisade_apimachinery::go::quote(text);
+            let quoted = palisade_base::go::quote(text);
             Status::bad_request(format!(
                 "parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\""
             ))

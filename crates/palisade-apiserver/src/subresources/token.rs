@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use palisade_apimachinery::apply::Manager;
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{FieldError, Status, kinds, rest};
+use palisade_apimachinery::{Status, kinds, rest};
+use palisade_base::field_error::FieldError;
 use serde_json::{Map, Value, json};
 
 use crate::api::Call;

@@ -173,7 +173,7 @@ fn decode_token(token: &str, prefix: &str) -> Result<Position, Box<Status>> {
     let read: Token = serde_json::from_slice(&bytes)
         .map_err(|error| bad(&palisade_apimachinery::decode::syntax_error(&bytes, &error.to_string())))?;
     if read.v != TOKEN_VERSION {
-        let version = palisade_apimachinery::go::quote(&read.v);
+        let version = palisade_base::go::quote(&read.v);
         return Err(bad(&format!("server does not recognize this encoded version {version}")));
     }
     if read.rv == 0 {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Decoded, FieldValidation, Status, apply, decode, go, rest};
+use palisade_apimachinery::{Decoded, FieldValidation, Status, apply, decode, rest};
+use palisade_base::go;
 use serde_json::Value;
 
 use crate::api::Call;

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
-use palisade_apimachinery::{Decoded, FieldError, FieldValidation, Kind, Status, Typed, decode, go, rest};
+use palisade_apimachinery::{Decoded, FieldValidation, Kind, Status, Typed, decode, rest};
+use palisade_base::{field_error::FieldError, go};
 use serde_json::{Value, json};
 
 use crate::admission_chain::{Notes, Operation, Request};

@@ -4,10 +4,10 @@
 //! `request`; `authorizer` is not offered, and an expression that names it is refused where it is written.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>
 
-use palisade_apimachinery::FieldError;
 use palisade_apimachinery::cel::budget::MATCH_CONDITIONS;
 use palisade_apimachinery::cel::{Expression, Val, compile, evaluate};
 use palisade_apimachinery::rest::path::Get as _;
+use palisade_base::field_error::FieldError;
 use serde_json::Value;
 
 /// What expressions may name.

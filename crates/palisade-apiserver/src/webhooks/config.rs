@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_apimachinery::rest::path::Get as _;
-use palisade_apimachinery::selector::LabelSelector;
+use palisade_base::label_selector::LabelSelector;
 use serde_json::Value;
 
 use super::client::{Clients, Endpoint};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use palisade_apimachinery::patch::{self, PatchType};
-use palisade_apimachinery::{Decoded, FieldValidation, Status, go, scale};
+use palisade_apimachinery::{Decoded, FieldValidation, Status, scale};
+use palisade_base::go;
 use palisade_base::metrics::Metric;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use palisade_apimachinery::go;
+use palisade_base::go;
 use rustls::CertificateError;
 
 /// What a failed request says after `Post "<url>": `.

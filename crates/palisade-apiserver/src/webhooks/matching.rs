@@ -4,9 +4,9 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-rules>
 
 use palisade_apimachinery::rest::path::Get as _;
-use palisade_apimachinery::selector::LabelSelector;
 use palisade_apimachinery::status::GroupName;
 use palisade_apimachinery::{Kind, Status};
+use palisade_base::label_selector::LabelSelector;
 use serde_json::Value;
 
 use super::config::Hook;

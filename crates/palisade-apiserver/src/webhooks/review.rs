@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use palisade_apimachinery::go;
 use palisade_apimachinery::status::{Cause, Details, Status};
+use palisade_base::go;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

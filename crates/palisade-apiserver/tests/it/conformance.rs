@@ -1,7 +1,7 @@
 //! The recordings of real API servers, replayed over HTTPS.
 
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 use palisade_testkit::recordings;
 use palisade_testkit::replay::{Record, Report, Verdict, replay};
 
@@ -48,10 +48,10 @@ async fn judges_pods_as(release: &str, version: KubeVersion) {
 
 #[tokio::test]
 async fn judges_pods_as_v1_24_did() {
-    judges_pods_as("v1.24", KubeVersion::minor(24)).await;
+    judges_pods_as("v1.24", KubeVersion::v1(24)).await;
 }
 
 #[tokio::test]
 async fn judges_pods_as_v1_37_did() {
-    judges_pods_as("v1.37", KubeVersion::minor(37)).await;
+    judges_pods_as("v1.37", KubeVersion::v1(37)).await;
 }

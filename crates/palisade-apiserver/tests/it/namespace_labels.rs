@@ -2,9 +2,10 @@
 
 use http::Request;
 use kube::{Client, client::Body};
-use palisade_apimachinery::{KubeVersion, crd};
+use palisade_apimachinery::crd;
 use palisade_apiserver::storage::{Expect, Write};
 use palisade_apiserver::{Server, Store};
+use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ struct Cluster {
 impl Cluster {
     fn new(compat: Compat) -> Self {
         let store = Store::in_memory();
-        let version = KubeVersion::minor(u8::try_from(compat.api_minor()).expect("a minor version"));
+        let version = KubeVersion::v1(compat.api_minor());
         let builder = Server::builder().version(version).compat(compat).store(store.clone());
         let router = builder.disable_plugins(["ServiceAccount".to_owned()]).router().expect("router");
         Self { client: Client::new(router, "default"), store }

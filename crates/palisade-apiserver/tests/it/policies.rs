@@ -3,9 +3,9 @@
 
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::auth::UserInfo;
 use palisade_apiserver::{Builder, Router, Server};
+use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use serde_json::{Value, json};
 use tower::Service as _;
@@ -122,7 +122,7 @@ async fn profile_policies_that_cannot_be_applied_are_rejected_when_written() {
 
 #[tokio::test]
 async fn pod_security_policies_are_served_with_extensions_and_up_to_v1_24() {
-    let emulated = |minor| Server::builder().version(KubeVersion::minor(minor));
+    let emulated = |minor| Server::builder().version(KubeVersion::v1(minor));
     for (case, builder, served) in [
         ("extended", extended(), true),
         ("v1.19", emulated(19), true),
@@ -234,7 +234,7 @@ async fn pod_security_policies_are_validated() {
         ),
     ] {
         for (builder, expected) in
-            [(extended(), extended_code), (Server::builder().version(KubeVersion::minor(24)), release_code)]
+            [(extended(), extended_code), (Server::builder().version(KubeVersion::v1(24)), release_code)]
         {
             let router = builder.router().expect("router");
             let (code, body) = send(&router, "POST", POD_SECURITY_POLICIES, &policy).await;

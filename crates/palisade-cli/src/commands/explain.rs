@@ -12,10 +12,13 @@ use std::{
 };
 
 use clap::Args;
+use palisade_base::{
+    field_path::{FieldPath, PathStep},
+    version::{KubeVersion, NEWEST_MINOR},
+};
 use palisade_model::{
-    compat::{Compat, Kubelet, KubernetesVersion, NEWEST_MINOR},
+    compat::Compat,
     effective::{EffectiveContext, effective_contexts},
-    field_path::{FieldPath, Step},
     node::{Source as From, masked_paths, readonly_paths},
     pod::Pod,
     pod_view::{ContainerKind, PodView},
@@ -69,7 +72,7 @@ pub struct ExplainArgs {
     pub input: ExplainInputArgs,
     /// Release of the kubelet: v1.18 to v1.37 [default: that of the API server]
     #[arg(long, value_name = "VERSION", value_parser = kubelet_version)]
-    pub kubelet: Option<KubernetesVersion>,
+    pub kubelet: Option<KubeVersion>,
     /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub apiserver: Option<ApiVersion>,
@@ -90,9 +93,9 @@ pub struct ExplainArgs {
 /// The last kubelet without the seccomp fields.
 const OLDEST_KUBELET: u16 = 18;
 
-fn kubelet_version(text: &str) -> Result<KubernetesVersion, ValueError> {
-    let version: KubernetesVersion = text.parse()?;
-    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor) {
+fn kubelet_version(text: &str) -> Result<KubeVersion, ValueError> {
+    let version: KubeVersion = text.parse()?;
+    if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor()) {
         Ok(version)
     } else {
         Err(ValueError::UnknownRelease { oldest: OLDEST_KUBELET, also: "" })
@@ -186,7 +189,7 @@ fn compat(args: &ExplainArgs, announced: Option<Compat>) -> Compat {
         compat.kubelet = announced.kubelet;
     }
     if let Some(version) = args.kubelet {
-        compat.kubelet = Kubelet::Kubernetes(version);
+        compat.kubelet = version;
     }
     compat.seccomp_default = args.seccomp_default;
     compat
@@ -332,7 +335,7 @@ impl Context<'_, '_, '_, '_> {
 /// A path as short as it can be understood: the container is known, the template is as good as a pod.
 fn short(path: &FieldPath) -> String {
     let steps = path.steps();
-    let is = |step: &Step, name: &str| matches!(step, Step::Field(field) if field == name);
+    let is = |step: &PathStep, name: &str| matches!(step, PathStep::Field(field) if field == name);
     if let Some(at) = steps.iter().position(|step| {
         ["containers", "initContainers", "ephemeralContainers"].iter().any(|list| is(step, list))
     }) && steps.len() > at + 2

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
-use palisade_model::compat::NEWEST_MINOR;
+use palisade_base::version::NEWEST_MINOR;
 use serde_json::Value;
 
 use crate::{

@@ -312,7 +312,7 @@ impl Plan<'_, '_> {
         reference: Option<ProfileRef<'_>>,
         field: Option<&ProfileField<'_>>,
         inherited: Option<&ProfileField<'_>>,
-        path: palisade_model::field_path::FieldPath,
+        path: palisade_base::field_path::FieldPath,
     ) {
         let annotation = view.annotation_path(key);
         let Some(reference) = reference else {
@@ -375,7 +375,7 @@ impl Plan<'_, '_> {
     fn problem(
         &mut self,
         code: &'static str,
-        path: &palisade_model::field_path::FieldPath,
+        path: &palisade_base::field_path::FieldPath,
         message: String,
         help: &str,
     ) {

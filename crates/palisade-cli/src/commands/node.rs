@@ -9,7 +9,8 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use futures::StreamExt as _;
 use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
-use palisade_model::compat::{Compat, Kubelet};
+use palisade_base::version::KubeVersion;
+use palisade_model::compat::Compat;
 use palisade_node::{
     api::kube::KubeSource,
     cri::client::{EndpointError, Runtime},
@@ -82,7 +83,7 @@ impl RuntimeArgs {
     /// The settings of the node.
     pub fn config(&self, compat: Compat) -> Result<NodeConfig, Failure> {
         let minor = compat.kubelet.minor();
-        if self.seccomp_profile_root.is_some() && compat.kubelet != Kubelet::Designs && minor >= 23 {
+        if self.seccomp_profile_root.is_some() && compat.kubelet != KubeVersion::Designs && minor >= 23 {
             return Err(Failure::input(format!(
                 "the kubelet of v1.{minor} has no --seccomp-profile-root: use <root-dir>/seccomp"
             )));

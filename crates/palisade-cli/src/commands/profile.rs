@@ -10,19 +10,19 @@ use std::{
 };
 
 use clap::Subcommand;
-use palisade_model::{
+use palisade_base::{
     field_path::{self, FieldPath},
-    profile::{
-        document::{self, KernelVersion, Lint, MAX_SIZE},
-        filter::{Difference, DifferenceKind, Filter, Reach},
-        json::{self as strict_json, JsonError},
-        syscalls::Syscall,
-    },
+    sha256,
+};
+use palisade_model::profile::{
+    document::{self, KernelVersion, Lint, MAX_SIZE},
+    filter::{Difference, DifferenceKind, Filter, Reach},
+    json::{self as strict_json, JsonError},
+    syscalls::Syscall,
 };
 use palisade_policy::standards::level::LevelVersion;
 use palisade_yaml::{Document, Kind, Limits, NodeRef, Parsed, ScalarStyle, Span, Step, View, parse};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{
     args::ValueError,
@@ -379,9 +379,9 @@ fn place(document: &Document<'_>, path: &FieldPath) -> Span {
         .steps()
         .iter()
         .map(|step| match step {
-            field_path::Step::Field(name) => Step::Key(name),
-            field_path::Step::Key(key) => Step::Key(key.as_str()),
-            field_path::Step::Index(index) => Step::Index(*index),
+            field_path::PathStep::Field(name) => Step::Key(name),
+            field_path::PathStep::Key(key) => Step::Key(key.as_str()),
+            field_path::PathStep::Index(index) => Step::Index(*index),
         })
         .collect();
     let found = match document.find(&steps) {
@@ -554,11 +554,9 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
                 exit = Exit::Input;
                 continue;
             };
-            for byte in Sha256::digest(document.as_bytes()) {
-                let _ = write!(text, "{byte:02x}");
-            }
+            let hash = sha256::hex(document.as_bytes());
             let key = profile.name.map(|key| format!("/{key}")).unwrap_or_default();
-            let _ = writeln!(text, "  {file}{key}");
+            let _ = writeln!(text, "{hash}  {file}{key}");
         }
     }
     terminal.print(text)?;

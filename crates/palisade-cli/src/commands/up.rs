@@ -105,8 +105,8 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
     let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
-    if let Some(version) = args.emulate_kubernetes.and_then(Emulated::release) {
-        builder = builder.version(version);
+    if let Some(Emulated(emulated)) = args.emulate_kubernetes {
+        builder = builder.version(emulated.api);
     }
     builder = builder.compat(compat).disable_plugins(args.disable_admission_plugins.iter().cloned());
     builder = builder.openshift(args.openshift).enable_plugins(args.enable_admission_plugins.iter().cloned());

@@ -1,6 +1,6 @@
 //! `palisade version`: the version and the supported releases.
 
-use palisade_model::compat::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 
 use crate::{
     failure::{Exit, Failure},

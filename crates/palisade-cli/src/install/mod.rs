@@ -3,19 +3,15 @@
 //! Leaves to others: what each component does with its rights. The tests compare every rule with the calls that are made.
 
 pub mod template;
-pub mod yaml_text;
 
 use palisade_policy::{
     resources::{DEFINITIONS, Definition},
     scc::built_in,
 };
-use palisade_yaml::{Limits, parse};
+use palisade_yaml::{Limits, parse, to_yaml};
 use serde_json::{Value, json};
 
-use self::{
-    template::{Choices, Target, render},
-    yaml_text::block,
-};
+use self::template::{Choices, Target, render};
 
 /// The chart's defaults.
 pub const VALUES: &str = include_str!("../../../../deploy/helm/palisade/values.yaml");
@@ -47,9 +43,7 @@ fn definition_text(definition: &Definition, extra: &Value) -> String {
     if !extra.is_null() {
         object["metadata"]["annotations"] = extra.clone();
     }
-    let mut text = String::new();
-    block(&object, 0, &mut text);
-    text
+    to_yaml(&object, 0)
 }
 
 /// What to print.
@@ -80,9 +74,7 @@ pub fn manifests(choices: &Choices, parts: Parts) -> String {
     if parts.constraints {
         for mut object in built_in::objects().chain(built_in::grants()) {
             without_nulls(&mut object);
-            let mut text = String::new();
-            block(&object, 0, &mut text);
-            documents.push(text);
+            documents.push(to_yaml(&object, 0));
         }
     }
     if parts.components {

@@ -13,9 +13,8 @@
 
 use std::fmt::Write as _;
 
+use palisade_yaml::to_yaml;
 use serde_json::Value;
-
-use super::yaml_text::block;
 
 /// Who reads the result.
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +112,13 @@ pub fn render(template: &str, target: Target<'_>) -> String {
                             out.push_str(&" ".repeat(indent));
                             out.push_str(key);
                             out.push_str(":\n");
-                            block(value, if value.is_array() { indent } else { indent + 2 }, &mut out);
+                            out.push_str(&to_yaml(value, if value.is_array() { indent } else { indent + 2 }));
                         }
                     }
                     ["merge", path] if open.iter().all(|counts| *counts) => {
                         let value = choices.value(path);
                         if is_true(value) {
-                            block(value, indent, &mut out);
+                            out.push_str(&to_yaml(value, indent));
                         }
                     }
                     _ => {}

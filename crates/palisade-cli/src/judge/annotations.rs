@@ -3,9 +3,9 @@
 //! Facts: seccomp annotations became fields in v1.19, were copied into them when a pod was created up to v1.26, and
 //! do nothing since v1.27. AppArmor annotations became fields in v1.30 and are still copied.
 
+use palisade_base::field_path::FieldPath;
 use palisade_model::{
     compat::SyncDirection,
-    field_path::FieldPath,
     pod_view::PodView,
     prepare::Prepared,
     profile::{apparmor, seccomp},

@@ -6,13 +6,12 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use palisade_apimachinery::{
-    KubeVersion,
-    schema::{Field, Type, TypeKind, TypeRef, builtin},
+use palisade_apimachinery::schema::{EXTENSION, Field, Type, TypeKind, TypeRef, builtin};
+use palisade_base::{
+    field_path::{FieldPath, PathStep},
+    version::KubeVersion,
 };
 use palisade_model::{
-    compat::Compat,
-    field_path::{FieldPath, Step},
     spelling::nearest,
     workload::{WORKLOADS, WorkloadKind},
 };
@@ -50,21 +49,14 @@ fn root(workload: &WorkloadKind) -> Option<(&'static [&'static str], TypeRef<'st
     Some((path, TypeRef { schema: builtin(), ty }))
 }
 
-fn release(compat: &Compat) -> KubeVersion {
-    if compat.is_designs() {
-        return KubeVersion::DESIGNS;
-    }
-    u8::try_from(compat.api_minor()).map_or(KubeVersion::LATEST, KubeVersion::minor)
-}
-
 /// Reports what an API server would drop or reject in a workload.
 pub(super) fn report(context: &Context<'_, '_>, object: NodeRef<'_>, findings: &mut Vec<Diagnostic>) {
     let Some((path, ty)) = root(context.workload) else { return };
     let Some(node) = path.iter().try_fold(object, |node, field| node.get(field)) else { return };
     let mut walk = Walk {
         context,
-        release: release(&context.settings.compat),
-        path: path.iter().map(|field| Step::Field((*field).into())).collect(),
+        release: context.settings.compat.api,
+        path: path.iter().map(|field| PathStep::Field((*field).into())).collect(),
         findings,
     };
     // A custom template may have fields that its operator adds; metadata and spec are those of a pod.
@@ -74,7 +66,7 @@ pub(super) fn report(context: &Context<'_, '_>, object: NodeRef<'_>, findings: &
 struct Walk<'c, 's, 'f> {
     context: &'c Context<'c, 's>,
     release: KubeVersion,
-    path: Vec<Step>,
+    path: Vec<PathStep>,
     findings: &'f mut Vec<Diagnostic>,
 }
 
@@ -88,7 +80,7 @@ impl Walk<'_, '_, '_> {
                 for entry in entries {
                     match known.field(&entry.key) {
                         Some(field) if field.exists_in(self.release) => {
-                            self.path.push(Step::Field(field.name.clone()));
+                            self.path.push(PathStep::Field(field.name.clone()));
                             self.value(entry.value, of.with(&field.ty));
                             self.path.pop();
                         }
@@ -103,14 +95,14 @@ impl Walk<'_, '_, '_> {
             }
             (View::Mapping(entries), TypeKind::Map { item, .. }) => {
                 for entry in entries {
-                    self.path.push(Step::Key(entry.key.clone().into_owned()));
+                    self.path.push(PathStep::Key(entry.key.clone().into_owned()));
                     self.value(entry.value, of.with(item));
                     self.path.pop();
                 }
             }
             (View::Sequence(items), TypeKind::List { item, .. }) => {
                 for (index, value) in items.into_iter().enumerate() {
-                    self.path.push(Step::Index(index));
+                    self.path.push(PathStep::Index(index));
                     self.value(value, of.with(item));
                     self.path.pop();
                 }
@@ -125,7 +117,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    fn here(&self, last: Option<Step>) -> FieldPath {
+    fn here(&self, last: Option<PathStep>) -> FieldPath {
         FieldPath::from(self.path.iter().cloned().chain(last).collect::<Vec<_>>())
     }
 
@@ -134,7 +126,7 @@ impl Walk<'_, '_, '_> {
         code: &'static str,
         message: String,
         node: NodeRef<'_>,
-        last: Option<Step>,
+        last: Option<PathStep>,
     ) -> Diagnostic {
         let label = self.context.source.label(node.span(), "");
         let finding = Diagnostic::error(Code::of(code), self.context.file, message).at(label);
@@ -142,7 +134,7 @@ impl Walk<'_, '_, '_> {
     }
 
     fn unknown(&mut self, key: &str, near: Option<&str>, node: NodeRef<'_>) {
-        let last = Step::Field(key.to_owned().into());
+        let last = PathStep::Field(key.to_owned().into());
         let kind = self.context.workload.kind;
         let finding = self
             .finding("api/unknown-field", format!("unknown field {key:?}"), node, Some(last))
@@ -155,16 +147,16 @@ impl Walk<'_, '_, '_> {
 
     /// A field that another release has: this one drops it.
     fn other_release(&mut self, field: &Field, node: NodeRef<'_>) {
-        let (release, name) = (self.release, &*field.name);
-        let extension = field.since == u8::MAX;
+        let (release, name) = (format!("v1.{}", self.release.minor()), &*field.name);
+        let extension = field.since == EXTENSION;
         let message = if extension {
             format!("Kubernetes has no field {name:?}: it is one of Palisade's extensions")
-        } else if release.at_least(field.since) {
+        } else if self.release.at_least(field.since) {
             format!("{release} no longer has the field {name:?}: it went with v1.{}", field.until)
         } else {
             format!("{release} does not have the field {name:?} yet: it came with v1.{}", field.since)
         };
-        let last = Step::Field(field.name.clone());
+        let last = PathStep::Field(field.name.clone());
         let kind = self.context.workload.kind;
         let finding = self
             .finding("api/other-release", message, node, Some(last))

@@ -12,9 +12,9 @@ mod words;
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use jiff::civil::Date;
+use palisade_base::field_path::FieldPath;
 use palisade_model::{
     compat::Compat,
-    field_path::FieldPath,
     pod::Pod,
     pod_view::PodView,
     prepare::Prepared,

@@ -1,10 +1,11 @@
 //! What an API server would reject, as diagnostics.
 
-use palisade_model::{
-    field_path::{FieldPath, Step},
-    pod_view::PodView,
-    problem::Problem,
+use palisade_base::{
+    field_error::FieldError,
+    field_path::{FieldPath, PathStep},
+    version::KubeVersion,
 };
+use palisade_model::pod_view::PodView;
 
 use super::Context;
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 pub(super) fn report(
     context: &Context<'_, '_>,
     view: &PodView<'_, '_>,
-    problems: &[Problem],
+    problems: &[FieldError],
     findings: &mut Vec<Diagnostic>,
 ) {
     let mut reported: Vec<String> = Vec::new();
@@ -29,16 +30,16 @@ pub(super) fn report(
     }
     if view.spec().containers.is_empty() {
         let at = view.path(&["spec", "containers"]);
-        findings.push(diagnostic(context, view, &Problem::required(at, "")));
+        findings.push(diagnostic(context, view, &FieldError::required(at, "")));
     }
 }
 
-fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Problem) -> Diagnostic {
+fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &FieldError) -> Diagnostic {
     let place = context.place(&problem.at, view);
     let label = match &place.missing {
         Some(missing) => format!("no {missing} here"),
         None if problem.detail.is_empty() => problem.kind.text().to_owned(),
-        None => problem.detail.clone(),
+        None => problem.detail.clone().into_owned(),
     };
     let code = code(&problem.at, &problem.detail);
     let mut diagnostic = Diagnostic::error(Code::of(code), context.file, problem.to_string())
@@ -62,7 +63,9 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
             None => "keep the one that is right and remove the other".to_owned(),
         });
     }
-    if code == "profile/seccomp-type" && problem.value.as_deref() == Some("\"ConfigMap\"") {
+    if code == "profile/seccomp-type"
+        && problem.shown_value(KubeVersion::LATEST).as_deref() == Some("\"ConfigMap\"")
+    {
         diagnostic.help = Some(
             "profiles from ConfigMaps are one of Palisade's extensions: check with --kubernetes-version extended --feature-gates SeccompConfigMaps=true"
                 .to_owned(),
@@ -72,9 +75,10 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Probl
 }
 
 fn code(at: &FieldPath, detail: &str) -> &'static str {
-    let has = |name: &str| at.steps().iter().any(|step| matches!(step, Step::Field(field) if field == name));
+    let has =
+        |name: &str| at.steps().iter().any(|step| matches!(step, PathStep::Field(field) if field == name));
     let last = match at.steps().last() {
-        Some(Step::Field(field)) => &**field,
+        Some(PathStep::Field(field)) => &**field,
         _ => "",
     };
     if detail.ends_with("in annotation and field must match") {

@@ -3,7 +3,7 @@
 use palisade_model::prepare::Prepared;
 use palisade_policy::standards::{
     checks,
-    evaluator::Outcome,
+    evaluator::StandardsOutcome,
     finding::{Edit, Finding, Remedy},
 };
 
@@ -13,7 +13,7 @@ use crate::diagnostic::{Code, Diagnostic};
 pub(super) fn report(
     context: &Context<'_, '_>,
     pod: &Prepared<'_>,
-    outcome: &Outcome,
+    outcome: &StandardsOutcome,
     findings: &mut Vec<Diagnostic>,
 ) {
     for violation in &outcome.violations {

@@ -1,9 +1,7 @@
 //! Edits and values in words.
 
-use palisade_model::{
-    field_path::{FieldPath, Step},
-    pod_view::PodView,
-};
+use palisade_base::field_path::{FieldPath, PathStep};
+use palisade_model::pod_view::PodView;
 use palisade_policy::standards::finding::Edit;
 use serde_json::Value;
 
@@ -53,7 +51,7 @@ impl Words<'_, '_, '_, '_> {
 
     fn edit(&self, edit: &Edit) -> String {
         let (path, place) = self.split(edit.path());
-        if let (Edit::Remove(_), Some(Step::Key(key))) = (edit, edit.path().steps().last()) {
+        if let (Edit::Remove(_), Some(PathStep::Key(key))) = (edit, edit.path().steps().last()) {
             return format!("remove the annotation `{key}`");
         }
         match edit {
@@ -63,7 +61,7 @@ impl Words<'_, '_, '_, '_> {
             }
             Edit::Append(_, new) => format!("add `{}` to `{path}`{place}", value(new)),
             Edit::Remove(at) => match (at.steps().last(), self.value, at.parent()) {
-                (Some(Step::Index(_)), Some(item), Some(list)) => {
+                (Some(PathStep::Index(_)), Some(item), Some(list)) => {
                     format!("remove `{item}` from `{}`{place}", self.split(&list).0)
                 }
                 _ => format!("remove `{path}`{place}"),

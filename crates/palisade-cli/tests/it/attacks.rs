@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::Request;
 use kube::Client;
-use palisade_apimachinery::KubeVersion;
 use palisade_apimachinery::patch::{PatchType, untyped};
 use palisade_apiserver::{Router, Server, auth::UserInfo};
+use palisade_base::version::KubeVersion;
 use palisade_cli::commands::up::pod_security_configuration;
 use palisade_webhook::{
     answer::{Answerer, Route},
@@ -126,7 +126,7 @@ impl<'c> Arena<'c> {
         let project = case.project();
         let mut builder = Server::builder().kubeconfig(project.path("kubeconfig"));
         if let Mode::Release(minor) = mode {
-            builder = builder.version(KubeVersion::minor(u8::try_from(minor).unwrap()));
+            builder = builder.version(KubeVersion::v1(minor));
         }
         builder = builder.compat(case.compat(mode)).openshift(mode == Mode::OpenShift);
         let server = builder.start().await.unwrap();

@@ -7,8 +7,8 @@ use kube::{
     api::{DynamicObject, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 use palisade_model::compat::{Compat, FeatureGates};
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ async fn uses_the_rules_that_the_server_announces() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
-        let version = KubeVersion::minor(u8::try_from(compat.api_minor()).unwrap());
+        let version = KubeVersion::v1(compat.api_minor());
         let server =
             Server::builder().version(version).compat(compat).kubeconfig(&kubeconfig).start().await.unwrap();
         let client = Client::new(server.router(), "default");

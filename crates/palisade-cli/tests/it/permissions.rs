@@ -14,10 +14,10 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use palisade_apiserver::Server;
+use palisade_base::sha256;
 use palisade_node::{
     agent::{self, Settings},
     node::NodeConfig,
-    profiles::sha256_hex,
 };
 use palisade_webhook::calls::{CALLS, When};
 use palisade_yaml::{Limits, parse};
@@ -192,11 +192,11 @@ fn free_port() -> u16 {
 
 fn published(text: &str) -> Value {
     json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "PublishedProfile",
-        "metadata": {"name": sha256_hex(text.as_bytes())}, "spec": {"profile": text}})
+        "metadata": {"name": sha256::hex(text.as_bytes())}, "spec": {"profile": text}})
 }
 
 fn pod(name: &str, annotations: &Value, profile: &str) -> Value {
-    let hash = sha256_hex(profile.as_bytes());
+    let hash = sha256::hex(profile.as_bytes());
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team", "annotations": annotations},
         "spec": {"nodeName": "n1", "automountServiceAccountToken": false, "securityContext": {"seccompProfile": {"type": "Localhost",
             "localhostProfile": format!("palisade/{hash}.json")}}, "containers": [{"name": "c", "image": "i"}]}})
@@ -261,13 +261,14 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     world.kubectl(&["delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "--all"], "");
 
     // The controller: a profile is missing, one cannot be had, one has aged, one is wanted by nobody.
-    let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256_hex(text.as_bytes()))});
+    let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256::hex(text.as_bytes()))});
     world.apply(&pod("missing", &source(PROFILE, "web"), PROFILE));
     world.apply(&pod("lost", &source("lost", "absent"), "lost"));
     let mut unwanted = published("[]");
     unwanted["metadata"]["annotations"] = json!({"palisade.dev/unreferenced-since": "2020-01-01T00:00:00Z"});
     world.apply(&unwanted);
-    world.kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256_hex(PROFILE.as_bytes())], "");
+    world
+        .kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256::hex(PROFILE.as_bytes())], "");
     let controller = world.start(
         "palisade-controller",
         &["controller", "--controllers=profile-publisher", "--profile-grace-period=1h"],
@@ -282,7 +283,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         world.until("published", "palisade-controller", right).await;
     }
     let mark = "palisade.dev/unreferenced-since=2020-01-01T00:00:00Z";
-    world.kubectl(&["annotate", "publishedprofile", &sha256_hex(PROFILE.as_bytes()), mark], "");
+    world.kubectl(&["annotate", "publishedprofile", &sha256::hex(PROFILE.as_bytes()), mark], "");
     world.until("mark taken back", "palisade-controller", ("publishedprofiles", "patch")).await;
     controller.stop();
 

@@ -34,7 +34,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
     let hash = &value["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"];
     assert_eq!(
         (&value["enforced"], hash),
-        (&json!(true), &json!(palisade_node::profiles::sha256_hex(DENY_MKDIR.as_bytes())))
+        (&json!(true), &json!(palisade_base::sha256::hex(DENY_MKDIR.as_bytes())))
     );
     assert!(fs::read_dir(world.path("agent/run/pods")).unwrap().next().is_none(), "nothing is left");
 

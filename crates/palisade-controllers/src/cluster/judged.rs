@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use palisade_model::{compat::Compat, prepare::Prepared};
 use palisade_policy::standards::{
-    evaluator::{Evaluator, Outcome},
+    evaluator::{Evaluator, StandardsOutcome},
     level::{Level, LevelVersion, Version},
 };
 
@@ -251,7 +251,7 @@ impl Judge {
     }
 }
 
-fn causes(outcome: &Outcome) -> Vec<Cause> {
+fn causes(outcome: &StandardsOutcome) -> Vec<Cause> {
     outcome
         .violations
         .iter()

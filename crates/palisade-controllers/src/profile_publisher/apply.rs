@@ -10,6 +10,8 @@ use kube::{
     },
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use palisade_base::sha256;
+use palisade_base::time::rfc3339;
 use palisade_model::profile::published::{
     CHANGED_SOURCES_ANNOTATION, GROUP, UNREFERENCED_ANNOTATION, VERSION, published_name,
 };
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
-    observe::{Index, SourceKey, SourceState, sha256_hex},
+    observe::{Index, SourceKey, SourceState},
     plan::PublishStep,
 };
 
@@ -79,8 +81,7 @@ impl Writer {
                 self.publish(sha256, sources, *replace, index).await
             }
             PublishStep::Mark { sha256, since } => {
-                self.annotate(sha256, UNREFERENCED_ANNOTATION, Some(&since.strftime("%FT%TZ").to_string()))
-                    .await
+                self.annotate(sha256, UNREFERENCED_ANNOTATION, Some(&rfc3339(since.as_second()))).await
             }
             PublishStep::Unmark { sha256 } => self.annotate(sha256, UNREFERENCED_ANNOTATION, None).await,
             PublishStep::Annotate { sha256, changed_sources } => {
@@ -121,7 +122,7 @@ impl Writer {
         let mut why = Vec::new();
         for source in sources {
             let text = match self.read(source).await? {
-                Found::Text(text) if sha256_hex(&text) == sha256 => text,
+                Found::Text(text) if sha256::hex(text.as_bytes()) == sha256 => text,
                 found => {
                     why.push(found.why_not(source));
                     continue;
@@ -208,7 +209,7 @@ impl Writer {
                 continue;
             }
             let state = match self.read(&source).await {
-                Ok(Found::Text(text)) => SourceState::Holds(sha256_hex(&text)),
+                Ok(Found::Text(text)) => SourceState::Holds(sha256::hex(text.as_bytes())),
                 Ok(Found::NoConfigMap | Found::NoKey) => SourceState::Gone,
                 // What is known of this one stays; the others are asked all the same.
                 Err(error) => {

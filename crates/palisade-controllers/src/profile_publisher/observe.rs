@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use palisade_base::sha256;
 use palisade_model::profile::published::{
     CHANGED_SOURCES_ANNOTATION, ProfileSource, UNREFERENCED_ANNOTATION, published_hash,
 };
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 /// A key of a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,17 +76,6 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The SHA-256 of a text, in hexadecimal.
-#[must_use]
-pub fn sha256_hex(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        for half in [byte >> 4, byte & 15] {
-            hex.push(char::from_digit(u32::from(half), 16).unwrap_or_default());
-        }
-        hex
-    })
-}
-
 impl Index {
     /// A pod is there or has changed.
     pub fn set_pod(&mut self, pod: &Value) {
@@ -113,7 +102,7 @@ impl Index {
             uid: text(object, "/metadata/uid").to_owned(),
             resource_version: text(object, "/metadata/resourceVersion").to_owned(),
             created: text(object, "/metadata/creationTimestamp").parse().ok(),
-            intact: sha256_hex(text(object, "/spec/profile")) == name,
+            intact: sha256::hex(text(object, "/spec/profile").as_bytes()) == name,
             // A mark that cannot be read does not count: the time begins anew.
             unreferenced_since: annotation(UNREFERENCED_ANNOTATION).and_then(|time| time.parse().ok()),
             changed_sources: annotation(CHANGED_SOURCES_ANNOTATION).unwrap_or_default().to_owned(),
@@ -216,6 +205,6 @@ mod tests {
 
     #[test]
     fn hashes_as_sha256sum_does() {
-        assert_eq!(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(sha256::hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

@@ -155,8 +155,9 @@ fn describe(
 mod tests {
     use serde_json::json;
 
+    use palisade_base::sha256;
+
     use super::*;
-    use crate::profile_publisher::observe::sha256_hex;
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -165,7 +166,7 @@ mod tests {
     }
 
     fn index(pods: usize, profile: Option<(&str, Option<&str>)>) -> (Index, String) {
-        let hash = sha256_hex("{}");
+        let hash = sha256::hex(b"{}");
         let mut index = Index::default();
         for number in 0..pods {
             index.set_pod(

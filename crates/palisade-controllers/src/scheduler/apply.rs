@@ -1,7 +1,7 @@
 //! Watches pods, nodes and heartbeats, and makes the plan true: bindings, conditions, events.
 //!
-//! Nothing happens before the first heartbeat of a node: a cluster without nodes has pods that wait, and nobody who
-//! complains about it.
+//! Nothing happens before the first heartbeat of a node: in a cluster without nodes, pods stay pending and no event
+//! reports it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,34 +14,38 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
+    core::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt as _, reflector,
         watcher::{self, watcher},
     },
 };
+use palisade_base::time::rfc3339;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::plan::{Decision, SCHEDULER, World, is_lost, name, plan};
+use super::plan::{Decision, Observed, SCHEDULER, is_lost, name, plan};
 
-/// Where agents leave their heartbeats.
+/// Where kubelets renew their leases.
 const HEARTBEATS: &str = "kube-node-lease";
 
 /// Changes come in bursts; what can wait this long is decided together.
 const BURST: Duration = Duration::from_millis(20);
 
-/// How often everything is looked at although nothing changed: silence of a node is no event.
+/// How often a plan is made although nothing changed: a missing heartbeat is no event.
 const RESYNC: Duration = Duration::from_secs(10);
 
 /// Schedules until it is dropped.
 pub async fn run(client: Client) {
     wait_for_a_node(&client).await;
     let changed = Arc::new(Notify::new());
-    let (pods, watching_pods) = reflected::<Pod>(Api::all(client.clone()), &changed);
-    let (nodes, watching_nodes) = reflected::<Node>(Api::all(client.clone()), &changed);
-    let (leases, watching_leases) = reflected::<Lease>(Api::namespaced(client.clone(), HEARTBEATS), &changed);
+    let (pods, nodes) = (ApiResource::erase::<Pod>(&()), ApiResource::erase::<Node>(&()));
+    let (pods, watching_pods) = reflected(Api::all_with(client.clone(), &pods), pods, &changed);
+    let (nodes, watching_nodes) = reflected(Api::all_with(client.clone(), &nodes), nodes, &changed);
+    let heartbeats: Api<Lease> = Api::namespaced(client.clone(), HEARTBEATS);
+    let (leases, watching_leases) = reflected(heartbeats, (), &changed);
     let deciding = async {
         if pods.wait_until_ready().await.is_err()
             || nodes.wait_until_ready().await.is_err()
@@ -49,9 +53,9 @@ pub async fn run(client: Client) {
         {
             return;
         }
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         loop {
-            decide(&client, &pods.state(), &nodes.state(), &leases.state(), &mut told).await;
+            decide(&client, &pods.state(), &nodes.state(), &leases.state(), &mut reported).await;
             let _ = tokio::time::timeout(RESYNC, changed.notified()).await;
             tokio::time::sleep(BURST).await;
         }
@@ -68,7 +72,7 @@ async fn wait_for_a_node(client: &Client) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), HEARTBEATS);
     let mut events = watcher(leases, watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(event) = events.next().await {
-        // A lease out of a dump is nobody's heartbeat.
+        // A lease that was restored from a dump is stale.
         let renewed = event.ok().as_ref().and_then(heartbeat);
         if renewed.is_some_and(|renewed| !is_lost(renewed, Timestamp::now())) {
             return;
@@ -81,49 +85,55 @@ fn heartbeat(lease: &Lease) -> Option<Timestamp> {
 }
 
 /// A mirror of a kind, and the stream that keeps it.
-fn reflected<K>(api: Api<K>, changed: &Arc<Notify>) -> (reflector::Store<K>, impl Stream<Item = ()> + Unpin)
+fn reflected<K>(
+    api: Api<K>,
+    kind: K::DynamicType,
+    changed: &Arc<Notify>,
+) -> (reflector::Store<K>, impl Stream<Item = ()> + Unpin)
 where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Clone + Eq + std::hash::Hash + Send + Sync,
 {
-    let (store, writer) = reflector::store();
+    let writer = reflector::store::Writer::new(kind);
+    let store = writer.as_reader();
     let changed = Arc::clone(changed);
     let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
     let stream = events.map(move |event| match event {
         Ok(_) => changed.notify_one(),
-        Err(error) => debug!(%error, "a watch of the scheduler is interrupted"),
+        Err(error) => debug!(%error, "watch interrupted"),
     });
     (store, stream.boxed())
 }
 
 async fn decide(
     client: &Client,
-    pods: &[Arc<Pod>],
-    nodes: &[Arc<Node>],
+    pods: &[Arc<DynamicObject>],
+    nodes: &[Arc<DynamicObject>],
     leases: &[Arc<Lease>],
-    told: &mut BTreeMap<String, String>,
+    reported: &mut BTreeMap<String, String>,
 ) {
-    let pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).collect();
-    let mut nodes: Vec<&Node> = nodes.iter().map(AsRef::as_ref).collect();
+    let pods: Vec<&DynamicObject> = pods.iter().map(AsRef::as_ref).collect();
+    let mut nodes: Vec<&DynamicObject> = nodes.iter().map(AsRef::as_ref).collect();
     nodes.sort_by_key(|node| &node.metadata.name);
     let heartbeats =
         leases.iter().filter_map(|lease| Some((lease.metadata.name.clone()?, heartbeat(lease)?))).collect();
     let now = Timestamp::now();
-    let decisions = plan(&World { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now });
-    told.retain(|pod, _| decisions.contains_key(pod));
+    let decisions = plan(&Observed { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now });
+    reported.retain(|pod, _| decisions.contains_key(pod));
     for pod in pods {
         match decisions.get(&name(pod)) {
             Some(Decision::Bind(node)) => bind(client, pod, node).await,
-            // The same complaint is made once.
-            Some(Decision::Unschedulable(why)) if told.get(&name(pod)) != Some(why) => {
-                complain(client, pod, why).await;
-                told.insert(name(pod), why.clone());
+            // The same reason is reported once.
+            Some(Decision::Unschedulable(why)) if reported.get(&name(pod)) != Some(why) => {
+                report_unschedulable(client, pod, why).await;
+                reported.insert(name(pod), why.clone());
             }
             Some(Decision::Unschedulable(_)) | None => {}
         }
     }
 }
 
-async fn bind(client: &Client, pod: &Pod, node: &str) {
+async fn bind(client: &Client, pod: &DynamicObject, node: &str) {
     let (namespace, pod_name) = names(pod);
     let binding = json!({"apiVersion": "v1", "kind": "Binding",
         "metadata": {"namespace": namespace, "name": pod_name, "uid": pod.metadata.uid},
@@ -132,33 +142,33 @@ async fn bind(client: &Client, pod: &Pod, node: &str) {
     match post(client, &path, &binding).await {
         Ok(()) => {
             let text = format!("Successfully assigned {namespace}/{pod_name} to {node}");
-            say(client, pod, "Normal", "Scheduled", &text).await;
+            record_event(client, pod, "Normal", "Scheduled", &text).await;
         }
-        // It was assigned or deleted meanwhile; what is seen next says what is left to do.
+        // It was assigned or deleted meanwhile; the watch delivers its new state.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => warn!(%error, pod = name(pod), "not bound"),
+        Err(error) => warn!(%error, pod = name(pod), "failed to bind pod"),
     }
 }
 
-async fn complain(client: &Client, pod: &Pod, why: &str) {
-    say(client, pod, "Warning", "FailedScheduling", why).await;
+async fn report_unschedulable(client: &Client, pod: &DynamicObject, why: &str) {
+    record_event(client, pod, "Warning", "FailedScheduling", why).await;
     let (namespace, pod_name) = names(pod);
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = rfc3339(Timestamp::now().as_second());
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
         "lastProbeTime": null, "lastTransitionTime": now});
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
     // Strategic merge: conditions are merged by their type.
     let written = api.patch_status(pod_name, &PatchParams::default(), &Patch::Strategic(patch)).await;
     if let Err(error) = written {
-        debug!(%error, pod = name(pod), "condition not written");
+        debug!(%error, pod = name(pod), "failed to update pod condition");
     }
 }
 
-async fn say(client: &Client, pod: &Pod, kind: &str, reason: &str, message: &str) {
+async fn record_event(client: &Client, pod: &DynamicObject, kind: &str, reason: &str, message: &str) {
     let (namespace, pod_name) = names(pod);
     let now = Timestamp::now();
-    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let time = rfc3339(now.as_second());
     let event = json!({"apiVersion": "v1", "kind": "Event",
         "metadata": {"namespace": namespace, "name": format!("{pod_name}.{:x}", now.as_nanosecond())},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod_name,
@@ -166,11 +176,11 @@ async fn say(client: &Client, pod: &Pod, kind: &str, reason: &str, message: &str
         "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": time,
         "lastTimestamp": time, "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER});
     if let Err(error) = post(client, &format!("/api/v1/namespaces/{namespace}/events"), &event).await {
-        debug!(%error, pod = name(pod), "event not written");
+        debug!(%error, pod = name(pod), "failed to record event");
     }
 }
 
-fn names(pod: &Pod) -> (&str, &str) {
+fn names(pod: &DynamicObject) -> (&str, &str) {
     let metadata = &pod.metadata;
     (metadata.namespace.as_deref().unwrap_or("default"), metadata.name.as_deref().unwrap_or_default())
 }

@@ -1,35 +1,36 @@
-//! Who goes where: a pure function from pods and nodes to bindings and complaints.
+//! Which pod runs on which node: a pure function from pods and nodes to bindings and reasons.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::core::DynamicObject;
+use serde_json::Value;
 
-use super::fit::{Unfit, Usage, fit};
+use super::fit::{Needs, Unfit, Usage, fit};
 
-/// The scheduler that pods ask for unless they say otherwise.
+/// The scheduler of pods that name no other.
 pub const SCHEDULER: &str = "default-scheduler";
 
-/// A node whose agent has not been heard of for so long is lost.
+/// A node without a heartbeat for so long is lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
-/// What is to be done about a pod.
+/// What happens to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It goes to this node.
+    /// It runs on this node.
     Bind(String),
     /// No node takes it; kube-scheduler's sentence.
     Unschedulable(String),
 }
 
-/// What a plan is made of.
+/// What the scheduler observes.
 #[derive(Debug, Clone, Copy)]
-pub struct World<'a> {
+pub struct Observed<'a> {
     /// Every pod.
-    pub pods: &'a [&'a Pod],
+    pub pods: &'a [&'a DynamicObject],
     /// Every node.
-    pub nodes: &'a [&'a Node],
-    /// When the agent of a node was heard of last.
+    pub nodes: &'a [&'a DynamicObject],
+    /// The last heartbeat of each node.
     pub heartbeats: &'a BTreeMap<String, Timestamp>,
     /// Now.
     pub now: Timestamp,
@@ -37,30 +38,30 @@ pub struct World<'a> {
 
 /// Decides about every pod that waits for a node, by `namespace/name`; the most important and oldest come first.
 #[must_use]
-pub fn plan(world: &World<'_>) -> BTreeMap<String, Decision> {
+pub fn plan(observed: &Observed<'_>) -> BTreeMap<String, Decision> {
     let mut usage: BTreeMap<&str, Usage> = BTreeMap::new();
-    for pod in world.pods.iter().filter(|pod| !is_done(pod)) {
+    for pod in observed.pods.iter().filter(|pod| !is_done(pod)) {
         if let Some(node) = assigned(pod) {
-            usage.entry(node).or_default().add(pod);
+            usage.entry(node).or_default().add(&Needs::of(pod));
         }
     }
-    let mut waiting: Vec<&Pod> = world.pods.iter().copied().filter(|pod| waits(pod)).collect();
+    let mut waiting: Vec<&DynamicObject> = observed.pods.iter().copied().filter(|pod| waits(pod)).collect();
     waiting.sort_by_cached_key(|pod| {
-        let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or_default();
+        let priority = pod.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (std::cmp::Reverse(priority), created, name(pod))
     });
     let mut decisions = BTreeMap::new();
     for pod in waiting {
-        let decision = decide(pod, world, &usage);
+        let decision = decide(pod, observed, &usage);
         if let Decision::Bind(node) = &decision
-            && let Some(node) = world
+            && let Some(node) = observed
                 .nodes
                 .iter()
                 .filter_map(|known| known.metadata.name.as_deref())
                 .find(|known| known == node)
         {
-            usage.entry(node).or_default().add(pod);
+            usage.entry(node).or_default().add(&Needs::of(pod));
         }
         decisions.insert(name(pod), decision);
     }
@@ -69,41 +70,42 @@ pub fn plan(world: &World<'_>) -> BTreeMap<String, Decision> {
 
 /// `namespace/name` of a pod.
 #[must_use]
-pub fn name(pod: &Pod) -> String {
+pub fn name(pod: &DynamicObject) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     format!("{}/{}", text(&pod.metadata.namespace), text(&pod.metadata.name))
 }
 
-fn assigned(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+fn assigned(pod: &DynamicObject) -> Option<&str> {
+    pod.data.pointer("/spec/nodeName")?.as_str().filter(|node| !node.is_empty())
 }
 
-fn is_done(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+fn is_done(pod: &DynamicObject) -> bool {
+    let phase = pod.data.pointer("/status/phase").and_then(Value::as_str);
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether a pod waits for this scheduler.
-fn waits(pod: &Pod) -> bool {
-    let Some(spec) = &pod.spec else { return false };
+fn waits(pod: &DynamicObject) -> bool {
+    let gates = pod.data.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    let scheduler = pod.data.pointer("/spec/schedulerName").and_then(Value::as_str);
     assigned(pod).is_none()
         && !is_done(pod)
         && pod.metadata.deletion_timestamp.is_none()
-        && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
-        && spec.scheduler_name.as_deref().is_none_or(|name| name.is_empty() || name == SCHEDULER)
+        && gates.is_none_or(Vec::is_empty)
+        && scheduler.is_none_or(|name| name.is_empty() || name == SCHEDULER)
 }
 
-fn decide(pod: &Pod, world: &World<'_>, usage: &BTreeMap<&str, Usage>) -> Decision {
-    if world.nodes.is_empty() {
+fn decide(pod: &DynamicObject, observed: &Observed<'_>, usage: &BTreeMap<&str, Usage>) -> Decision {
+    if observed.nodes.is_empty() {
         return Decision::Unschedulable("no nodes available to schedule pods".to_owned());
     }
-    let nothing = Usage::default();
+    let (needs, nothing) = (Needs::of(pod), Usage::default());
     let mut best: Option<(i64, &str)> = None;
     let mut refused = Vec::new();
-    for node in world.nodes {
+    for node in observed.nodes {
         let Some(name) = node.metadata.name.as_deref() else { continue };
         let used = usage.get(name).unwrap_or(&nothing);
-        match fit(pod, node, lost(node, world), used) {
+        match fit(&needs, node, lost(node, observed), used) {
             Ok(()) => {
                 let candidate = (used.pods, name);
                 best = Some(best.map_or(candidate, |known| known.min(candidate)));
@@ -113,29 +115,30 @@ fn decide(pod: &Pod, world: &World<'_>, usage: &BTreeMap<&str, Usage>) -> Decisi
     }
     match best {
         Some((_, node)) => Decision::Bind(node.to_owned()),
-        None => Decision::Unschedulable(complaint(&refused)),
+        None => Decision::Unschedulable(unschedulable(&refused)),
     }
 }
 
-/// The taint of a node that is not ready, or whose agent is silent.
-fn lost(node: &Node, world: &World<'_>) -> Option<&'static str> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    if ready.is_none_or(|condition| condition.status != "True") {
+/// The taint of a node that is not ready or has no heartbeat.
+fn lost(node: &DynamicObject, observed: &Observed<'_>) -> Option<&'static str> {
+    let mut conditions =
+        node.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let ready = conditions.find(|condition| condition["type"] == "Ready");
+    if ready.is_none_or(|condition| condition["status"] != "True") {
         return Some("node.kubernetes.io/not-ready");
     }
-    let heard = world.heartbeats.get(node.metadata.name.as_deref()?)?;
-    is_lost(*heard, world.now).then_some("node.kubernetes.io/unreachable")
+    let heard = observed.heartbeats.get(node.metadata.name.as_deref()?)?;
+    is_lost(*heard, observed.now).then_some("node.kubernetes.io/unreachable")
 }
 
-/// Whether an agent that was heard of then is lost.
+/// Whether a node with this last heartbeat is lost.
 #[must_use]
 pub fn is_lost(heard: Timestamp, now: Timestamp) -> bool {
     now.duration_since(heard) > LOST_AFTER
 }
 
-/// kube-scheduler's sentence about a pod that no node takes.
-fn complaint(refused: &[Unfit]) -> String {
+/// kube-scheduler's sentence for a pod that no node takes.
+fn unschedulable(refused: &[Unfit]) -> String {
     let all = refused.len();
     let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in refused.iter().flat_map(Unfit::reasons) {

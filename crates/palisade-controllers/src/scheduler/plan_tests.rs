@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn node(name: &str, ready: &str, more: Value) -> Node {
+fn node(name: &str, ready: &str, more: Value) -> DynamicObject {
     let mut node = json!({"metadata": {"name": name, "labels": {"disk": "ssd", "cores": "8"}},
         "status": {"allocatable": {"pods": "2", "cpu": "1", "memory": "1Gi"},
             "conditions": [{"type": "Ready", "status": ready}]}});
@@ -14,7 +14,7 @@ fn node(name: &str, ready: &str, more: Value) -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-fn pod(name: &str, spec: Value) -> Pod {
+fn pod(name: &str, spec: Value) -> DynamicObject {
     let mut spec = spec;
     if spec.get("containers").is_none() {
         spec["containers"] = json!([{"name": "c"}]);
@@ -22,13 +22,13 @@ fn pod(name: &str, spec: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec})).unwrap()
 }
 
-fn decisions(pods: &[Pod], nodes: &[Node]) -> Vec<String> {
-    let pods: Vec<&Pod> = pods.iter().collect();
-    let nodes: Vec<&Node> = nodes.iter().collect();
+fn decisions(pods: &[DynamicObject], nodes: &[DynamicObject]) -> Vec<String> {
+    let pods: Vec<&DynamicObject> = pods.iter().collect();
+    let nodes: Vec<&DynamicObject> = nodes.iter().collect();
     let heartbeats = BTreeMap::from([("silent".to_owned(), Timestamp::UNIX_EPOCH)]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let world = World { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now };
-    plan(&world)
+    let observed = Observed { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now };
+    plan(&observed)
         .into_iter()
         .map(|(pod, decision)| match decision {
             Decision::Bind(node) => format!("{pod} -> {node}"),
@@ -38,7 +38,7 @@ fn decisions(pods: &[Pod], nodes: &[Node]) -> Vec<String> {
 }
 
 #[test]
-fn says_what_kube_scheduler_says() {
+fn reasons_are_worded_as_kube_scheduler_words_them() {
     const NOT_HELPFUL: &str =
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     const NO_VICTIMS: &str =
@@ -148,10 +148,10 @@ fn reasons_are_counted_over_nodes() {
 }
 
 #[test]
-fn room_is_counted_and_pods_are_spread() {
+fn allocations_are_counted_and_pods_are_spread() {
     let nodes = [node("a", "True", json!({})), node("b", "True", json!({}))];
     let running = pod("old", json!({"nodeName": "a"}));
-    let pods: Vec<Pod> =
+    let pods: Vec<DynamicObject> =
         std::iter::once(running).chain((0..4).map(|number| pod(&format!("p{number}"), json!({})))).collect();
     let full = "n/p3: 0/2 nodes are available: 2 Too many pods. preemption: 0/2 nodes are available: \
                 2 No preemption victims found for incoming pod.";
@@ -172,7 +172,7 @@ fn host_ports_are_taken_once() {
 }
 
 #[test]
-fn others_are_left_alone() {
+fn skips_pods_of_other_schedulers_and_pods_that_are_not_pending() {
     let nodes = [node("a", "True", json!({}))];
     for (case, spec) in [
         ("assigned", json!({"nodeName": "elsewhere"})),
@@ -182,6 +182,6 @@ fn others_are_left_alone() {
         assert_eq!(decisions(&[pod("p", spec)], &nodes), [""; 0], "{case}");
     }
     let mut done = pod("p", json!({}));
-    done.status = serde_json::from_value(json!({"phase": "Failed"})).unwrap();
+    done.data["status"] = json!({"phase": "Failed"});
     assert_eq!(decisions(&[done], &nodes), [""; 0], "done");
 }

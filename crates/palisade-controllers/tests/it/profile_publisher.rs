@@ -17,10 +17,10 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use palisade_apiserver::{Router, Server};
+use palisade_base::sha256;
 use palisade_controllers::profile_publisher::{
     Options,
     apply::{published_profile, published_profiles},
-    observe::sha256_hex,
     run,
 };
 use palisade_policy::resources::custom_resource_definitions;
@@ -149,7 +149,7 @@ fn sources(profile: &Value) -> String {
 #[tokio::test]
 async fn referenced_profiles_are_published_counted_and_reported_as_old() {
     let world = World::new(&server().await);
-    let hash = sha256_hex(PROFILE);
+    let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
     let running = Running::start(world.client.clone(), Duration::from_hours(1));
@@ -190,11 +190,11 @@ async fn referenced_profiles_are_published_counted_and_reported_as_old() {
 #[tokio::test]
 async fn unpublishable_profiles_have_one_event_on_each_pod() {
     let world = World::new(&server().await);
-    let hash = sha256_hex(PROFILE);
+    let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("other", "{}").await;
-    world.put_pod("bare", None, &sha256_hex("x")).await;
+    world.put_pod("bare", None, &sha256::hex(b"x")).await;
     world.put_pod("changed", Some("other"), &hash).await;
-    world.put_pod("missing", Some("absent"), &sha256_hex("y")).await;
+    world.put_pod("missing", Some("absent"), &sha256::hex(b"y")).await;
     let running = Running::start(world.client.clone(), Duration::from_hours(1));
     let notes =
         until("three events", || async { Some(world.notes().await).filter(|notes| notes.len() == 3) }).await;
@@ -218,7 +218,7 @@ async fn unpublishable_profiles_have_one_event_on_each_pod() {
 #[tokio::test]
 async fn the_grace_period_outlives_a_restart_and_a_pod_that_comes_back_stops_it() {
     let world = World::new(&server().await);
-    let hash = sha256_hex(PROFILE);
+    let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
     let running = Running::start(world.client.clone(), Duration::from_hours(1));
@@ -252,7 +252,7 @@ async fn the_grace_period_outlives_a_restart_and_a_pod_that_comes_back_stops_it(
 #[tokio::test]
 async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
     let world = World::new(&server().await);
-    let hash = sha256_hex(PROFILE);
+    let hash = sha256::hex(PROFILE.as_bytes());
     let object = serde_json::from_value(published_profile(&hash, PROFILE)).unwrap();
     world.profiles.create(&PostParams::default(), &object).await.unwrap();
     let running = Running::start(world.client.clone(), Duration::ZERO);
@@ -264,7 +264,7 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
 #[tokio::test]
 async fn a_changed_config_map_is_reported_at_once() {
     let world = World::new(&server().await);
-    let (hash, late) = (sha256_hex(PROFILE), sha256_hex("late"));
+    let (hash, late) = (sha256::hex(PROFILE.as_bytes()), sha256::hex(b"late"));
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
     let running = Running::hearing(world.client.clone());
@@ -288,7 +288,7 @@ async fn a_changed_config_map_is_reported_at_once() {
 async fn without_a_watch_config_maps_are_read_at_an_interval() {
     let router = server().await;
     let world = World::new(&router);
-    let hash = sha256_hex(PROFILE);
+    let hash = sha256::hex(PROFILE.as_bytes());
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
     let client = unlucky(router, Arc::default(), |_, path| path.ends_with("/configmaps"));
@@ -322,7 +322,9 @@ async fn an_api_server_that_fails_now_and_then_only_costs_time() {
     for number in 0..20 {
         let text = format!("{{\"n\": {number}}}");
         world.put_map(&format!("m{number}"), &text).await;
-        world.put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256_hex(&text)).await;
+        world
+            .put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256::hex(text.as_bytes()))
+            .await;
     }
     let count = Arc::new(AtomicUsize::new(0));
     let running = Running::start(unlucky(router, count.clone(), a_third), Duration::from_hours(1));

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use palisade_base::sha256;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -14,7 +15,6 @@ use super::{
     decision::TooComplex,
     filter::{Filter, FilterError},
     json::{self, JsonError},
-    published::is_sha256,
     seccomp,
 };
 
@@ -178,9 +178,10 @@ impl Source {
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let (reference, hash) = match value.split_once('@') {
-            Some((reference, digest)) => {
-                (reference, Some(digest.strip_prefix("sha256:").filter(|hash| is_sha256(hash))?.to_owned()))
-            }
+            Some((reference, digest)) => (
+                reference,
+                Some(digest.strip_prefix("sha256:").filter(|hash| sha256::is_hex(hash))?.to_owned()),
+            ),
             None => (value, None),
         };
         match seccomp::from_annotation(reference)? {

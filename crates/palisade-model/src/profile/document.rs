@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use palisade_base::field_path::FieldPath;
 use serde_json::{Map, Value};
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
     json,
     syscalls::{self, Syscall},
 };
-use crate::field_path::FieldPath;
 
 /// The largest profile that is accepted, in bytes: what a ConfigMap may hold.
 pub const MAX_SIZE: usize = 1 << 20;

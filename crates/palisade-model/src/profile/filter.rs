@@ -383,20 +383,9 @@ impl Filter {
         Ok(())
     }
 
-    /// The action for calls that no rule names.
-    #[must_use]
-    pub const fn default_action(&self) -> Action {
-        self.default
-    }
-
     /// The calls that rules name.
     pub fn named_calls(&self) -> impl Iterator<Item = Syscall> {
         self.rules.keys().copied()
-    }
-
-    /// The architectures it names besides the machine's own.
-    pub fn architectures(&self) -> impl Iterator<Item = Architecture> {
-        self.architectures.iter().copied()
     }
 
     /// The answer to a call made on a machine of the architecture `machine`.

@@ -4,14 +4,10 @@
 //! twice is merged with the first, and keys match whatever their letter case. So a document in which a key is there twice
 //! means something else to each reader, and has no meaning here.
 
-use std::fmt;
-
-use serde::{
-    Deserialize,
-    de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor},
-};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
 use thiserror::Error;
+
+use crate::json::{DUPLICATE, value_from_str};
 
 /// Why a text is no JSON that has one meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -27,17 +23,15 @@ pub enum JsonError {
     DuplicateKey(String),
 }
 
-const DUPLICATE: &str = "duplicate key ";
-
 /// Reads a text, and nothing after it.
 pub fn read(text: &str) -> Result<Value, JsonError> {
-    serde_json::from_str::<Unique>(text).map(|Unique(value)| value).map_err(|error| {
+    value_from_str(text).map_err(|error| {
         let message = error.to_string();
         // serde_json has no other way to tell these from a mistake.
         if message.starts_with("recursion limit exceeded") {
             JsonError::TooDeep
         } else if let Some(key) = message.strip_prefix(DUPLICATE) {
-            let place = format!(" at line {} column {}", error.line(), error.column());
+            let place = format!("` at line {} column {}", error.line(), error.column());
             JsonError::DuplicateKey(key.strip_suffix(&place).unwrap_or(key).to_owned())
         } else {
             JsonError::Syntax(message)
@@ -55,79 +49,6 @@ pub(super) fn folded(key: &str) -> String {
             c => c.to_ascii_lowercase(),
         })
         .collect()
-}
-
-struct Unique(Value);
-
-impl<'de> Deserialize<'de> for Unique {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Seed.deserialize(deserializer).map(Self)
-    }
-}
-
-struct Seed;
-
-impl<'de> DeserializeSeed<'de> for Seed {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Seed {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Seed)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if fields.contains_key(&key) {
-                return Err(A::Error::custom(format!("{DUPLICATE}{key}")));
-            }
-            fields.insert(key, entries.next_value_seed(Seed)?);
-        }
-        Ok(Value::Object(fields))
-    }
 }
 
 #[cfg(test)]

@@ -83,19 +83,6 @@ impl ProfileRef<'_> {
         }
         field
     }
-
-    /// The same reference, independent of the input.
-    #[must_use]
-    pub fn into_owned(self) -> ProfileRef<'static> {
-        match self {
-            Self::Unconfined => ProfileRef::Unconfined,
-            Self::RuntimeDefault => ProfileRef::RuntimeDefault,
-            Self::Localhost(path) => ProfileRef::Localhost(path.into_owned()),
-            Self::ConfigMap { name, key } => {
-                ProfileRef::ConfigMap { name: name.into_owned(), key: key.into_owned() }
-            }
-        }
-    }
 }
 
 impl fmt::Display for ProfileRef<'_> {

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use palisade_base::sha256;
+
 /// The API group of our own kinds.
 pub const GROUP: &str = "palisade.dev";
 /// Their version.
@@ -38,13 +40,7 @@ pub fn published_name(hash: &str) -> String {
 #[must_use]
 pub fn published_hash(path: &str) -> Option<&str> {
     let hash = path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".json")?;
-    is_sha256(hash).then_some(hash)
-}
-
-/// Whether a text is a SHA-256 as we write it.
-#[must_use]
-pub fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    sha256::is_hex(hash).then_some(hash)
 }
 
 /// Where a profile came from: `configmap/<name>/<key>@sha256:<hex>`.
@@ -64,7 +60,8 @@ impl<'a> ProfileSource<'a> {
     pub fn parse(value: &'a str) -> Option<Self> {
         let (reference, sha256) = value.rsplit_once("@sha256:")?;
         let (config_map, key) = reference.strip_prefix("configmap/")?.split_once('/')?;
-        let usable = !config_map.is_empty() && !key.is_empty() && !key.contains('/') && is_sha256(sha256);
+        let usable =
+            !config_map.is_empty() && !key.is_empty() && !key.contains('/') && sha256::is_hex(sha256);
         usable.then_some(Self { config_map, key, sha256 })
     }
 

@@ -3,15 +3,16 @@
 //! Implements: `ValidateSeccompPodAnnotations` and `ValidateAppArmorPodAnnotations`. A seccomp annotation for a
 //! container that does not exist is accepted, an AppArmor one is not; both are upstream's choices.
 
-use super::{annotation_called, profiles::validate_local_path, quoted};
+use palisade_base::{field_error::FieldError, go::Quoted};
+
+use super::{annotation_called, profiles::validate_local_path};
 use crate::{
     compat::Compat,
     pod_view::PodView,
-    problem::Problem,
     profile::{ProfileRef, apparmor, seccomp},
 };
 
-pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     let annotations = &view.metadata().annotations;
     if let Some(value) = annotations.get(seccomp::POD_ANNOTATION) {
         validate_seccomp(view, seccomp::POD_ANNOTATION, value, compat, problems);
@@ -23,16 +24,15 @@ pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut V
         let called = || annotation_called(view, key, true);
         if view.container(container).is_none() {
             let at = view.annotation_path(key);
-            problems.push(Problem::invalid(at, quoted(container), "container not found").called(called()));
+            problems.push(FieldError::invalid(at, container, "container not found").called(called()));
         }
         if !apparmor::is_valid_annotation(value) {
             let detail = if compat.is_designs() {
                 "must be a valid AppArmor profile".to_owned()
             } else {
-                format!("invalid AppArmor profile name: {}", quoted(value))
+                format!("invalid AppArmor profile name: {}", Quoted(value))
             };
-            problems
-                .push(Problem::invalid(view.annotation_path(key), quoted(value), detail).called(called()));
+            problems.push(FieldError::invalid(view.annotation_path(key), value, detail).called(called()));
         }
     }
 }
@@ -42,7 +42,7 @@ fn validate_seccomp(
     key: &str,
     value: &str,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let called = annotation_called(view, key, false);
     if let Some(path) = value.strip_prefix("localhost/") {
@@ -56,7 +56,7 @@ fn validate_seccomp(
     };
     if !known {
         let problem =
-            Problem::invalid(view.annotation_path(key), quoted(value), "must be a valid seccomp profile");
+            FieldError::invalid(view.annotation_path(key), value, "must be a valid seccomp profile");
         problems.push(problem.called(called));
     }
 }

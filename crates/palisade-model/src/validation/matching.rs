@@ -4,18 +4,18 @@
 //! Checked when a pod is created and, despite the second name, whenever a template is written; never when a pod
 //! is updated.
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath};
+
 use crate::{
     compat::Compat,
-    field_path::FieldPath,
     pod_view::{ContainerKind, PodView},
-    problem::Problem,
     profile::{apparmor, kind, seccomp},
     security_context::ProfileField,
 };
 
 const ORDER: [ContainerKind; 3] = [ContainerKind::Init, ContainerKind::App, ContainerKind::Ephemeral];
 
-pub(super) fn validate_seccomp(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+pub(super) fn validate_seccomp(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     let annotations = &view.metadata().annotations;
     if let (Some(field), Some(annotation)) = (
         view.security_context().and_then(|context| context.seccomp_profile.as_ref()),
@@ -37,7 +37,7 @@ pub(super) fn validate_seccomp(view: &PodView<'_, '_>, compat: &Compat, problems
     }
 }
 
-pub(super) fn validate_app_armor(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+pub(super) fn validate_app_armor(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     if view.spec().is_windows() || !compat.has_app_armor_fields() {
         return;
     }
@@ -62,12 +62,12 @@ fn compare(
     path: &FieldPath,
     what: &str,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let seccomp = what == "seccomp";
     let mut type_differs = || {
         let detail = format!("{what} type in annotation and field must match");
-        problems.push(Problem::forbidden(path.clone().field("type"), detail));
+        problems.push(FieldError::forbidden(path.clone().field("type"), detail));
     };
     match field.kind.as_str() {
         kind::UNCONFINED if annotation != "unconfined" => type_differs(),
@@ -86,7 +86,7 @@ fn compare(
             Some(path_in_annotation) => {
                 if field.localhost_profile.as_deref() != Some(path_in_annotation) {
                     let detail = format!("{what} profile in annotation and field must match");
-                    problems.push(Problem::forbidden(path.clone().field("localhostProfile"), detail));
+                    problems.push(FieldError::forbidden(path.clone().field("localhostProfile"), detail));
                 }
             }
         },
@@ -96,7 +96,7 @@ fn compare(
                 Some(reference) => {
                     if field.config_map_profile.as_deref() != Some(reference) {
                         let detail = format!("{what} profile in annotation and field must match");
-                        problems.push(Problem::forbidden(path.clone().field("configMapProfile"), detail));
+                        problems.push(FieldError::forbidden(path.clone().field("configMapProfile"), detail));
                     }
                 }
             }

@@ -12,6 +12,11 @@ mod profiles;
 mod security_contexts;
 mod update;
 
+use palisade_base::{
+    field_error::{BadValue, FieldError},
+    field_path::FieldPath,
+    go::JsonQuoted,
+};
 pub use update::{
     immutable_spec_changes, validate_ephemeral_containers_update, validate_ephemeral_security_contexts,
     validate_update, validate_update_security_contexts,
@@ -19,10 +24,8 @@ pub use update::{
 
 use crate::{
     compat::Compat,
-    field_path::FieldPath,
     pod_view::{ContainerKind, PodView},
     prepare::Prepared,
-    problem::Problem,
 };
 
 /// How much of a pod is looked at.
@@ -36,13 +39,13 @@ pub enum Scope {
 
 /// Every problem of a new pod, or of a template on create and update, in upstream's order.
 #[must_use]
-pub fn validate_create(pod: &Prepared<'_>) -> Vec<Problem> {
+pub fn validate_create(pod: &Prepared<'_>) -> Vec<FieldError> {
     validate_create_in(Scope::Whole, pod)
 }
 
 /// The same for a part of the pod.
 #[must_use]
-pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<Problem> {
+pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<FieldError> {
     let (view, compat) = (&pod.view(), pod.kept());
     let mut problems = Vec::new();
     annotations::validate(view, compat, &mut problems);
@@ -50,9 +53,9 @@ pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<Problem> {
     if scope == Scope::Whole && !view.spec().ephemeral_containers.is_empty() {
         let at = view.path(&["spec", ContainerKind::Ephemeral.field()]);
         problems.push(if view.is_pod() {
-            Problem::forbidden(at, "cannot be set on create")
+            FieldError::forbidden(at, "cannot be set on create")
         } else {
-            Problem::forbidden(at, "ephemeral containers not allowed in pod template")
+            FieldError::forbidden(at, "ephemeral containers not allowed in pod template")
         });
     }
     // The designs leave templates alone: annotation and field meet when a pod is made of one.
@@ -63,7 +66,7 @@ pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<Problem> {
     problems
 }
 
-fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     let defaults_at = view.path(&["spec", "securityContext", "containerDefaults"]);
     let mut of_defaults = Vec::new();
     if let Some(defaults) = view.security_context().and_then(|c| c.container_defaults.as_deref()) {
@@ -111,24 +114,15 @@ fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems
 }
 
 /// Whether two problems differ only in the security context they were found in.
-fn same_below(a: &Problem, a_base: &FieldPath, b: &Problem, b_base: &FieldPath) -> bool {
+fn same_below(a: &FieldError, a_base: &FieldPath, b: &FieldError, b_base: &FieldPath) -> bool {
     let (a_rest, b_rest) =
         (a.at.steps().get(a_base.steps().len()..), b.at.steps().get(b_base.steps().len()..));
     a_rest == b_rest && (a.kind, &a.detail) == (b.kind, &b.detail)
 }
 
-/// Prints a string value the way the release does for plain strings.
-fn quoted(text: &str) -> impl std::fmt::Display + '_ {
-    crate::quote::Quoted(text)
-}
-
 /// Prints a value of a named string type (a profile type, a mount type) the way the release does.
-fn named_string(text: &str, compat: &Compat) -> String {
-    if compat.prints_values_as_json() {
-        crate::quote::JsonQuoted(text).to_string()
-    } else {
-        crate::quote::Quoted(text).to_string()
-    }
+fn named_string(text: &str, compat: &Compat) -> BadValue {
+    if compat.prints_values_as_json() { BadValue::Plain(JsonQuoted(text).to_string()) } else { text.into() }
 }
 
 /// `<annotations path>.<key>`: upstream writes a dot where a bracket belongs, and leaves `metadata` out for

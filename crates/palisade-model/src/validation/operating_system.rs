@@ -3,9 +3,11 @@
 //! Implements: `validateWindows` and `validateLinux` of pod validation. A pod that does not name its OS is not
 //! checked.
 
-use crate::{compat::Compat, field_path::FieldPath, pod_view::PodView, problem::Problem};
+use palisade_base::{field_error::FieldError, field_path::FieldPath};
 
-pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+use crate::{compat::Compat, pod_view::PodView};
+
+pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     let Some(os) = &view.spec().os else { return };
     match os.name.as_str() {
         "windows" => validate_windows(view, compat, problems),
@@ -14,15 +16,16 @@ pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut V
     }
 }
 
-fn forbid(fields: &[(&'static str, bool)], path: &FieldPath, problems: &mut Vec<Problem>) {
+fn forbid(fields: &[(&'static str, bool)], path: &FieldPath, problems: &mut Vec<FieldError>) {
     for &(field, set) in fields {
         if set {
-            problems.push(Problem::forbidden(path.clone().field(field), "cannot be set for a windows pod"));
+            problems
+                .push(FieldError::forbidden(path.clone().field(field), "cannot be set for a windows pod"));
         }
     }
 }
 
-fn validate_windows(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<Problem>) {
+fn validate_windows(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
     let spec = view.spec();
     if let Some(context) = view.security_context() {
         forbid(
@@ -74,15 +77,16 @@ fn validate_windows(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<
     }
 }
 
-fn validate_linux(view: &PodView<'_, '_>, problems: &mut Vec<Problem>) {
+fn validate_linux(view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
     if view.security_context().is_some_and(|context| context.windows_options.is_some()) {
-        problems.push(Problem::forbidden(view.path(&["spec", "securityContext", "windowsOptions"]), DETAIL));
+        problems
+            .push(FieldError::forbidden(view.path(&["spec", "securityContext", "windowsOptions"]), DETAIL));
     }
     for container in view.containers() {
         if container.security_context().is_some_and(|context| context.windows_options.is_some()) {
             let at = container.path(view).fields(&["securityContext", "windowsOptions"]);
-            problems.push(Problem::forbidden(at, DETAIL));
+            problems.push(FieldError::forbidden(at, DETAIL));
         }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! Implements: `checkHostPortConflicts`, `validateHostUsers` and `validateWindowsHostProcessPod`.
 
-use super::quoted;
+use palisade_base::field_error::FieldError;
+
 use crate::{
     compat::Compat,
     pod_view::{ContainerKind, PodView},
-    problem::Problem,
 };
 
 /// Two containers of a pod cannot listen on the same port of the node.
-pub(super) fn validate_host_ports(view: &PodView<'_, '_>, problems: &mut Vec<Problem>) {
+pub(super) fn validate_host_ports(view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
     let mut taken: Vec<String> = Vec::new();
     for container in view.containers().filter(|container| container.kind == ContainerKind::App) {
         for (index, port) in container.container.ports.iter().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn validate_host_ports(view: &PodView<'_, '_>, problems: &mut Vec<Pro
             let key = format!("{}/{}/{}", port.protocol, port.host_ip, port.host_port);
             if taken.contains(&key) {
                 let at = container.path(view).field("ports").index(index).field("hostPort");
-                problems.push(Problem::duplicate(at, quoted(&key)));
+                problems.push(FieldError::duplicate(at, key));
             } else {
                 taken.push(key);
             }
@@ -29,7 +29,7 @@ pub(super) fn validate_host_ports(view: &PodView<'_, '_>, problems: &mut Vec<Pro
 }
 
 /// A user namespace of its own does not go with namespaces of the host.
-pub(super) fn validate_host_users(view: &PodView<'_, '_>, problems: &mut Vec<Problem>) {
+pub(super) fn validate_host_users(view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
     let spec = view.spec();
     if !spec.has_user_namespace() {
         return;
@@ -42,7 +42,7 @@ pub(super) fn validate_host_users(view: &PodView<'_, '_>, problems: &mut Vec<Pro
     ] {
         if shared == Some(true) {
             let called = view.path(&["spec", called]).to_string();
-            let problem = Problem::forbidden(view.path(&["spec", field]), "when `hostUsers` is false");
+            let problem = FieldError::forbidden(view.path(&["spec", field]), "when `hostUsers` is false");
             problems.push(problem.called(called));
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn validate_host_users(view: &PodView<'_, '_>, problems: &mut Vec<Pro
 pub(super) fn validate_windows_host_process(
     view: &PodView<'_, '_>,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     if compat.api_minor() < 23 {
         return;
@@ -74,7 +74,7 @@ pub(super) fn validate_windows_host_process(
             let at = container.path(view).fields(&["securityContext", "windowsOptions", "hostProcess"]);
             let detail =
                 format!("pod hostProcess value must be identical if both are specified, was {of_pod}");
-            problems.push(Problem::invalid(at, own, detail));
+            problems.push(FieldError::invalid(at, own, detail));
         }
         if own.or(of_pod) == Some(true) {
             host_processes += 1;
@@ -86,10 +86,10 @@ pub(super) fn validate_windows_host_process(
     if host_processes < all {
         let detail =
             "If pod contains any hostProcess containers then all containers must be HostProcess containers";
-        problems.push(Problem::invalid(view.path(&["spec"]), quoted(""), detail));
+        problems.push(FieldError::invalid(view.path(&["spec"]), "", detail));
     }
     if view.spec().host_network != Some(true) {
         let detail = "hostNetwork must be true if pod contains any hostProcess containers";
-        problems.push(Problem::invalid(view.path(&["spec", "hostNetwork"]), false, detail));
+        problems.push(FieldError::invalid(view.path(&["spec", "hostNetwork"]), false, detail));
     }
 }

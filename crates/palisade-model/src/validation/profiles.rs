@@ -3,13 +3,16 @@
 //! Implements: `validateSeccompProfileField` and `validateAppArmorProfileField`, and the same for the type
 //! `ConfigMap` of the ConfigMap profile design.
 
-use super::{named_string, quoted};
+use palisade_base::{
+    field_error::{BadValue, FieldError, FieldErrorKind},
+    field_path::FieldPath,
+    go::{JsonQuoted, Quoted},
+};
+
+use super::named_string;
 use crate::{
     compat::Compat,
-    field_path::FieldPath,
-    problem::Problem,
     profile::{apparmor::MAX_PROFILE_NAME, kind, seccomp},
-    quote::JsonQuoted,
     security_context::ProfileField,
 };
 
@@ -21,13 +24,13 @@ pub(super) fn validate_seccomp(
     profile: &ProfileField<'_>,
     path: &FieldPath,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let localhost_at = || path.clone().field("localhostProfile");
     let config_map_at = || path.clone().field("configMapProfile");
     let config_maps = compat.has_config_map_profiles();
     match profile.kind.as_str() {
-        "" => problems.push(Problem::required(
+        "" => problems.push(FieldError::required(
             path.clone().field("type"),
             "type is required when seccompProfile is set",
         )),
@@ -35,27 +38,28 @@ pub(super) fn validate_seccomp(
         kind::LOCALHOST => match &profile.localhost_profile {
             None => {
                 problems
-                    .push(Problem::required(localhost_at(), "must be set when seccomp type is Localhost"));
+                    .push(FieldError::required(localhost_at(), "must be set when seccomp type is Localhost"));
             }
             Some(file) => validate_local_path(file, &localhost_at(), None, problems),
         },
         kind::CONFIG_MAP if config_maps => match &profile.config_map_profile {
             None => problems
-                .push(Problem::required(config_map_at(), "must be set when seccomp type is ConfigMap")),
-            Some(reference) if seccomp::config_map_reference(reference).is_none() => problems
-                .push(Problem::invalid(config_map_at(), quoted(reference), "must be <ConfigMap name>/<key>")),
+                .push(FieldError::required(config_map_at(), "must be set when seccomp type is ConfigMap")),
+            Some(reference) if seccomp::config_map_reference(reference).is_none() => problems.push(
+                FieldError::invalid(config_map_at(), reference.as_str(), "must be <ConfigMap name>/<key>"),
+            ),
             Some(_) => {}
         },
         other => {
             let types = if config_maps { &TYPES_WITH_CONFIG_MAP[..] } else { &TYPES[..] };
             let at = path.clone().field("type");
-            problems.push(Problem::not_supported(at, named_string(other, compat), types));
+            problems.push(FieldError::not_supported(at, named_string(other, compat), types));
         }
     }
     if profile.kind != kind::LOCALHOST
         && let Some(file) = &profile.localhost_profile
     {
-        problems.push(Problem::invalid(
+        problems.push(FieldError::invalid(
             localhost_at(),
             print_seccomp_profile(&profile.kind, file, compat),
             "can only be set when seccomp type is Localhost",
@@ -66,7 +70,7 @@ pub(super) fn validate_seccomp(
         && let Some(reference) = &profile.config_map_profile
     {
         let detail = "can only be set when seccomp type is ConfigMap";
-        problems.push(Problem::invalid(config_map_at(), quoted(reference), detail));
+        problems.push(FieldError::invalid(config_map_at(), reference.as_str(), detail));
     }
 }
 
@@ -75,10 +79,10 @@ pub(super) fn validate_local_path(
     path: &str,
     at: &FieldPath,
     called: Option<&str>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
-    let mut report = |detail: &str| {
-        let problem = Problem::invalid(at.clone(), quoted(path), detail);
+    let mut report = |detail: &'static str| {
+        let problem = FieldError::invalid(at.clone(), path, detail);
         problems.push(match called {
             Some(called) => problem.called(called),
             None => problem,
@@ -94,41 +98,43 @@ pub(super) fn validate_local_path(
 
 // Upstream hands the whole internal struct to the error. Before v1.34 that prints a pointer, whose address means
 // nothing to anybody; the recordings of real servers write it as below.
-fn print_seccomp_profile(kind: &str, file: &str, compat: &Compat) -> String {
-    if compat.prints_values_as_json() {
+fn print_seccomp_profile(kind: &str, file: &str, compat: &Compat) -> BadValue {
+    BadValue::Plain(if compat.prints_values_as_json() {
         format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", JsonQuoted(kind), JsonQuoted(file))
     } else {
-        format!("core.SeccompProfile{{Type:{}, LocalhostProfile:(*string)(0xPTR)}}", quoted(kind))
-    }
+        format!("core.SeccompProfile{{Type:{}, LocalhostProfile:(*string)(0xPTR)}}", Quoted(kind))
+    })
 }
 
 pub(super) fn validate_app_armor(
     profile: &ProfileField<'_>,
     path: &FieldPath,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let localhost_at = || path.clone().field("localhostProfile");
     match profile.kind.as_str() {
-        "" => problems.push(Problem::required(
+        "" => problems.push(FieldError::required(
             path.clone().field("type"),
             "type is required when appArmorProfile is set",
         )),
         kind::UNCONFINED | kind::RUNTIME_DEFAULT => {
             if let Some(name) = &profile.localhost_profile {
                 let detail = "can only be set when AppArmor type is Localhost";
-                problems.push(Problem::invalid(localhost_at(), quoted(name), detail));
+                problems.push(FieldError::invalid(localhost_at(), name.as_str(), detail));
             }
         }
         kind::LOCALHOST => {
             let name = profile.localhost_profile.as_deref().unwrap_or_default();
             if name.is_empty() {
-                problems
-                    .push(Problem::required(localhost_at(), "must be set when AppArmor type is Localhost"));
+                problems.push(FieldError::required(
+                    localhost_at(),
+                    "must be set when AppArmor type is Localhost",
+                ));
             }
             if name.trim() != name {
                 let detail = "must not be padded with whitespace";
-                problems.push(Problem::invalid(localhost_at(), quoted(name), detail));
+                problems.push(FieldError::invalid(localhost_at(), name, detail));
             }
             if name.len() > MAX_PROFILE_NAME {
                 let detail = if compat.api_minor() >= 32 {
@@ -136,12 +142,13 @@ pub(super) fn validate_app_armor(
                 } else {
                     format!("may not be longer than {MAX_PROFILE_NAME}")
                 };
-                problems.push(Problem::too_long(localhost_at(), detail));
+                let kind = FieldErrorKind::TooLong;
+                problems.push(FieldError::new(kind, localhost_at(), BadValue::Omitted, detail));
             }
         }
         other => {
             let at = path.clone().field("type");
-            problems.push(Problem::not_supported(at, named_string(other, compat), &TYPES));
+            problems.push(FieldError::not_supported(at, named_string(other, compat), &TYPES));
         }
     }
 }

@@ -4,13 +4,16 @@
 
 use std::fmt::Write as _;
 
-use super::{named_string, profiles, quoted};
+use palisade_base::{
+    field_error::{BadValue, FieldError},
+    field_path::FieldPath,
+    go::JsonQuoted,
+};
+
+use super::{named_string, profiles};
 use crate::{
     compat::Compat,
-    field_path::FieldPath,
     pod::PodSpec,
-    problem::Problem,
-    quote::JsonQuoted,
     security_context::{PodSecurityContext, SecurityContext, Sysctl},
 };
 
@@ -23,25 +26,25 @@ pub(super) fn validate_container(
     path: &FieldPath,
     spec: &PodSpec<'_>,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     validate_id(context.run_as_user, path, "runAsUser", problems);
     validate_id(context.run_as_group, path, "runAsGroup", problems);
     for (index, &group) in context.run_with_supplemental_groups.iter().flatten().enumerate() {
         if !(0..=MAX_ID).contains(&group) {
             let at = path.clone().field("runWithSupplementalGroups").index(index);
-            problems.push(Problem::invalid(at, group, ID_RANGE));
+            problems.push(FieldError::invalid(at, group, ID_RANGE));
         }
     }
     if let Some(mount) = context.proc_mount.as_deref() {
         let at = path.clone().field("procMount");
         if !matches!(mount, "Default" | "Unmasked") {
             let value = named_string(mount, compat);
-            problems.push(Problem::not_supported(at.clone(), value, &["Default", "Unmasked"]));
+            problems.push(FieldError::not_supported(at.clone(), value, &["Default", "Unmasked"]));
         }
         if mount == "Unmasked" && compat.api_minor() >= 30 && !spec.has_user_namespace() {
             let value = named_string(mount, compat);
-            problems.push(Problem::invalid(at, value, "`hostUsers` must be false to use `Unmasked`"));
+            problems.push(FieldError::invalid(at, value, "`hostUsers` must be false to use `Unmasked`"));
         }
     }
     if let Some(profile) = &context.seccomp_profile {
@@ -50,13 +53,13 @@ pub(super) fn validate_container(
     if context.allow_privilege_escalation == Some(false) {
         if context.privileged == Some(true) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            problems.push(Problem::invalid(path.clone(), print_context(context, compat), detail));
+            problems.push(FieldError::invalid(path.clone(), print_context(context, compat), detail));
         }
         let adds = context.capabilities.iter().flat_map(|capabilities| &capabilities.add);
         for _ in adds.filter(|capability| **capability == "CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            problems.push(Problem::invalid(path.clone(), print_context(context, compat), detail));
+            problems.push(FieldError::invalid(path.clone(), print_context(context, compat), detail));
         }
     }
     if let Some(profile) = &context.app_armor_profile {
@@ -69,7 +72,7 @@ pub(super) fn validate_pod(
     path: &FieldPath,
     spec: &PodSpec<'_>,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     validate_id(context.fs_group, path, "fsGroup", problems);
     validate_id(context.run_as_user, path, "runAsUser", problems);
@@ -77,7 +80,7 @@ pub(super) fn validate_pod(
     for (index, &group) in context.supplemental_groups.iter().flatten().enumerate() {
         if !(0..=MAX_ID).contains(&group) {
             let at = path.clone().field("supplementalGroups").index(index);
-            problems.push(Problem::invalid(at, group, ID_RANGE));
+            problems.push(FieldError::invalid(at, group, ID_RANGE));
         }
     }
     validate_sysctls(&context.sysctls, path, spec, compat, problems);
@@ -90,7 +93,7 @@ pub(super) fn validate_pod(
             && !supported.contains(&value)
         {
             let at = path.clone().field(name);
-            problems.push(Problem::not_supported(at, named_string(value, compat), &supported));
+            problems.push(FieldError::not_supported(at, named_string(value, compat), &supported));
         }
     }
     if let Some(profile) = &context.seccomp_profile {
@@ -101,11 +104,11 @@ pub(super) fn validate_pod(
     }
 }
 
-fn validate_id(id: Option<i64>, path: &FieldPath, field: &'static str, problems: &mut Vec<Problem>) {
+fn validate_id(id: Option<i64>, path: &FieldPath, field: &'static str, problems: &mut Vec<FieldError>) {
     if let Some(id) = id
         && !(0..=MAX_ID).contains(&id)
     {
-        problems.push(Problem::invalid(path.clone().field(field), id, ID_RANGE));
+        problems.push(FieldError::invalid(path.clone().field(field), id, ID_RANGE));
     }
 }
 
@@ -114,26 +117,26 @@ fn validate_sysctls(
     path: &FieldPath,
     spec: &PodSpec<'_>,
     compat: &Compat,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let mut seen: Vec<String> = Vec::new();
     for (index, sysctl) in sysctls.iter().enumerate() {
         let at = path.clone().field("sysctls").index(index).field("name");
         let name = sysctl.name.as_str();
         if name.is_empty() {
-            problems.push(Problem::required(at, ""));
+            problems.push(FieldError::required(at, ""));
             continue;
         }
         if !is_sysctl_name(name) {
             let detail = format!(
                 "must have at most {MAX_SYSCTL_NAME} characters and match regex {SYSCTL_NAME_PATTERN}"
             );
-            problems.push(Problem::invalid(at, quoted(name), detail));
+            problems.push(FieldError::invalid(at, name, detail));
             continue;
         }
         let dotted = dotted_sysctl(name);
         if seen.contains(&dotted) {
-            problems.push(Problem::duplicate(at.clone(), quoted(name)));
+            problems.push(FieldError::duplicate(at.clone(), name));
         } else {
             // Sysctls of a namespace that the pod shares with the node would change the node; refused since v1.31.
             if compat.api_minor() >= 31 {
@@ -143,7 +146,7 @@ fn validate_sysctls(
                 ] {
                     if shared == Some(true) && owned {
                         let detail = format!("may not be specified when '{flag}' is true");
-                        problems.push(Problem::invalid(at.clone(), quoted(name), detail));
+                        problems.push(FieldError::invalid(at.clone(), name, detail));
                     }
                 }
             }
@@ -186,8 +189,8 @@ fn is_ipc_sysctl(name: &str) -> bool {
 }
 
 /// Upstream prints the whole internal struct when two of its fields contradict each other.
-fn print_context(context: &SecurityContext<'_>, compat: &Compat) -> String {
-    if compat.prints_values_as_json() { print_json(context) } else { print_go(context) }
+fn print_context(context: &SecurityContext<'_>, compat: &Compat) -> BadValue {
+    BadValue::Plain(if compat.prints_values_as_json() { print_json(context) } else { print_go(context) })
 }
 
 fn print_json(context: &SecurityContext<'_>) -> String {

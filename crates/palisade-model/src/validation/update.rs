@@ -4,17 +4,15 @@
 //! `ValidatePodEphemeralContainersUpdate`. Seccomp annotations may change and change nothing, as the seccomp
 //! design says; AppArmor annotations may not.
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use serde_json::Value;
 
 use super::{Scope, annotations, validate_spec};
-use crate::{
-    compat::Compat, field_path::FieldPath, pod::Pod, prepare::Prepared, problem::Problem, profile::apparmor,
-    quote::Quoted,
-};
+use crate::{compat::Compat, pod::Pod, prepare::Prepared, profile::apparmor};
 
 /// Every problem of the new version of a pod. `spec_changes` comes from [`immutable_spec_changes`].
 #[must_use]
-pub fn validate_update(new: &Prepared<'_>, old: &Prepared<'_>, spec_changes: &[String]) -> Vec<Problem> {
+pub fn validate_update(new: &Prepared<'_>, old: &Prepared<'_>, spec_changes: &[String]) -> Vec<FieldError> {
     let mut problems = update_problems(Scope::Whole, new, old);
     let compat = new.kept();
 
@@ -24,32 +22,32 @@ pub fn validate_update(new: &Prepared<'_>, old: &Prepared<'_>, spec_changes: &[S
     ] {
         if new_count != old_count {
             let at = FieldPath::of(&["spec"]).field(field);
-            problems.push(Problem::forbidden(at, "pod updates may not add or remove containers"));
+            problems.push(FieldError::forbidden(at, "pod updates may not add or remove containers"));
             return problems;
         }
     }
     if !spec_changes.is_empty() {
         let detail = format!("{}\n{}", immutable_text(compat), spec_changes.join("\n"));
-        problems.push(Problem::forbidden(FieldPath::of(&["spec"]), detail));
+        problems.push(FieldError::forbidden(FieldPath::of(&["spec"]), detail));
     }
     problems
 }
 
 /// Every problem of the profiles and security contexts of a pod's new version.
 #[must_use]
-pub fn validate_update_security_contexts(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
+pub fn validate_update_security_contexts(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
     update_problems(Scope::SecurityContexts, new, old)
 }
 
 /// Every problem of the profiles and security contexts after a write to the `ephemeralcontainers` subresource.
 #[must_use]
-pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<Problem> {
+pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     validate_spec(Scope::SecurityContexts, &new.view(), new.kept(), &mut problems);
     problems
 }
 
-fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
+fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let (view, compat) = (new.view(), new.kept());
     app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
@@ -65,12 +63,12 @@ fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<
 /// Every problem of a write to the `ephemeralcontainers` subresource. Everything but the ephemeral containers
 /// of `new` must have been reset to the stored pod.
 #[must_use]
-pub fn validate_ephemeral_containers_update(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<Problem> {
+pub fn validate_ephemeral_containers_update(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let compat = new.kept();
     if compat.api_minor() >= 27 && old.pod().metadata.annotations.contains("kubernetes.io/config.mirror") {
         let detail = "static pods do not support ephemeral containers";
-        return vec![Problem::forbidden(FieldPath::root(), detail)];
+        return vec![FieldError::forbidden(FieldPath::root(), detail)];
     }
     validate_spec(Scope::Whole, &new.view(), compat, &mut problems);
     let at = FieldPath::of(&["spec", "ephemeralContainers"]);
@@ -82,21 +80,21 @@ pub fn validate_ephemeral_containers_update(new: &Prepared<'_>, old: &Prepared<'
             Some(_) => continue,
         };
         let detail = format!("existing ephemeral containers {} may not be {what}\n", Quoted(&container.name));
-        problems.push(Problem::forbidden(at.clone(), detail));
+        problems.push(FieldError::forbidden(at.clone(), detail));
     }
     problems
 }
 
-fn app_armor_annotation_updates(new: &Pod<'_>, old: &Pod<'_>, problems: &mut Vec<Problem>) {
+fn app_armor_annotation_updates(new: &Pod<'_>, old: &Pod<'_>, problems: &mut Vec<FieldError>) {
     let path = |key: &str| FieldPath::of(&["metadata", "annotations"]).key(key);
     for (_, key, value) in old.metadata.annotations.with_prefix(apparmor::ANNOTATION_PREFIX) {
         if new.metadata.annotations.get(key) != Some(value) {
-            problems.push(Problem::forbidden(path(key), "may not remove or update AppArmor annotations"));
+            problems.push(FieldError::forbidden(path(key), "may not remove or update AppArmor annotations"));
         }
     }
     for (_, key, _) in new.metadata.annotations.with_prefix(apparmor::ANNOTATION_PREFIX) {
         if !old.metadata.annotations.contains(key) {
-            problems.push(Problem::forbidden(path(key), "may not add AppArmor annotations"));
+            problems.push(FieldError::forbidden(path(key), "may not add AppArmor annotations"));
         }
     }
 }

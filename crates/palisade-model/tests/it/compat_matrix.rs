@@ -1,9 +1,9 @@
 //! The decision table of the seccomp and AppArmor sync, for every release.
 
+use palisade_base::field_error::aggregate;
 use palisade_model::{
     compat::Compat,
     prepare::{Prepared, Subject},
-    problem::aggregate,
     validation::validate_create,
     warnings::warnings,
 };

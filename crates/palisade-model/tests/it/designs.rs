@@ -1,12 +1,12 @@
 //! The designs' own behaviour, where it differs from what was shipped.
 
+use palisade_base::field_error::aggregate;
 use palisade_model::{
     compat::{Compat, FeatureGates},
     effective::effective_contexts,
     lower::{Lowering, lower},
     pod_view::PodView,
     prepare::{Prepared, Subject},
-    problem::aggregate,
     validation::{validate_create, validate_update},
     warnings::warnings,
 };

@@ -1,7 +1,8 @@
 //! What kubelets of every release make of profiles.
 
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     node::{
         ImageUser, join_clean, masked_paths, non_root_violation, readonly_paths, resolve_app_armor,
         resolve_seccomp,
@@ -13,8 +14,8 @@ use crate::pod;
 
 fn kubelet(version: &str) -> Compat {
     let kubelet = match version {
-        "designs" => Kubelet::Designs,
-        version => Kubelet::Kubernetes(version.parse().unwrap()),
+        "designs" => KubeVersion::Designs,
+        version => version.parse().unwrap(),
     };
     Compat { kubelet, ..Compat::designs() }
 }

@@ -13,7 +13,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use palisade_model::profile::published::{FOLDER, is_sha256};
+use palisade_base::sha256;
+use palisade_base::sha256::is_hex;
+use palisade_model::profile::published::FOLDER;
 use rustix::{
     fs::{AtFlags, CWD, Mode, OFlags, fstatfs, mkdirat, openat, renameat, unlinkat},
     io::Errno,
@@ -21,7 +23,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use crate::profiles::{MAX_PROFILE_BYTES, sha256_hex};
+use crate::profiles::MAX_PROFILE_BYTES;
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const READ_ONLY: u32 = 0o444;
@@ -151,7 +153,7 @@ impl Folder {
 
     /// Puts a profile in place. The bytes must have the hash: that is what the name promises.
     pub fn write(&self, sha256: &str, content: &[u8]) -> io::Result<()> {
-        if sha256_hex(content) != sha256 {
+        if sha256::hex(content) != sha256 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the bytes have another hash than their name",
@@ -215,7 +217,7 @@ impl Folder {
         }
         let mut content = Vec::new();
         file.take(MAX_PROFILE_BYTES as u64 + 1).read_to_end(&mut content)?;
-        Ok(if sha256_hex(&content) == sha256 { Found::Intact } else { Found::Changed })
+        Ok(if sha256::hex(&content) == sha256 { Found::Intact } else { Found::Changed })
     }
 }
 
@@ -228,7 +230,7 @@ pub fn file_name(sha256: &str) -> String {
 /// The profile a file's name stands for.
 #[must_use]
 pub fn profile_of(name: &str) -> Option<&str> {
-    name.strip_suffix(".json").filter(|hash| is_sha256(hash))
+    name.strip_suffix(".json").filter(|hash| is_hex(hash))
 }
 
 /// Whether a name is one of those files are written under: an agent that was killed leaves one.
@@ -264,7 +266,7 @@ mod tests {
     fn files_are_named_by_content_and_cannot_be_written() {
         let temp = tempfile::tempdir().unwrap();
         let folder = folder(temp.path());
-        let hash = sha256_hex(b"{}");
+        let hash = sha256::hex(b"{}");
         folder.write(&hash, b"{}").unwrap();
         folder.write(&hash, b"{}").unwrap();
         let path = temp.path().join(file_name(&hash));
@@ -280,7 +282,7 @@ mod tests {
     fn whatever_stands_in_its_place_is_found_out_and_replaced() {
         let temp = tempfile::tempdir().unwrap();
         let folder = folder(temp.path());
-        let hash = sha256_hex(b"{}");
+        let hash = sha256::hex(b"{}");
         let path = temp.path().join(file_name(&hash));
         let elsewhere = temp.path().join("elsewhere");
         fs::write(&elsewhere, "{}").unwrap();

@@ -35,7 +35,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use palisade_base::metrics::Registry;
-use palisade_model::compat::{Compat, Kubelet};
+use palisade_model::compat::Compat;
 pub use palisade_model::profile::published::{published_hash, published_name};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -207,14 +207,14 @@ impl Agent {
         let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
         if self.settings.follow_kubelet
             && let Some(Ok(version)) =
-                version.as_deref().map(str::parse::<palisade_model::compat::KubernetesVersion>)
+                version.as_deref().map(str::parse::<palisade_base::version::KubeVersion>)
         {
             let known = &self.settings.node.compat;
-            let kubelet = Kubelet::Kubernetes(version);
+            let kubelet = version;
             self.settings.node.compat = Compat {
                 kubelet,
                 seccomp_default: known.seccomp_default,
-                ..Compat::kubernetes(version.minor)
+                ..Compat::kubernetes(version.minor())
             };
         }
     }

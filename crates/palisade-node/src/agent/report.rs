@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use palisade_base::time::rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::plan::{Missing, Wanted};
@@ -104,7 +105,7 @@ pub struct Findings {
 }
 
 fn seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    rfc3339(time.as_second())
 }
 
 impl Findings {

@@ -23,6 +23,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use palisade_base::time::rfc3339_micro;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -158,7 +159,7 @@ impl KubeSource {
 
     async fn try_renew_lease(&self, node: &str, seconds: u32) -> Result<(), ApiError> {
         let api = self.namespaced(LEASE_NAMESPACE, &lease_resource());
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let now = rfc3339_micro(Timestamp::now().as_microsecond());
         let spec = json!({"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now});
         let patch = json!({"spec": spec});
         match api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(from_kube_error) {

@@ -4,8 +4,9 @@
 //! release (`pkg/kubelet/kuberuntime/security_context*.go`), and the per-container groups of the pod-security-context
 //! proposal. Pure: the caller knows where a profile's bytes are, and nothing is read or checked here.
 
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     effective::EffectiveContext,
     node::{ImageUser, NodeError, masked_paths, readonly_paths},
     prepare::Prepared,
@@ -96,7 +97,7 @@ pub fn container_context(
 pub fn sandbox_context(
     contexts: &[EffectiveContext<'_>],
     pod: &PodSettings<'_>,
-    kubelet: Kubelet,
+    kubelet: KubeVersion,
 ) -> Result<LinuxSandboxSecurityContext, TranslateError> {
     // Whatever the pod asks for its containers, the sandbox itself runs the runtime's own program.
     let seccomp = SecurityProfile { profile_type: ProfileType::RuntimeDefault.into(), ..Default::default() };

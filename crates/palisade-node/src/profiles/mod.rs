@@ -3,19 +3,17 @@
 //! Implements: "LocalhostProfile" and "Seccomp root path configuration" of the seccomp design, and the ConfigMap profile
 //! design: existence, key, JSON, hash, and delivery without a file on disk. What a profile means is left to the runtime.
 
-pub mod document;
 pub mod localhost;
 
-use palisade_model::{
-    compat::Kubelet,
-    profile::{
-        ProfileRef,
-        config_map::{ConfigMapProblem, text_in},
-    },
+use palisade_base::sha256;
+use palisade_base::version::KubeVersion;
+use palisade_model::profile::{
+    ProfileRef,
+    config_map::{ConfigMapProblem, text_in},
 };
 use thiserror::Error;
 
-pub use document::{DocumentError, MAX_PROFILE_BYTES, check_document, sha256_hex};
+pub use palisade_model::profile::config_map::{DocumentError, MAX_PROFILE_BYTES, check_document};
 
 use crate::{
     api::{ApiError, PodSource},
@@ -108,13 +106,13 @@ pub async fn deliver(
     namespace: &str,
     folder: &localhost::ProfileFolder,
     source: &dyn PodSource,
-    kubelet: Kubelet,
+    kubelet: KubeVersion,
 ) -> Result<Option<Delivery>, ProfileError> {
     match profile {
         ProfileRef::Unconfined | ProfileRef::RuntimeDefault => Ok(None),
         ProfileRef::Localhost(path) => {
             let shown = folder.joined(path);
-            if kubelet != Kubelet::Designs {
+            if kubelet != KubeVersion::Designs {
                 return Ok(Some(Delivery { path: shown.clone(), shown, hash: None, sealed: None }));
             }
             let content = folder.read(path)?;
@@ -153,5 +151,5 @@ pub async fn config_map_profile(
 fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
     let file = SealedFile::new("seccomp-profile", content)
         .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
-    Ok(Delivery { path: file.path(), shown, hash: Some(sha256_hex(content)), sealed: Some(file) })
+    Ok(Delivery { path: file.path(), shown, hash: Some(sha256::hex(content)), sealed: Some(file) })
 }

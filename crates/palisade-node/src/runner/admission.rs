@@ -1,11 +1,12 @@
 //! Whether a pod may run on this node at all.
 //!
 //! Implements: the kubelet's AppArmor admission (AppArmor design, failure table, row 6: Blocked; v1.31 and later: Failed),
-//! its checks of `spec.os`, sysctls and `supplementalGroupsPolicy`. Whether there is room is [`super::room`]'s. This is not
+//! its checks of `spec.os`, sysctls and `supplementalGroupsPolicy`. Whether the pod fits is [`super::allocations`]'s. This is not
 //! policy: it asks what the node can do, never what is allowed.
 
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::{Compat, Kubelet},
+    compat::Compat,
     node::resolve_app_armor,
     pod::Pod,
     pod_view::PodView,
@@ -32,19 +33,19 @@ impl Life {
         }
         // A pod that is here already was checked when it came.
         let placed = !pod.spec.node_name.is_empty() && observed.sandboxes.is_empty();
-        if placed && self.seat.is_none() {
+        if placed && self.reservation.is_none() {
             let read = self.node.source.read_node(&config.node_name).await;
             // Before its first heartbeat a node is known to itself alone.
             let object = read
                 .ok()
                 .flatten()
                 .unwrap_or_else(|| node_object::node_object(&self.node, true, &[], jiff::Timestamp::now()));
-            match self.node.room.admit(pod, &object, minor) {
-                Ok(seat) => self.seat = Some(seat),
+            match self.node.allocations.admit(pod, &object, minor) {
+                Ok(reservation) => self.reservation = Some(reservation),
                 Err(unfit) => return Some(hard(&unfit.reason, &unfit.message)),
             }
-        } else if self.seat.is_none() {
-            self.seat = Some(self.node.room.keep(pod, minor));
+        } else if self.reservation.is_none() {
+            self.reservation = Some(self.node.allocations.keep(pod, minor));
         }
         app_armor_rejection(&model, compat, &self.node.app_armor)
     }
@@ -87,7 +88,7 @@ fn app_armor_rejection(pod: &Prepared<'_>, compat: &Compat, app_armor: &AppArmor
     let error = app_armor_error(pod, compat, app_armor)?;
     let message = format!("Cannot enforce AppArmor: {error}");
     // The design blocks such a pod until the host can; releases gave that up with v1.31.
-    let soft = compat.kubelet == Kubelet::Designs || minor <= 30;
+    let soft = compat.kubelet == KubeVersion::Designs || minor <= 30;
     Some(if soft {
         Rejection { reason: "AppArmor".to_owned(), message, soft }
     } else {
@@ -159,7 +160,7 @@ fn app_armor_error(pod: &Prepared<'_>, compat: &Compat, app_armor: &AppArmor) ->
         return None;
     }
     let minor = compat.kubelet.minor();
-    let gated = compat.kubelet == Kubelet::Designs || minor <= 30;
+    let gated = compat.kubelet == KubeVersion::Designs || minor <= 30;
     if gated && !compat.gates.app_armor {
         return Some("AppArmor disabled by feature-gate".to_owned());
     }
@@ -220,7 +221,7 @@ fn needs_app_armor(view: &PodView<'_, '_>, compat: &Compat) -> bool {
         }
     }
     // The design's kubelet reads fields alone.
-    if compat.kubelet == Kubelet::Designs {
+    if compat.kubelet == KubeVersion::Designs {
         return false;
     }
     view.metadata()

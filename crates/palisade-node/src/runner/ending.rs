@@ -161,8 +161,8 @@ impl Life {
             return false;
         }
         fs::remove_dir_all(&self.paths.logs).ok();
-        // When the object is gone, its room is given away.
-        self.seat = None;
+        // When the object is gone, its resources are free.
+        self.reservation = None;
         match self.node.source.finish_deletion(&pod.key).await {
             Ok(()) | Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => true,
             Err(error) => {

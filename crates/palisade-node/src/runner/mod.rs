@@ -1,6 +1,7 @@
 //! Running pods: from what the runtime has, through a plan, to the status.
 
 mod admission;
+pub(crate) mod allocations;
 pub mod backoff;
 pub mod config;
 mod ending;
@@ -12,7 +13,6 @@ pub mod observed;
 pub mod plan;
 pub mod probes;
 pub mod resources;
-pub(crate) mod room;
 mod start;
 pub mod status;
 pub mod worker;

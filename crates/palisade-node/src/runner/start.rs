@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fs};
 
 use jiff::Timestamp;
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::Kubelet,
     effective::{EffectiveContext, effective_context},
     node::{ImageUser, non_root_violation},
     pod_view::ContainerKind,
@@ -153,8 +153,8 @@ fn started_text(minor: u16, container: &str) -> String {
 }
 
 /// The designs retry by restart policy what fails for its profile; kubelets retry everything, flatly.
-const fn profile_retry(kubelet: Kubelet, profile_is_to_blame: bool) -> Retry {
-    if profile_is_to_blame && matches!(kubelet, Kubelet::Designs) {
+const fn profile_retry(kubelet: KubeVersion, profile_is_to_blame: bool) -> Retry {
+    if profile_is_to_blame && matches!(kubelet, KubeVersion::Designs) {
         Retry::ByRestartPolicy
     } else {
         Retry::Flat
@@ -279,7 +279,7 @@ async fn prepare(
 /// Row 3 of the AppArmor design: reported before the runtime does, with the runtime's message.
 fn app_armor_is_loaded(node: &Node, context: &EffectiveContext<'_>) -> Result<(), Refused> {
     let kubelet = node.config.compat.kubelet;
-    if kubelet != Kubelet::Designs {
+    if kubelet != KubeVersion::Designs {
         return Ok(());
     }
     match &context.app_armor.profile {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use palisade_base::time::rfc3339;
 use palisade_model::pod_view::ContainerKind;
 use serde_json::{Map, Value, json};
 
@@ -477,7 +478,7 @@ fn conditions(
 /// A time as the API writes it.
 #[must_use]
 pub fn seconds(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    rfc3339(at.as_second())
 }
 
 fn cri_time(nanoseconds: i64) -> String {

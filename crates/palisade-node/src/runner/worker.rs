@@ -14,6 +14,7 @@ use tracing::{Instrument as _, debug, warn};
 
 use super::{
     admission::with_dots,
+    allocations::Reservation,
     config::{PodPaths, is_host_network, sandbox_config},
     environment::Surroundings,
     images::Images,
@@ -22,7 +23,6 @@ use super::{
         FLAT_RETRY, Memory, PodPlan, PodStep, Reason, Retry, back_off_key, plan, superfluous, waiting_message,
     },
     probes::Probes,
-    room::Seat,
     start::{Place, StartOutcome, field_path, start},
     status::{self, Phase, Rejection, StatusFacts, rejected},
 };
@@ -121,7 +121,7 @@ pub(super) struct Life {
     reported: Value,
     admitted: bool,
     /// What the pod has of the node, until it ends.
-    pub(super) seat: Option<Seat>,
+    pub(super) reservation: Option<Reservation>,
 }
 
 impl Life {
@@ -143,7 +143,7 @@ impl Life {
             start_time,
             runtime_name: String::new(),
             admitted: false,
-            seat: None,
+            reservation: None,
         }
     }
 
@@ -584,7 +584,7 @@ impl Life {
         }
         // Before the status is written: the scheduler may use the resources at once.
         if matches!(status.get("phase").and_then(Value::as_str), Some("Succeeded" | "Failed")) {
-            self.seat = None;
+            self.reservation = None;
         }
         match self.node.source.write_status(&pod.key, status.clone()).await {
             Ok(()) => self.reported = status,

@@ -16,10 +16,8 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
-use palisade_node::{
-    agent::metrics::{PROFILE_INCIDENTS, PROFILES_READY},
-    profiles::sha256_hex,
-};
+use palisade_base::sha256;
+use palisade_node::agent::metrics::{PROFILE_INCIDENTS, PROFILES_READY};
 use palisade_testkit::agent_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Value, json};
@@ -148,7 +146,7 @@ async fn five_hundred_profiles_survive_a_restart_of_the_node_and_no_reader_sees_
                         && let mut content = Vec::new()
                         && fs::File::from(file).read_to_end(&mut content).is_ok()
                     {
-                        assert_eq!(sha256_hex(&content), hash, "a torn file");
+                        assert_eq!(sha256::hex(&content), hash, "a torn file");
                         read += 1;
                     }
                 }
@@ -182,11 +180,11 @@ async fn five_hundred_profiles_survive_a_restart_of_the_node_and_no_reader_sees_
 #[tokio::test]
 async fn bytes_that_do_not_match_their_name_reach_no_node() {
     let world = World::new().await;
-    let bad = sha256_hex(b"what was promised");
+    let bad = sha256::hex(b"what was promised");
     world.publish_as(&bad, PROFILE).await;
     let text = "no JSON";
     let nonsense = world.publish(text).await;
-    let absent = sha256_hex(b"nobody has it");
+    let absent = sha256::hex(b"nobody has it");
     world.put_pod("waiting", &absent).await;
     let running = world.start();
     let status = world

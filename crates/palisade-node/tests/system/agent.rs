@@ -7,11 +7,9 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
+use palisade_base::sha256;
 use palisade_model::compat::Compat;
-use palisade_node::{
-    agent::{metrics::DRIFT, published_name},
-    profiles::sha256_hex,
-};
+use palisade_node::agent::{metrics::DRIFT, published_name};
 use palisade_testkit::agent_world::{World, condition, until};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
@@ -72,7 +70,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
     unmount(&folder, UnmountFlags::DETACH).unwrap();
     until("mounted and filled again", || async {
         let back = fs::read(folder.join(format!("{hash}.json")));
-        (is_mounted(&folder) && back.is_ok_and(|text| sha256_hex(&text) == hash)).then_some(())
+        (is_mounted(&folder) && back.is_ok_and(|text| sha256::hex(&text) == hash)).then_some(())
     })
     .await;
     world
@@ -104,7 +102,7 @@ async fn a_full_tmpfs_is_reported_and_profiles_of_pods_come_first() {
             names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
         for hash in &held {
             if let Ok(content) = fs::read(folder.join(format!("{hash}.json"))) {
-                assert_eq!(sha256_hex(&content), *hash, "a torn file");
+                assert_eq!(sha256::hex(&content), *hash, "a torn file");
             }
         }
         held

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use palisade_node::{
-    profiles::sha256_hex,
-    run::{RunOutcome, RunningPod},
-};
+use palisade_base::sha256;
+use palisade_node::run::{RunOutcome, RunningPod};
 use serde_json::json;
 
 use crate::lab::{DENY_MKDIR, Lab, designs, pod, sleeper};
@@ -29,7 +27,7 @@ async fn one_pod_runs_and_is_compared_with_the_kernel() {
     assert!(!report.verified.has_mismatch(), "{:#?}", report.verified.lines());
     assert_eq!(
         report.status["containerStatuses"][0]["securityContext"]["seccompProfileHash"],
-        sha256_hex(DENY_MKDIR.as_bytes())
+        sha256::hex(DENY_MKDIR.as_bytes())
     );
     let uid = running.pod.key.uid.clone();
     // An agent on the same runtime leaves it alone, and it leaves nothing behind.

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
+use palisade_base::sha256;
+use palisade_base::version::KubeVersion;
 use palisade_model::{
-    compat::Kubelet,
     prepare::{Prepared, Subject},
     profile::ProfileRef,
 };
@@ -11,7 +12,7 @@ use palisade_node::{
     api::ConfigMap,
     kernel::memfd::SealedFile,
     pod::RunPod,
-    profiles::{deliver, localhost::ProfileFolder, sha256_hex},
+    profiles::{deliver, localhost::ProfileFolder},
     verify::verify_pod,
 };
 use serde_json::{Value, json};
@@ -155,9 +156,10 @@ async fn what_the_runtime_reads_is_sealed() {
     source.put_config_map("default", "m", map);
     let profile = ProfileRef::ConfigMap { name: "m".into(), key: "k".into() };
     let folder = ProfileFolder::new("/nonexistent");
-    let delivery = deliver(&profile, "default", &folder, &source, Kubelet::Designs).await.unwrap().unwrap();
+    let delivery =
+        deliver(&profile, "default", &folder, &source, KubeVersion::Designs).await.unwrap().unwrap();
     assert_eq!(delivery.sealed().unwrap().seals().unwrap(), SealedFile::SEALS);
-    assert_eq!(delivery.hash.as_deref(), Some(sha256_hex(DENY_MKDIR.as_bytes()).as_str()));
+    assert_eq!(delivery.hash.as_deref(), Some(sha256::hex(DENY_MKDIR.as_bytes()).as_str()));
     // Another process, root as we are, reads it and cannot change it.
     let shell = |script: &str| Command::new("sh").args(["-c", script]).output().unwrap();
     assert_eq!(shell(&format!("cat {}", delivery.path)).stdout, DENY_MKDIR.as_bytes());
@@ -201,7 +203,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
 
     lab.put_profile("web", "p.json", fresh);
     assert_eq!(lab.exec(&pod, "c", "mkdir /tmp/x").await.0, 1, "the running container keeps its profile");
-    assert_eq!(stale().await, Some(sha256_hex(fresh.as_bytes())), "and verify says so");
+    assert_eq!(stale().await, Some(sha256::hex(fresh.as_bytes())), "and verify says so");
     // The container ends; its successor gets what the ConfigMap holds now.
     let before = lab.container_id(&pod, "c").await;
     kill(&lab, &pod).await;

@@ -4,15 +4,13 @@
 //! design, which no release had. Under the designs both forms are read into [`ProfileRules`]; a release checks one
 //! value per subject, the annotation before the field for a pod and the field before the annotation for a container.
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::{
     change::{Change, NewValue},
     compat::Compat,
-    field_path::FieldPath,
     pod_view::PodView,
     prepare::Prepared,
-    problem::Problem,
     profile::{ProfileRef, apparmor, seccomp},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde::Deserialize;
@@ -63,7 +61,7 @@ impl ProfileStrategies {
     /// What an API server refuses in the policy object itself. That a default must be allowed is the design's rule; the
     /// releases store such a policy, and it admits nothing.
     #[must_use]
-    pub fn problems(&self, compat: &Compat) -> Vec<Problem> {
+    pub fn problems(&self, compat: &Compat) -> Vec<FieldError> {
         let mut problems = Vec::new();
         let at = |key: &str| FieldPath::of(&["metadata", "annotations"]).key(key);
         let mut seccomp_names = |key: &str, names: &str| {
@@ -71,13 +69,17 @@ impl ProfileStrategies {
                 let path = name.strip_prefix("localhost/");
                 if let Some(path) = path {
                     if path.starts_with('/') {
-                        problems.push(Problem::invalid(at(key), Quoted(path), "must be a relative path"));
+                        problems.push(FieldError::invalid(at(key), Quoted(path), "must be a relative path"));
                     }
                     if path.split('/').any(|element| element == "..") {
-                        problems.push(Problem::invalid(at(key), Quoted(path), "must not contain '..'"));
+                        problems.push(FieldError::invalid(at(key), Quoted(path), "must not contain '..'"));
                     }
                 } else if !matches!(name, "unconfined" | "runtime/default" | "docker/default") {
-                    problems.push(Problem::invalid(at(key), Quoted(name), "must be a valid seccomp profile"));
+                    problems.push(FieldError::invalid(
+                        at(key),
+                        Quoted(name),
+                        "must be a valid seccomp profile",
+                    ));
                 }
             }
         };
@@ -93,14 +95,14 @@ impl ProfileStrategies {
             let Some(names) = names.as_deref().filter(|names| !names.is_empty()) else { continue };
             for name in names.split(',').filter(|name| !apparmor::is_valid_annotation(name)) {
                 let detail = format!("invalid AppArmor profile name: {}", Quoted(name));
-                problems.push(Problem::invalid(at(key), Quoted(names), detail));
+                problems.push(FieldError::invalid(at(key), Quoted(names), detail));
             }
         }
         if let Some(rules) = &self.seccomp_field {
             let path = FieldPath::of(&["spec", "seccomp"]);
             problems.extend(rules.problems(Mechanism::Seccomp, &path));
             if self.annotated_seccomp_rules().is_some_and(|annotated| annotated != *rules) {
-                problems.push(Problem::forbidden(path, "seccomp in annotations and field must match"));
+                problems.push(FieldError::forbidden(path, "seccomp in annotations and field must match"));
             }
         }
         if compat.is_designs() && problems.is_empty() {
@@ -111,7 +113,7 @@ impl ProfileStrategies {
             ] {
                 let Some(default) = default else { continue };
                 if let Some(detail) = rules.refuses_default() {
-                    problems.push(Problem::invalid(at(key), Quoted(default), detail));
+                    problems.push(FieldError::invalid(at(key), Quoted(default), detail));
                 }
             }
         }
@@ -197,7 +199,7 @@ impl ProfileStrategies {
 
     /// What the policy refuses in a pod. The paths begin with `pod`, as upstream's do.
     #[must_use]
-    pub fn violations(&self, pod: &Prepared<'_>) -> Vec<Problem> {
+    pub fn violations(&self, pod: &Prepared<'_>) -> Vec<FieldError> {
         let (view, compat) = (&pod.view(), pod.compat());
         if compat.is_designs() {
             let name = format!("PodSecurityPolicy {:?}", self.name);
@@ -206,7 +208,7 @@ impl ProfileStrategies {
             return rules
                 .iter()
                 .flat_map(|(mechanism, rules)| rules.violations(*mechanism, pod, &name))
-                .map(|ProfileViolation { at, message }| Problem::forbidden(at, message))
+                .map(|ProfileViolation { at, message }| FieldError::forbidden(at, message))
                 .collect();
         }
         let mut problems = Vec::new();
@@ -215,7 +217,7 @@ impl ProfileStrategies {
         problems
     }
 
-    fn release_seccomp(&self, view: &PodView<'_, '_>, problems: &mut Vec<Problem>) {
+    fn release_seccomp(&self, view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
         let annotations = &view.metadata().annotations;
         let of_field = |field: Option<&ProfileField<'_>>| {
             field.and_then(ProfileField::reference).map(|reference| reference.to_annotation())
@@ -259,7 +261,7 @@ impl ProfileStrategies {
         (!allowed).then(|| format!("{value} is not an allowed seccomp profile. Valid values are {list}"))
     }
 
-    fn release_app_armor(&self, view: &PodView<'_, '_>, problems: &mut Vec<Problem>) {
+    fn release_app_armor(&self, view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
         let Some(list) = &self.app_armor_allowed else { return };
         for container in view.containers() {
             let key = apparmor::annotation(container.name());
@@ -274,8 +276,9 @@ impl ProfileStrategies {
     }
 }
 
-fn forbidden_annotation(view: &PodView<'_, '_>, key: &str, detail: String) -> Problem {
-    Problem::forbidden(view.annotation_path(key), detail).called(format!("pod.metadata.annotations[{key}]"))
+fn forbidden_annotation(view: &PodView<'_, '_>, key: &str, detail: String) -> FieldError {
+    FieldError::forbidden(view.annotation_path(key), detail)
+        .called(format!("pod.metadata.annotations[{key}]"))
 }
 
 /// A list of annotation values as a set of profiles; `*` allows everything, which is no set at all.

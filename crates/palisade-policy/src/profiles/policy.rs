@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::{
-    change::Change, field_path::FieldPath, metadata::StringMap, prepare::Prepared, problem::Problem,
-    quote::Quoted,
-};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared};
 use serde::Deserialize;
 
 use super::rules::{Mechanism, ProfileRules, ProfileViolation};
@@ -69,23 +67,23 @@ pub struct Requirement {
 
 impl LabelSelector {
     /// What is wrong with the selector. Implements: `ValidateLabelSelector` of apimachinery.
-    pub fn problems(&self, at: &FieldPath, problems: &mut Vec<Problem>) {
+    pub fn problems(&self, at: &FieldPath, problems: &mut Vec<FieldError>) {
         for (index, Requirement { key, operator, values }) in self.match_expressions.iter().enumerate() {
             let at = at.clone().field("matchExpressions").index(index);
             if key.is_empty() {
-                problems.push(Problem::required(at.clone().field("key"), ""));
+                problems.push(FieldError::required(at.clone().field("key"), ""));
             }
             match operator.as_str() {
-                "In" | "NotIn" if values.is_empty() => problems.push(Problem::required(
+                "In" | "NotIn" if values.is_empty() => problems.push(FieldError::required(
                     at.field("values"),
                     "must be specified when `operator` is 'In' or 'NotIn'",
                 )),
-                "Exists" | "DoesNotExist" if !values.is_empty() => problems.push(Problem::forbidden(
+                "Exists" | "DoesNotExist" if !values.is_empty() => problems.push(FieldError::forbidden(
                     at.field("values"),
                     "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
                 )),
                 "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-                other => problems.push(Problem::invalid(
+                other => problems.push(FieldError::invalid(
                     at.field("operator"),
                     Quoted(other),
                     "not a valid selector operator",
@@ -122,7 +120,7 @@ impl ProfilePolicy {
     /// What is wrong with the policy itself. A policy with a problem is rejected when it is written, and one that is stored
     /// all the same rejects the pods it is for: a rule that cannot be applied must not count as a rule that allows.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<FieldError> {
         let spec = FieldPath::of(&["spec"]);
         let mut problems = Vec::new();
         if let Some(selector) = &self.spec.namespace_selector {

@@ -2,14 +2,12 @@
 
 use std::fmt;
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::{
     change::{Change, NewValue},
-    field_path::FieldPath,
     pod_view::{ContainerRef, PodView},
     prepare::Prepared,
-    problem::Problem,
     profile::{ProfileRef, apparmor, kind, seccomp},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde::Deserialize;
@@ -111,11 +109,11 @@ pub struct ProfileSet {
 }
 
 impl ProfileSet {
-    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<Problem>) {
+    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<FieldError>) {
         for (index, name) in self.types.iter().enumerate() {
             if !mechanism.types().contains(&name.as_str()) {
                 let at = at.clone().field("types").index(index);
-                problems.push(Problem::not_supported(at, Quoted(name), mechanism.types()));
+                problems.push(FieldError::not_supported(at, Quoted(name), mechanism.types()));
             }
         }
         let mut names = |field: &'static str, of_type: &str, names: &[String]| {
@@ -125,7 +123,7 @@ impl ProfileSet {
                     _ => name.is_empty().then_some("must not be empty"),
                 };
                 let at = at.clone().field(field).index(index);
-                problems.extend(problem.map(|detail| Problem::invalid(at, Quoted(name), detail)));
+                problems.extend(problem.map(|detail| FieldError::invalid(at, Quoted(name), detail)));
             }
         };
         names("localhostProfiles", kind::LOCALHOST, &self.localhost_profiles);
@@ -208,10 +206,10 @@ pub struct DefaultProfile {
 }
 
 impl DefaultProfile {
-    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<Problem>) {
+    fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<FieldError>) {
         if !mechanism.types().contains(&self.kind.as_str()) {
             let at = at.clone().field("type");
-            problems.push(Problem::not_supported(at, Quoted(&self.kind), mechanism.types()));
+            problems.push(FieldError::not_supported(at, Quoted(&self.kind), mechanism.types()));
             return;
         }
         let mut name = |field: &'static str,
@@ -221,13 +219,15 @@ impl DefaultProfile {
             let at = at.clone().field(field);
             match value {
                 Some(_) if self.kind != of_type => {
-                    problems.push(Problem::forbidden(at, format!("may only be set when type is {of_type}")));
+                    problems
+                        .push(FieldError::forbidden(at, format!("may only be set when type is {of_type}")));
                 }
                 None if self.kind == of_type => {
-                    problems.push(Problem::required(at, format!("must be set when type is {of_type}")));
+                    problems.push(FieldError::required(at, format!("must be set when type is {of_type}")));
                 }
                 Some(value) => {
-                    problems.extend(check(value).map(|detail| Problem::invalid(at, Quoted(value), detail)));
+                    problems
+                        .extend(check(value).map(|detail| FieldError::invalid(at, Quoted(value), detail)));
                 }
                 None => {}
             }
@@ -277,7 +277,7 @@ pub struct ProfileViolation {
 impl ProfileRules {
     /// What is wrong with the rules themselves, which stand at `at`. Rules with a problem cannot be applied.
     #[must_use]
-    pub fn problems(&self, mechanism: Mechanism, at: &FieldPath) -> Vec<Problem> {
+    pub fn problems(&self, mechanism: Mechanism, at: &FieldPath) -> Vec<FieldError> {
         let mut problems = Vec::new();
         if let Some(allowed) = &self.allowed_profiles {
             allowed.problems(mechanism, &at.clone().field("allowedProfiles"), &mut problems);
@@ -289,7 +289,7 @@ impl ProfileRules {
         let incomplete = problems.len() > before;
         match default.to_field().reference() {
             _ if incomplete => {}
-            None => problems.push(Problem::invalid(
+            None => problems.push(FieldError::invalid(
                 at,
                 Quoted(&default.kind),
                 "must be a complete reference to a profile",
@@ -297,7 +297,7 @@ impl ProfileRules {
             Some(reference) => {
                 let refused = self.refuses_default();
                 problems.extend(
-                    refused.map(|detail| Problem::invalid(at, Quoted(&reference.to_string()), detail)),
+                    refused.map(|detail| FieldError::invalid(at, Quoted(&reference.to_string()), detail)),
                 );
             }
         }

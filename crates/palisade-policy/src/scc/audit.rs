@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::quote::Quoted;
+use palisade_base::go::Quoted;
 
 /// Annotations of an audit event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

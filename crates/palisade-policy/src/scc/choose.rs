@@ -7,21 +7,23 @@
 
 use std::fmt;
 
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    field_path::FieldPath,
+    go::Quoted,
+};
 use palisade_model::{
     change::{Change, NewValue},
-    field_path::FieldPath,
     metadata::StringMap,
     pod_view::ContainerKind,
     prepare::Prepared,
-    problem::{Problem, aggregate},
-    quote::Quoted,
 };
 
 use super::{
     audit::Audit,
     built_in,
     constraint::Constraint,
-    decision::{Admitted, Decision, Outcome, Refusal},
+    decision::{Admitted, ConstraintOutcome, Decision, Refusal},
     evaluate::{Evaluation, Options, evaluate},
     namespace_ranges::NamespaceRanges,
     order::Rank,
@@ -179,16 +181,16 @@ const FINAL_VALIDATION: &str = "failures final validation after mutating admissi
 impl<'s> Admission<'s> {
     /// The mutating pass: chooses a constraint, and says what it writes into the pod.
     #[must_use]
-    pub fn mutate(&self, request: &Request<'_>) -> Outcome {
+    pub fn mutate(&self, request: &Request<'_>) -> ConstraintOutcome {
         if is_ignored(request) {
-            return Outcome::ignored();
+            return ConstraintOutcome::ignored();
         }
         let annotations = &request.pod.pod().metadata.annotations;
         if let Operation::Update { old_annotations, .. } = request.operation
             && old_annotations.get(REQUIRED).unwrap_or_default()
                 != annotations.get(REQUIRED).unwrap_or_default()
         {
-            return Outcome::refused(Refusal::RequiredChanged);
+            return ConstraintOutcome::refused(Refusal::RequiredChanged);
         }
         let mutable = match request.operation {
             Operation::Create => Mutable::Everything,
@@ -202,28 +204,28 @@ impl<'s> Admission<'s> {
 
     /// The validating pass: the pod as it is must be what a constraint would make of it.
     #[must_use]
-    pub fn validate(&self, request: &Request<'_>) -> Outcome {
+    pub fn validate(&self, request: &Request<'_>) -> ConstraintOutcome {
         if is_ignored(request) {
-            return Outcome::ignored();
+            return ConstraintOutcome::ignored();
         }
         let annotations = &request.pod.pod().metadata.annotations;
         let required = annotations.get(REQUIRED).unwrap_or_default();
         let hint = annotations.get(VALIDATED).unwrap_or_default();
         if !required.is_empty() && required != hint {
             let (required, suggested) = (required.to_owned(), hint.to_owned());
-            return Outcome::refused(Refusal::RequiredNotSuggested { required, suggested });
+            return ConstraintOutcome::refused(Refusal::RequiredNotSuggested { required, suggested });
         }
         self.decide(request, Pass::Validate, Mutable::Nothing, hint)
     }
 
-    fn decide(&self, request: &Request<'_>, pass: Pass, mutable: Mutable, hint: &str) -> Outcome {
+    fn decide(&self, request: &Request<'_>, pass: Pass, mutable: Mutable, hint: &str) -> ConstraintOutcome {
         let candidates = match self.candidates(request, mutable, hint) {
             Ok(candidates) => candidates,
-            Err(refusal) => return Outcome::refused(refusal),
+            Err(refusal) => return ConstraintOutcome::refused(refusal),
         };
         let namespace = match namespace_of(request) {
             Ok(namespace) => namespace,
-            Err(refusal) => return Outcome::refused(refusal),
+            Err(refusal) => return ConstraintOutcome::refused(refusal),
         };
         let (mut providers, mut skipped) = (Vec::with_capacity(candidates.len()), Vec::new());
         for constraint in candidates {
@@ -233,7 +235,7 @@ impl<'s> Admission<'s> {
             }
         }
         if let Some(refusal) = self.refuse_malformed(&providers, &skipped) {
-            return Outcome { skipped, ..Outcome::refused(refusal) };
+            return ConstraintOutcome { skipped, ..ConstraintOutcome::refused(refusal) };
         }
         let mut search = Search::new(request, self.options, &providers);
         let chosen = search.run(mutable);
@@ -245,7 +247,7 @@ impl<'s> Admission<'s> {
             Some(chosen) => Decision::Admitted(chosen.admitted(request, pass)),
             None => Decision::Refused(search.refusal(pass, &skipped)),
         };
-        Outcome { decision, audit, skipped }
+        ConstraintOutcome { decision, audit, skipped }
     }
 
     /// A constraint without sense is skipped as long as another is left; a namespace without ranges is not the
@@ -316,7 +318,7 @@ struct Search<'x> {
     options: Options,
     providers: &'x [Provider<'x>],
     service_account: Option<(String, [String; 2])>,
-    problems: Vec<Problem>,
+    problems: Vec<FieldError>,
     denied: Vec<&'x str>,
     failures: Vec<(&'x str, String)>,
 }
@@ -401,7 +403,8 @@ impl<'x> Search<'x> {
         if provider("restricted").is_some_and(|restricted| self.evaluate(restricted).allowed()) {
             let detail = "the pod fails to validate against the `restricted-v2` security context constraint, but \
                           would validate successfully against the `restricted` security context constraint";
-            let problem = Problem::forbidden(FieldPath::root(), detail).called("no access to scc/restricted");
+            let problem =
+                FieldError::forbidden(FieldPath::root(), detail).called("no access to scc/restricted");
             self.problems.push(problem);
         }
     }
@@ -456,7 +459,7 @@ impl<'x> Search<'x> {
         let mut problems = self.problems;
         problems.extend(skipped.iter().map(|error| {
             let name = format!("provider {}", Quoted(&error.constraint));
-            Problem::forbidden(FieldPath::root(), format!("skipped: {error}")).called(name)
+            FieldError::forbidden(FieldPath::root(), format!("skipped: {error}")).called(name)
         }));
         let text = match pass {
             Pass::Mutate if problems.is_empty() => "<nil>".to_owned(),
@@ -470,8 +473,8 @@ impl<'x> Search<'x> {
     }
 }
 
-fn not_usable(constraint: &str) -> Problem {
-    Problem::forbidden(FieldPath::root(), "not usable by user or serviceaccount")
+fn not_usable(constraint: &str) -> FieldError {
+    FieldError::forbidden(FieldPath::root(), "not usable by user or serviceaccount")
         .called(format!("provider {}", Quoted(constraint)))
 }
 

@@ -2,12 +2,11 @@
 //!
 //! Implements: the texts of OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`.
 
-use palisade_model::{
-    change::Change,
-    pod::Pod,
-    problem::{Problem, aggregate},
-    quote::Quoted,
+use palisade_base::{
+    field_error::{FieldError, aggregate},
+    go::Quoted,
 };
+use palisade_model::{change::Change, pod::Pod};
 use thiserror::Error;
 
 use super::{
@@ -18,7 +17,7 @@ use super::{
 
 /// What became of a request.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct ConstraintOutcome {
     /// The decision.
     pub decision: Decision,
     /// What goes to the audit log.
@@ -102,7 +101,7 @@ pub enum Refusal {
     #[error("unable to validate against any security context constraint: {text}")]
     NotValidated {
         /// What each constraint says against it, in order.
-        problems: Vec<Problem>,
+        problems: Vec<FieldError>,
         /// The same, as upstream prints it in this pass.
         text: String,
     },
@@ -120,7 +119,7 @@ impl Refusal {
     }
 }
 
-impl Outcome {
+impl ConstraintOutcome {
     pub(super) fn ignored() -> Self {
         Self { decision: Decision::Ignored, audit: Audit::default(), skipped: Vec::new() }
     }

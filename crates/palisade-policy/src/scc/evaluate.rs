@@ -3,13 +3,12 @@
 //! Implements: OpenShift's `AssignSecurityContext`. Assignment goes first, so that validation sees what would be
 //! stored; all containers must pass under the same constraint. Which constraint is tried is for [`super::choose`].
 
+use palisade_base::{field_error::FieldError, field_path::FieldPath};
 use palisade_model::{
     change::{Change, NewValue},
-    field_path::FieldPath,
     pod::{Container, Pod},
     pod_view::{ContainerKind, ContainerRef, PodView},
     prepare::Prepared,
-    problem::Problem,
     profile::seccomp as seccomp_profile,
     security_context::{PodSecurityContext, SecurityContext},
 };
@@ -42,7 +41,7 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub struct Evaluation<'x> {
     /// Why the constraint refuses the pod; empty if it does not.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldError>,
     pod: &'x Pod<'x>,
     context: Option<PodSecurityContext<'x>>,
     seccomp_annotation: Option<String>,

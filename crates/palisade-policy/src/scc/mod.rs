@@ -11,7 +11,6 @@ pub mod choose;
 pub mod constraint;
 pub mod decision;
 pub mod evaluate;
-pub mod exec;
 pub mod grants;
 pub mod namespace_ranges;
 pub mod object;

@@ -5,12 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use palisade_model::{
-    change::{Change, NewValue},
-    field_path::FieldPath,
-    problem::Problem,
-    quote::Quoted,
-};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::change::{Change, NewValue};
 use serde_json::{Value, json};
 
 use super::constraint::{ANY, Constraint, Groups};
@@ -102,25 +98,25 @@ fn default_volumes(constraint: &Constraint) -> Vec<String> {
 
 /// What is wrong with an object.
 #[must_use]
-pub fn validate(constraint: &Constraint) -> Vec<Problem> {
+pub fn validate(constraint: &Constraint) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let at = |fields: &[&'static str]| FieldPath::of(fields);
     if let Some(priority) = constraint.priority.filter(|&priority| priority < 0) {
-        problems.push(Problem::invalid(at(&["priority"]), priority, "priority cannot be negative"));
+        problems.push(FieldError::invalid(at(&["priority"]), priority, "priority cannot be negative"));
     }
     let user = &constraint.run_as_user;
     if !["MustRunAs", "MustRunAsNonRoot", "MustRunAsRange", "RunAsAny"].contains(&user.kind.as_str()) {
         let detail =
             "invalid strategy type.  Valid values are MustRunAs, MustRunAsNonRoot, MustRunAsRange, RunAsAny";
-        problems.push(Problem::invalid(at(&["runAsUser", "type"]), Quoted(&user.kind), detail));
+        problems.push(FieldError::invalid(at(&["runAsUser", "type"]), Quoted(&user.kind), detail));
     }
     if let Some(uid) = user.uid.filter(|&uid| uid < 0) {
-        problems.push(Problem::invalid(at(&["runAsUser", "uid"]), uid, "uid cannot be negative"));
+        problems.push(FieldError::invalid(at(&["runAsUser", "uid"]), uid, "uid cannot be negative"));
     }
     let context = &constraint.se_linux_context;
     if !["MustRunAs", "RunAsAny"].contains(&context.kind.as_str()) {
         let detail = "invalid strategy type.  Valid values are MustRunAs, RunAsAny";
-        problems.push(Problem::invalid(at(&["seLinuxContext", "type"]), Quoted(&context.kind), detail));
+        problems.push(FieldError::invalid(at(&["seLinuxContext", "type"]), Quoted(&context.kind), detail));
     }
     validate_groups("fsGroup", &constraint.fs_group, &mut problems);
     validate_groups("supplementalGroups", &constraint.supplemental_groups, &mut problems);
@@ -130,33 +126,37 @@ pub fn validate(constraint: &Constraint) -> Vec<Problem> {
     {
         let detail = "Cannot set DefaultAllowPrivilegeEscalation to true without also setting \
                       AllowPrivilegeEscalation to true";
-        problems.push(Problem::invalid(at(&["defaultAllowPrivilegeEscalation"]), true, detail));
+        problems.push(FieldError::invalid(at(&["defaultAllowPrivilegeEscalation"]), true, detail));
     }
     validate_volumes(constraint, &mut problems);
     validate_sysctls(constraint, &mut problems);
     problems
 }
 
-fn validate_groups(field: &'static str, groups: &Groups, problems: &mut Vec<Problem>) {
+fn validate_groups(field: &'static str, groups: &Groups, problems: &mut Vec<FieldError>) {
     let known = ["MustRunAs", "RunAsAny"];
     if !known.contains(&groups.kind.as_str()) {
-        problems.push(Problem::not_supported(FieldPath::of(&[field, "type"]), Quoted(&groups.kind), &known));
+        problems.push(FieldError::not_supported(
+            FieldPath::of(&[field, "type"]),
+            Quoted(&groups.kind),
+            &known,
+        ));
     }
     for (index, range) in groups.ranges.iter().enumerate() {
         let at = |end| FieldPath::of(&[field, "ranges"]).index(index).field(end);
         if range.min < 0 {
-            problems.push(Problem::invalid(at("min"), range.min, "min cannot be negative"));
+            problems.push(FieldError::invalid(at("min"), range.min, "min cannot be negative"));
         }
         if range.max < 0 {
-            problems.push(Problem::invalid(at("max"), range.max, "max cannot be negative"));
+            problems.push(FieldError::invalid(at("max"), range.max, "max cannot be negative"));
         }
         if range.min > range.max {
-            problems.push(Problem::invalid(at("min"), range.min, "min cannot be greater than max"));
+            problems.push(FieldError::invalid(at("min"), range.min, "min cannot be greater than max"));
         }
     }
 }
 
-fn validate_capabilities(constraint: &Constraint, problems: &mut Vec<Problem>) {
+fn validate_capabilities(constraint: &Constraint, problems: &mut Vec<FieldError>) {
     let dropped = &constraint.required_drop_capabilities;
     for (field, list) in [
         ("defaultAddCapabilities", &constraint.default_add_capabilities),
@@ -164,20 +164,24 @@ fn validate_capabilities(constraint: &Constraint, problems: &mut Vec<Problem>) {
     ] {
         for name in list.iter().filter(|name| dropped.contains(name)) {
             let detail = format!("capability is listed in {field} and requiredDropCapabilities");
-            problems.push(Problem::invalid(FieldPath::of(&[field]), Quoted(name), detail));
+            problems.push(FieldError::invalid(FieldPath::of(&[field]), Quoted(name), detail));
         }
     }
     if !dropped.is_empty() && constraint.allowed_capabilities.iter().any(|name| name == ANY) {
         let detail = "required capabilities must be empty when all capabilities are allowed by a wildcard";
-        problems.push(Problem::invalid(FieldPath::of(&["requiredDropCapabilities"]), json!(dropped), detail));
+        problems.push(FieldError::invalid(
+            FieldPath::of(&["requiredDropCapabilities"]),
+            json!(dropped),
+            detail,
+        ));
     }
 }
 
-fn validate_volumes(constraint: &Constraint, problems: &mut Vec<Problem>) {
+fn validate_volumes(constraint: &Constraint, problems: &mut Vec<FieldError>) {
     let volumes = constraint.volumes();
     if volumes.len() > 1 && volumes.iter().any(|volume| volume == NONE) {
         let detail = "if 'none' is specified, no other values are allowed";
-        problems.push(Problem::invalid(FieldPath::of(&["volumes"]), json!(volumes), detail));
+        problems.push(FieldError::invalid(FieldPath::of(&["volumes"]), json!(volumes), detail));
     }
     let drivers = &constraint.allowed_flex_volumes;
     if drivers.is_empty() {
@@ -186,31 +190,31 @@ fn validate_volumes(constraint: &Constraint, problems: &mut Vec<Problem>) {
     if constraint.allows_volume("flexVolume") {
         for (index, _) in drivers.iter().enumerate().filter(|(_, driver)| driver.driver.is_empty()) {
             let at = FieldPath::of(&["allowedFlexVolumes"]).index(index).field("driver");
-            problems.push(Problem::required(at, "must specify a driver"));
+            problems.push(FieldError::required(at, "must specify a driver"));
         }
     } else {
         let detail = "volumes does not include 'flexVolume' or '*', so no flex volumes are allowed";
-        problems.push(Problem::invalid(FieldPath::of(&["allowedFlexVolumes"]), json!(drivers), detail));
+        problems.push(FieldError::invalid(FieldPath::of(&["allowedFlexVolumes"]), json!(drivers), detail));
     }
 }
 
-fn validate_sysctls(constraint: &Constraint, problems: &mut Vec<Problem>) {
+fn validate_sysctls(constraint: &Constraint, problems: &mut Vec<FieldError>) {
     let Constraint { allowed_unsafe_sysctls: allowed, forbidden_sysctls: forbidden, .. } = constraint;
     for (field, list) in [("allowedUnsafeSysctls", allowed), ("forbiddenSysctls", forbidden)] {
         for (index, sysctl) in list.iter().enumerate() {
             let at = FieldPath::of(&[field]).index(index);
             if sysctl.is_empty() {
-                problems.push(Problem::invalid(at, Quoted(sysctl), "empty sysctl not allowed"));
+                problems.push(FieldError::invalid(at, Quoted(sysctl), "empty sysctl not allowed"));
             } else if sysctl == ANY && list.len() > 1 {
                 let detail = "if '*' is present, must not specify other sysctls";
-                problems.push(Problem::invalid(at, Quoted(sysctl), detail));
+                problems.push(FieldError::invalid(at, Quoted(sysctl), detail));
             }
         }
     }
     for (index, sysctl) in allowed.iter().enumerate() {
         if let Some(other) = forbidden.iter().find(|other| overlap(sysctl, other)) {
             let at = FieldPath::of(&["allowedUnsafeSysctls"]).index(index);
-            problems.push(Problem::invalid(at, Quoted(sysctl), format!("sysctl overlaps with {other}")));
+            problems.push(FieldError::invalid(at, Quoted(sysctl), format!("sysctl overlaps with {other}")));
         }
     }
 }

@@ -3,12 +3,11 @@
 //! Implements: the namespace conditions of OpenShift's API server: what has to run before admission itself does not go
 //! through it, and the user is told so in a warning.
 
-use palisade_model::{metadata::StringMap, quote::Quoted};
+use palisade_base::go::Quoted;
+use palisade_model::metadata::StringMap;
 
 /// The plugin that chooses constraints.
 pub const PLUGIN: &str = "security.openshift.io/SecurityContextConstraint";
-/// The plugin that guards `exec` and `attach`.
-pub const EXEC_PLUGIN: &str = "security.openshift.io/SCCExecRestrictions";
 
 /// Label of a namespace: how early in the start of a cluster its pods are needed.
 pub const RUN_LEVEL: &str = "openshift.io/run-level";

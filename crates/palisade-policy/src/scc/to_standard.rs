@@ -11,7 +11,10 @@ use super::{
     constraint::{ANY, Constraint},
     namespace_ranges::{BlockError, NamespaceRanges, RangeError, UID_RANGE},
 };
-use crate::standards::level::Level;
+use crate::standards::{
+    checks::{capabilities_baseline, sysctls},
+    level::Level,
+};
 
 /// The level a constraint implies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,32 +76,6 @@ pub enum ImplyErrorKind {
     },
 }
 
-/// Capabilities that baseline lets a container add.
-const BASELINE_CAPABILITIES: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
-
-/// Sysctls of the first edition of the standards.
-const SYSCTLS: [&str; 5] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-];
-
 /// Volumes that restricted knows, and names that stand for none.
 const RESTRICTED_VOLUMES: [&str; 11] = [
     "configMap",
@@ -156,7 +133,7 @@ pub fn implied_level(
             causes.push(Cause { level, field, why });
         }
     };
-    let Constraint { seccomp_profiles, allowed_unsafe_sysctls: sysctls, .. } = constraint;
+    let Constraint { seccomp_profiles, allowed_unsafe_sysctls, .. } = constraint;
     let host_volumes = constraint.volumes().iter().any(|volume| volume == HOST_PATH || volume == ANY);
     let is_host = |volume: &&String| [HOST_PATH, ANY].contains(&volume.as_str());
     let is_unknown = |volume: &&String| {
@@ -209,7 +186,7 @@ pub fn implied_level(
         privileged,
         "allowedUnsafeSysctls",
         "baseline forbids one of them",
-        sysctls.iter().any(|sysctl| !SYSCTLS.contains(&sysctl.as_str())),
+        allowed_unsafe_sysctls.iter().any(|sysctl| !sysctls::SINCE_V1_0.contains(&sysctl.as_str())),
     );
     cause(privileged, "volumes", "pods may mount folders of the node", host_volumes);
     cause(
@@ -237,7 +214,7 @@ pub fn implied_level(
 
 fn capability_level(constraint: &Constraint) -> Level {
     let allowed = &constraint.allowed_capabilities;
-    if allowed.iter().any(|name| !BASELINE_CAPABILITIES.contains(&name.as_str())) {
+    if allowed.iter().any(|name| !capabilities_baseline::ALLOWED.contains(&name.as_str())) {
         return Level::Privileged;
     }
     let drops_all = constraint.required_drop_capabilities.iter().any(|name| name == "ALL");

@@ -4,11 +4,8 @@
 //! results come in upstream's order, baseline ids before restricted ones. A restricted check may replace a
 //! baseline one from the version on in which it exists.
 
-use palisade_model::{
-    compat::{ApiServer, Compat, NEWEST_MINOR},
-    pod_view::PodView,
-    prepare::Prepared,
-};
+use palisade_base::version::NEWEST_MINOR;
+use palisade_model::{compat::Compat, pod_view::PodView, prepare::Prepared};
 
 use super::{
     checks::CHECKS,
@@ -27,13 +24,13 @@ pub struct Check {
     pub title: &'static str,
     /// Why it exists, in a clause.
     pub why: &'static str,
-    /// Its editions, oldest first. Published ones are never edited.
-    pub revisions: &'static [Revision],
+    /// Its versions, oldest first. Published ones are never edited.
+    pub versions: &'static [CheckVersion],
 }
 
-/// An edition of a check.
+/// A version of a check.
 #[derive(Debug)]
-pub struct Revision {
+pub struct CheckVersion {
     /// The first version it applies to, `v1.<since>`.
     pub since: u16,
     /// Baseline checks it replaces.
@@ -45,7 +42,7 @@ pub struct Revision {
 /// What a check may need to know besides the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The newest edition known: that of the emulated release.
+    /// The newest version known: that of the emulated release.
     pub newest: u16,
     /// Whether `image` volumes are known to be harmless; releases up to v1.32 did not know them.
     pub knows_image_volumes: bool,
@@ -58,10 +55,7 @@ impl Options {
     /// The options of an API server.
     #[must_use]
     pub const fn of(compat: &Compat) -> Self {
-        let newest = match compat.api {
-            ApiServer::Designs => NEWEST_MINOR,
-            ApiServer::Kubernetes(minor) => minor,
-        };
+        let newest = compat.api_minor();
         Self {
             newest,
             knows_image_volumes: newest >= 33,
@@ -80,8 +74,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Evaluator {
     options: Options,
-    baseline: Vec<Vec<&'static Revision>>,
-    restricted: Vec<Vec<&'static Revision>>,
+    baseline: Vec<Vec<&'static CheckVersion>>,
+    restricted: Vec<Vec<&'static CheckVersion>>,
 }
 
 impl Default for Evaluator {
@@ -96,9 +90,9 @@ impl Evaluator {
     pub fn new(options: Options) -> Self {
         let newest = options.newest.min(NEWEST_MINOR);
         let options = Options { newest, ..options };
-        let editions =
+        let versions =
             |level| (0..=newest).map(|minor| rules(level, minor).map(|(_, r)| r).collect()).collect();
-        Self { options, baseline: editions(Level::Baseline), restricted: editions(Level::Restricted) }
+        Self { options, baseline: versions(Level::Baseline), restricted: versions(Level::Restricted) }
     }
 
     /// The rules of an API server.
@@ -107,7 +101,7 @@ impl Evaluator {
         Self::new(Options::of(compat))
     }
 
-    /// The newest edition known.
+    /// The newest version known.
     #[must_use]
     pub const fn newest(&self) -> u16 {
         self.options.newest
@@ -129,28 +123,25 @@ impl Evaluator {
     /// assert!(Evaluator::default().evaluate(LevelVersion::PRIVILEGED, &pod).allowed());
     /// ```
     #[must_use]
-    pub fn evaluate(&self, policy: LevelVersion, pod: &Prepared<'_>) -> Outcome {
+    pub fn evaluate(&self, policy: LevelVersion, pod: &Prepared<'_>) -> StandardsOutcome {
         let view = &pod.view();
-        let editions = match policy.level {
-            Level::Privileged => return Outcome::default(),
+        let versions = match policy.level {
+            Level::Privileged => return StandardsOutcome::default(),
             Level::Baseline => &self.baseline,
             Level::Restricted => &self.restricted,
         };
         let minor = usize::from(policy.version.clamp(self.options.newest));
-        let rules = editions.get(minor).or_else(|| editions.last()).map_or(&[][..], Vec::as_slice);
-        Outcome { violations: rules.iter().filter_map(|rule| (rule.run)(view, self.options)).collect() }
+        let rules = versions.get(minor).or_else(|| versions.last()).map_or(&[][..], Vec::as_slice);
+        StandardsOutcome {
+            violations: rules.iter().filter_map(|rule| (rule.run)(view, self.options)).collect(),
+        }
     }
 }
 
-/// The checks of a level in an edition, in the order of their results.
-pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, &'static Revision)> {
+/// The checks of a level in a version, in the order of their results.
+pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, &'static CheckVersion)> {
     let current = move |check: &'static Check| {
-        check
-            .revisions
-            .iter()
-            .rev()
-            .find(|revision| revision.since <= minor)
-            .map(|revision| (check, revision))
+        check.versions.iter().rev().find(|version| version.since <= minor).map(|version| (check, version))
     };
     let overridden = move |id: &str| {
         level == Level::Restricted
@@ -158,7 +149,7 @@ pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, 
                 .iter()
                 .filter(|check| check.level == Level::Restricted)
                 .filter_map(|check| current(check))
-                .any(|(_, revision)| revision.overrides.contains(&id))
+                .any(|(_, version)| version.overrides.contains(&id))
     };
     CHECKS
         .iter()
@@ -169,12 +160,12 @@ pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, 
 
 /// What all checks of a level and version said.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct StandardsOutcome {
     /// The checks that forbid the pod, in upstream's order.
     pub violations: Vec<Violation>,
 }
 
-impl Outcome {
+impl StandardsOutcome {
     /// Whether nothing forbids the pod.
     #[must_use]
     pub const fn allowed(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What a check found: one violation in upstream's words, and every field behind it.
 
-use palisade_model::field_path::FieldPath;
+use palisade_base::field_path::FieldPath;
 use serde_json::Value;
 
 /// A check that forbids the pod.

@@ -50,7 +50,7 @@ impl FromStr for Level {
     }
 }
 
-/// The release whose edition of the standards applies.
+/// The release whose version of the standards applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// The newest known.
@@ -66,7 +66,7 @@ impl Version {
         Self::Minor(minor)
     }
 
-    /// The edition to judge by, where `newest` is the newest one known.
+    /// The version to judge by, where `newest` is the newest one known.
     #[must_use]
     pub fn clamp(self, newest: u16) -> u16 {
         match self {
@@ -122,7 +122,7 @@ impl FromStr for Version {
     }
 }
 
-/// A level in the edition of a version.
+/// A level in a version of the standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LevelVersion {
     /// The level.
@@ -135,7 +135,7 @@ impl LevelVersion {
     /// `privileged:latest`, the default of everything.
     pub const PRIVILEGED: Self = Self { level: Level::Privileged, version: Version::Latest };
 
-    /// A level in the edition of a version.
+    /// A level in a version of the standards.
     #[must_use]
     pub const fn new(level: Level, version: Version) -> Self {
         Self { level, version }

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use palisade_model::{metadata::StringMap, prepare::Prepared, problem::Problem, quote::Quoted};
+use palisade_base::{field_error::FieldError, go::Quoted};
+use palisade_model::{metadata::StringMap, prepare::Prepared};
 
 use super::{
     evaluator::Evaluator,
@@ -17,7 +18,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamespaceVerdict {
     /// Refuse it: these labels cannot be read.
-    Invalid(Vec<Problem>),
+    Invalid(Vec<FieldError>),
     /// Let it be, and say this.
     Allowed(Vec<String>),
     /// Let it be, after looking at the existing pods at this level with [`ExistingPods`].

@@ -3,7 +3,8 @@
 //! Implements: Pod Security Admission, namespace labels and the defaults and exemptions of
 //! `PodSecurityConfiguration`.
 
-use palisade_model::{field_path::FieldPath, metadata::StringMap, problem::Problem, quote::Quoted};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::metadata::StringMap;
 
 use super::level::{Level, LevelVersion, Version};
 
@@ -103,7 +104,7 @@ impl Policy {
     /// Reads the labels of a namespace over the configured defaults. There is always a policy: a level that
     /// cannot be read fails closed for enforcing and open for telling, and is reported.
     #[must_use]
-    pub fn from_labels(labels: &StringMap<'_>, defaults: &Self) -> (Self, Vec<Problem>) {
+    pub fn from_labels(labels: &StringMap<'_>, defaults: &Self) -> (Self, Vec<FieldError>) {
         let mut policy = *defaults;
         let mut problems = Vec::new();
         for mode in Mode::ALL {
@@ -140,9 +141,9 @@ impl Policy {
     }
 }
 
-fn label_problem(label: &str, value: &str, error: &dyn std::fmt::Display) -> Problem {
+fn label_problem(label: &str, value: &str, error: &dyn std::fmt::Display) -> FieldError {
     let at = FieldPath::of(&["metadata", "labels"]).key(label);
-    Problem::invalid(at, Quoted(value), error.to_string())
+    FieldError::invalid(at, Quoted(value), error.to_string())
 }
 
 /// Who and what is never judged. Names match exactly; an empty name never matches.

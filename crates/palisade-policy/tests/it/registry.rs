@@ -96,8 +96,8 @@ fn checks_stand_in_upstreams_order() {
 #[test]
 fn versions_rise_and_override_what_exists() {
     for check in CHECKS {
-        assert!(check.revisions.is_sorted_by(|a, b| a.since < b.since), "{}", check.id);
-        for id in check.revisions.iter().flat_map(|revision| revision.overrides) {
+        assert!(check.versions.is_sorted_by(|a, b| a.since < b.since), "{}", check.id);
+        for id in check.versions.iter().flat_map(|version| version.overrides) {
             let overridden = CHECKS.iter().find(|other| other.id == *id).unwrap();
             assert_eq!((check.level, overridden.level), (Level::Restricted, Level::Baseline));
         }

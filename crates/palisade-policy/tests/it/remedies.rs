@@ -1,8 +1,8 @@
 //! Remedies applied to the object make it pass, unless a person must decide.
 
+use palisade_base::field_path::{FieldPath, PathStep};
 use palisade_model::{
     compat::Compat,
-    field_path::{FieldPath, Step},
     prepare::{Prepared, Subject},
     validation::validate_create,
 };
@@ -31,7 +31,7 @@ fn apply(object: &mut Value, edits: &[Edit]) {
     for path in removals.iter().rev() {
         let parent = place(object, &path.parent().unwrap());
         match path.steps().last().unwrap() {
-            Step::Index(index) => {
+            PathStep::Index(index) => {
                 parent.as_array_mut().unwrap().remove(*index);
             }
             step => {
@@ -41,17 +41,17 @@ fn apply(object: &mut Value, edits: &[Edit]) {
     }
 }
 
-fn name(step: &Step) -> &str {
+fn name(step: &PathStep) -> &str {
     match step {
-        Step::Field(name) => name,
-        Step::Key(key) => key,
-        Step::Index(_) => unreachable!(),
+        PathStep::Field(name) => name,
+        PathStep::Key(key) => key,
+        PathStep::Index(_) => unreachable!(),
     }
 }
 
 fn place<'v>(object: &'v mut Value, path: &FieldPath) -> &'v mut Value {
     path.steps().iter().fold(object, |here, step| match step {
-        Step::Index(index) => &mut here[*index],
+        PathStep::Index(index) => &mut here[*index],
         step => {
             if here.is_null() {
                 *here = Value::Object(Map::new());

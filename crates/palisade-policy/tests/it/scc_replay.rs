@@ -13,7 +13,7 @@ use palisade_policy::scc::{
     built_in,
     choose::{Admission, Identity, Malformed, Operation, Request, Subject},
     constraint::Constraint,
-    decision::{Decision, Outcome},
+    decision::{ConstraintOutcome, Decision},
     evaluate::Options,
     namespace_ranges::NamespaceRanges,
     set::ConstraintSet,
@@ -220,7 +220,7 @@ impl<'v> Replay<'v> {
         Ok(replayed)
     }
 
-    fn pass(&self, object: &Value, pass: &str, malformed: Malformed) -> Result<Outcome, String> {
+    fn pass(&self, object: &Value, pass: &str, malformed: Malformed) -> Result<ConstraintOutcome, String> {
         let pod = Pod::deserialize(object).map_err(|error| error.to_string())?;
         let pod = Prepared::stored(pod, &Compat::kubernetes(37));
         let record = self.record;

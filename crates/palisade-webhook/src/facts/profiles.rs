@@ -5,16 +5,15 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use http::Request;
 use palisade_admission::config_map_profiles::{Fault, Profiles};
+use palisade_base::sha256;
 use palisade_model::profile::config_map::{ConfigMapProblem, Source, check_document, text_in};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::reading::{ConfigMap, Failed, Reader, within};
@@ -70,7 +69,7 @@ impl ProfileReader {
             };
             let hashed = match profile {
                 Ok(text) => {
-                    let hash = sha256_hex(text.as_bytes());
+                    let hash = sha256::hex(text.as_bytes());
                     if publish {
                         self.publish(&hash, text, deadline).await;
                     }
@@ -140,14 +139,4 @@ fn profile_in<'c>(
     let profile = || format!("configmap/{name}/{key}");
     check_document(text).map_err(|source| ConfigMapProblem::Document { profile: profile(), source })?;
     Ok(text)
-}
-
-/// SHA-256 in lower-case hexadecimal.
-fn sha256_hex(content: &[u8]) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(content) {
-        // swallowed: writing to a string cannot fail
-        write!(text, "{byte:02x}").ok();
-    }
-    text
 }

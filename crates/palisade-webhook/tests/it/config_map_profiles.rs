@@ -1,7 +1,7 @@
 //! Profiles in ConfigMaps with a stock API server: what users write, what is stored, what the nodes are given.
 
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 use palisade_policy::resources;
 use palisade_webhook::metrics::PUBLISH_ERRORS;
 use serde_json::{Value, json};
@@ -16,13 +16,7 @@ const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/c";
 
 fn hash() -> String {
-    use sha2::Digest as _;
-    let digest = sha2::Sha256::digest(PROFILE.as_bytes());
-    digest
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .filter_map(|half| char::from_digit(half.into(), 16))
-        .collect()
+    palisade_base::sha256::hex(PROFILE.as_bytes())
 }
 
 async fn with_profiles(cluster: &Cluster) {
@@ -52,7 +46,7 @@ fn annotated(entries: &[(&str, &str)]) -> Value {
 #[tokio::test]
 async fn a_pod_runs_with_the_profile_of_its_namespace() {
     for minor in [24, 37] {
-        let builder = Server::builder().version(KubeVersion::minor(minor));
+        let builder = Server::builder().version(KubeVersion::v1(minor));
         let cluster = cluster(builder.disable_plugins(["ServiceAccount".to_owned()])).await;
         with_profiles(&cluster).await;
         install(&cluster, resources::PUBLISHED_PROFILES).await;

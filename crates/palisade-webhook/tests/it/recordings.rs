@@ -5,8 +5,8 @@
 //! message, causes, warnings and the stored security part are the recorded ones. And a webhook beside that release:
 //! registered with an API server whose own Pod Security is off, the answers to users are the recorded ones.
 
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 use palisade_model::{compat::Compat, workload::workload_resource};
 use palisade_testkit::{
     client::Client,
@@ -107,13 +107,13 @@ async fn answered(connection: &mut KeepAlive, mut request: Value, shown: &str, r
     Value::Object(out)
 }
 
-async fn replay_directly(release: &str, minor: u8) {
+async fn replay_directly(release: &str, minor: u16) {
     let records = read(release);
-    let builder = Server::builder().version(KubeVersion::minor(minor)).controllers(false);
+    let builder = Server::builder().version(KubeVersion::v1(minor)).controllers(false);
     let cluster = cluster(builder).await;
     pods::prepare(&records, &admin(&cluster)).await.unwrap();
-    let webhook = start(&cluster, emulating(u16::from(minor))).await;
-    let compat = Compat::kubernetes(u16::from(minor));
+    let webhook = start(&cluster, emulating(minor)).await;
+    let compat = Compat::kubernetes(minor);
     let mut connection = KeepAlive::open(&Caller::of(&webhook)).await.unwrap();
     let mut report = Report::default();
     for record in &records {
@@ -143,11 +143,10 @@ async fn the_webhook_answers_as_v1_37_did() {
 }
 
 /// The webhook beside an API server that judges nothing itself: users read what they read from the recorded server.
-async fn replay_beside(release: &str, minor: u8) {
+async fn replay_beside(release: &str, minor: u16) {
     let mut records = read(release);
     let off = ["ServiceAccount", "PodSecurity"].map(str::to_owned);
-    let builder =
-        Server::builder().version(KubeVersion::minor(minor)).controllers(false).disable_plugins(off);
+    let builder = Server::builder().version(KubeVersion::v1(minor)).controllers(false).disable_plugins(off);
     let cluster = cluster(builder).await;
     let _webhook = start(&cluster, registered()).await;
     // What legacy annotations and references to ConfigMaps do is what the webhook is there to change.

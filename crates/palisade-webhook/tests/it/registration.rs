@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use palisade_apimachinery::KubeVersion;
 use palisade_apiserver::Server;
+use palisade_base::version::KubeVersion;
 use palisade_policy::resources;
 use palisade_webhook::{
     Options, Webhook,
@@ -28,7 +28,7 @@ fn bundle(configuration: &Value) -> String {
 #[tokio::test]
 async fn is_made_and_put_right() {
     for minor in [24, 37] {
-        let cluster = cluster(Server::builder().version(KubeVersion::minor(minor))).await;
+        let cluster = cluster(Server::builder().version(KubeVersion::v1(minor))).await;
         let options = registered();
         let address = options.listen;
         let webhook = start(&cluster, options).await;

@@ -45,7 +45,7 @@ impl OwnedStep {
 }
 
 /// What becomes of a value.
-pub(super) enum Outcome {
+pub(super) enum Planned {
     Is(Value),
     /// It is gone; `prune` says whether a parent that is empty now should go as well.
     Gone {
@@ -134,14 +134,14 @@ impl Change {
     }
 
     /// What a value becomes; `None` stands for a value that does not exist yet.
-    pub(super) fn apply(&self, old: Option<Value>) -> Outcome {
+    pub(super) fn apply(&self, old: Option<Value>) -> Planned {
         match &self.action {
-            Some(Action::Set(value)) => return Outcome::Is(value.clone()),
-            Some(Action::Remove { prune }) => return Outcome::Gone { prune: *prune },
+            Some(Action::Set(value)) => return Planned::Is(value.clone()),
+            Some(Action::Remove { prune }) => return Planned::Gone { prune: *prune },
             None => {}
         }
         if self.children.is_empty() && self.appends.is_empty() {
-            return Outcome::Is(old.unwrap_or(Value::Null));
+            return Planned::Is(old.unwrap_or(Value::Null));
         }
         let by_key = self.children.iter().any(|(step, _)| matches!(step, OwnedStep::Key(_)));
         match old {
@@ -152,7 +152,7 @@ impl Change {
         }
     }
 
-    fn apply_to_map(&self, mut entries: Vec<(String, Value)>) -> Outcome {
+    fn apply_to_map(&self, mut entries: Vec<(String, Value)>) -> Planned {
         let mut pruned = false;
         for (step, change) in &self.children {
             let OwnedStep::Key(key) = step else { continue };
@@ -160,52 +160,52 @@ impl Change {
             let old =
                 at.and_then(|at| entries.get_mut(at)).map(|(_, value)| std::mem::replace(value, Value::Null));
             match (change.apply(old), at) {
-                (Outcome::Is(value), Some(at)) => {
+                (Planned::Is(value), Some(at)) => {
                     if let Some((_, slot)) = entries.get_mut(at) {
                         *slot = value;
                     }
                 }
-                (Outcome::Is(value), None) => entries.push((key.clone(), value)),
-                (Outcome::Gone { prune }, Some(at)) => {
+                (Planned::Is(value), None) => entries.push((key.clone(), value)),
+                (Planned::Gone { prune }, Some(at)) => {
                     entries.remove(at);
                     pruned |= prune;
                 }
-                (Outcome::Gone { .. }, None) => {}
+                (Planned::Gone { .. }, None) => {}
             }
         }
         if pruned && entries.is_empty() {
-            Outcome::Gone { prune: true }
+            Planned::Gone { prune: true }
         } else {
-            Outcome::Is(Value::Map(entries))
+            Planned::Is(Value::Map(entries))
         }
     }
 
-    fn apply_to_list(&self, items: Vec<Value>) -> Outcome {
+    fn apply_to_list(&self, items: Vec<Value>) -> Planned {
         let mut pruned = false;
         let len = items.len();
         let mut result = Vec::with_capacity(len);
         for (index, item) in items.into_iter().enumerate() {
             match self
                 .item(index)
-                .map_or_else(|| Outcome::Is(item.clone()), |change| change.apply(Some(item.clone())))
+                .map_or_else(|| Planned::Is(item.clone()), |change| change.apply(Some(item.clone())))
             {
-                Outcome::Is(value) => result.push(value),
-                Outcome::Gone { prune } => pruned |= prune,
+                Planned::Is(value) => result.push(value),
+                Planned::Gone { prune } => pruned |= prune,
             }
         }
         result.extend(self.new_items(len));
         if pruned && result.is_empty() {
-            Outcome::Gone { prune: true }
+            Planned::Gone { prune: true }
         } else {
-            Outcome::Is(Value::List(result))
+            Planned::Is(Value::List(result))
         }
     }
 
     /// What a list of `len` items gets at its end: first what was set one past the end, then what was appended.
     pub(super) fn new_items(&self, len: usize) -> Vec<Value> {
         let set = self.item(len).and_then(|change| match change.apply(None) {
-            Outcome::Is(value) => Some(value),
-            Outcome::Gone { .. } => None,
+            Planned::Is(value) => Some(value),
+            Planned::Gone { .. } => None,
         });
         set.into_iter().chain(self.appends.iter().cloned()).collect()
     }

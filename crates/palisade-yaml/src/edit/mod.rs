@@ -25,9 +25,10 @@ use std::collections::{BTreeMap, HashSet};
 use thiserror::Error;
 
 pub use value::Value;
+pub use write::to_yaml;
 
 use self::{
-    change::{Change, Outcome, wrong_kind},
+    change::{Change, Planned, wrong_kind},
     plan::{Pass, Planner},
     style::Style,
 };
@@ -119,12 +120,6 @@ impl<'p, 's> Editor<'p, 's> {
     #[must_use]
     pub const fn new(parsed: &'p Parsed<'s>) -> Self {
         Self { parsed, changes: BTreeMap::new() }
-    }
-
-    /// Whether nothing has been asked for.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
     }
 
     /// Sets a value: replaces the one that is there, or adds it with all parents that are missing. An index one past
@@ -238,10 +233,10 @@ impl<'p, 's> Editor<'p, 's> {
         change: &Change,
     ) -> Result<Vec<TextEdit>, EditError> {
         let expected = match change.apply(Some(Value::of(document.root()))) {
-            Outcome::Is(value) => value,
+            Planned::Is(value) => value,
             // The document stays when everything in it is pruned.
-            Outcome::Gone { .. } if document.root().is_mapping() => Value::Map(Vec::new()),
-            Outcome::Gone { .. } => Value::List(Vec::new()),
+            Planned::Gone { .. } if document.root().is_mapping() => Value::Map(Vec::new()),
+            Planned::Gone { .. } => Value::List(Vec::new()),
         };
         let style = Style::of(document);
         // A comment below could become a part of a block of text; quotes are always safe.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::{
     EditError, TextEdit, Value,
-    change::{Action, Change, Outcome, OwnedStep},
+    change::{Action, Change, OwnedStep, Planned},
     style::{Style, column},
     write::{Block, Key, Parent, Tree},
 };
@@ -104,7 +104,7 @@ impl<'d> Planner<'d> {
             Kind::Sequence(_) => self.sequence(node, change, site),
             Kind::Scalar(_) | Kind::Alias(_) => {
                 if !change.is_empty()
-                    && let Outcome::Is(new) = change.apply(None)
+                    && let Planned::Is(new) = change.apply(None)
                 {
                     self.replace(node, &new.into(), site);
                 }
@@ -122,7 +122,7 @@ impl<'d> Planner<'d> {
             Pass::Shared(_) | Pass::Expanded(_) => {}
         }
         let old = Value::of(node);
-        let Outcome::Is(new) = change.apply(Some(old.clone())) else { return };
+        let Planned::Is(new) = change.apply(Some(old.clone())) else { return };
         if !dirty && new.means(&old) {
             return;
         }
@@ -168,15 +168,15 @@ impl<'d> Planner<'d> {
             let entry = node.entry(key);
             let old = entry.as_ref().map(|entry| Value::of(entry.value));
             match (below.apply(old.clone()), entry) {
-                (Outcome::Is(new), None) => inserts.push((key.clone(), new)),
-                (Outcome::Is(new), Some(entry)) if entry.merge.is_some() => {
+                (Planned::Is(new), None) => inserts.push((key.clone(), new)),
+                (Planned::Is(new), Some(entry)) if entry.merge.is_some() => {
                     if !old.is_some_and(|old| old.means(&new)) {
                         drop_key(key, &mut children);
                         inserts.push((key.clone(), new));
                     }
                 }
-                (Outcome::Is(_), Some(_)) | (Outcome::Gone { .. }, None) => {}
-                (Outcome::Gone { .. }, Some(_)) => {
+                (Planned::Is(_), Some(_)) | (Planned::Gone { .. }, None) => {}
+                (Planned::Gone { .. }, Some(_)) => {
                     drop_key(key, &mut children);
                     gone.push(key);
                     write_out_merges |= merged(key);
@@ -213,7 +213,7 @@ impl<'d> Planner<'d> {
         let braces = self.source.as_bytes().get(node.span().start) == Some(&b'{');
         if changes_here && collection.flow && !braces {
             // `[key: value]` has no room for a second entry.
-            if let Outcome::Is(new) = change.apply(Some(Value::of(node))) {
+            if let Planned::Is(new) = change.apply(Some(Value::of(node))) {
                 self.replace(node, &new.into(), site);
             }
             return Ok(());
@@ -265,7 +265,7 @@ impl<'d> Planner<'d> {
         let mut children: Vec<Child> = items.iter().map(|item| child(*item, *item)).collect();
         for (index, (item, child)) in items.iter().zip(children.iter_mut()).enumerate() {
             if let Some(below) = change.item(index)
-                && let Outcome::Gone { .. } = below.apply(Some(Value::of(*item)))
+                && let Planned::Gone { .. } = below.apply(Some(Value::of(*item)))
             {
                 child.dropped = true;
             }

@@ -8,6 +8,27 @@ use super::{
 };
 use crate::scalar::{Resolved, resolve_plain};
 
+/// Writes a document in the block style of Kubernetes manifests, each line at `indent` and with its end. It reads back as
+/// `value`: strings are quoted where a YAML 1.1 or 1.2 reader would take them for something else.
+#[must_use]
+pub fn to_yaml(value: &serde_json::Value, indent: usize) -> String {
+    let style = Style {
+        eol: "\n",
+        step: 2,
+        list_offset: 0,
+        flow_lists: false,
+        single_quotes: false,
+        literals: false,
+        json: None,
+    };
+    let Block { head, lines, .. } = style.block(&Value::from(value.clone()).into(), Parent::Root, false);
+    let mut out = String::new();
+    for line in std::iter::once(head).chain(lines) {
+        let _ = writeln!(out, "{:indent$}{line}", "");
+    }
+    out
+}
+
 /// What is written: values, and aliases that stay aliases.
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
@@ -386,6 +407,16 @@ mod tests {
             literals: true,
             json,
         }
+    }
+
+    #[test]
+    fn documents_are_written_in_block_style() {
+        let value = serde_json::json!({"a": [{"b": "x", "c": []}, "w", ["z"]], "d": {"e": "true", "f": "1", "g": null, "h": {}}});
+        assert_eq!(
+            to_yaml(&value, 2),
+            "  a:\n  - b: x\n    c: []\n  - w\n  - - z\n  d:\n    e: \"true\"\n    f: \"1\"\n    g: null\n    h: {}\n"
+        );
+        assert_eq!(to_yaml(&"two\nlines".into(), 0), "\"two\\nlines\"\n");
     }
 
     #[test]

@@ -434,7 +434,6 @@ fn no_edits_give_the_text_back() {
     for source in ["", "a: 1", "\u{feff}a: 1\r\n---\r\n", "a: [\n"] {
         let parsed = parse(source, &Limits::default());
         let editor = Editor::new(&parsed);
-        assert!(editor.is_empty());
         assert_eq!(editor.finish().as_deref(), Ok(source));
     }
 }

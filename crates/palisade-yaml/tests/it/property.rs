@@ -1,7 +1,7 @@
 //! Properties: reading never fails in surprising ways, edits do what they say and nothing else.
 
 use palisade_yaml::{
-    Editor, Kind, Limits, LineIndex, NodeRef, Parsed, Step, WhenEmpty, looks_like_template, parse,
+    Editor, Kind, Limits, LineIndex, NodeRef, Parsed, Step, WhenEmpty, looks_like_template, parse, to_yaml,
 };
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
@@ -392,5 +392,32 @@ proptest! {
                 prop_assert_eq!(again.documents[0].root().to_json().unwrap(), expected, "{}\n---\n{}", text, edited);
             }
         }
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+        "(yes|no|0x1|1e3|~|a: b|- x|# c|[.]nan|2001-01-01|a\nb)".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[ -~]{1,8}", inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(value in any_json(), indent in 0_usize..3) {
+        let text = to_yaml(&value, indent);
+        let parsed = parse(&text, &Limits::default());
+        prop_assert!(parsed.errors.is_empty(), "{text}");
+        prop_assert_eq!(parsed.documents[0].root().to_json().unwrap(), value, "{}", text);
     }
 }

@@ -1,13 +1,14 @@
 //! Validation of containers.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::validate::{Context, one_of};
 use super::volumes::Known;
 use super::{env, resources};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
-use crate::status::BadValue;
+use crate::rest::path::{Errors, Get};
 
 pub(super) fn validate(
     spec: &Value,

@@ -1,11 +1,11 @@
 //! Defaults of pods and pod templates.
 
+use palisade_base::quantity::Quantity;
+use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
 use crate::kinds::set_default;
-use crate::quantity::Quantity;
 use crate::rest::path::Get;
-use crate::version::KubeVersion;
 
 /// Volume sources of a [`default_template`] volume; without any the volume becomes an `emptyDir`.
 const NOT_A_SOURCE: &[&str] = &["name"];

@@ -1,9 +1,10 @@
 //! Validation of environment variables.
 
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 
 pub(super) fn validate(variables: &[Value], at: &Path<'_>, errors: &mut Errors) {
     for (i, variable) in variables.iter().enumerate() {

@@ -5,7 +5,6 @@
 //! Leaves to others: security contexts, seccomp and AppArmor (fields and annotations) and Pod Security, whose errors and
 //! warnings arrive through [`crate::rest::Extra`].
 
-pub mod admission;
 mod containers;
 mod defaults;
 mod env;
@@ -17,12 +16,12 @@ mod validate;
 mod volumes;
 pub mod warnings;
 
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 use super::{Strategy, bump_generation, keep, set_generation};
 use crate::apply::ResetFields;
 use crate::rest::path::Get;
-use crate::version::KubeVersion;
 
 pub(crate) use defaults::default_template;
 pub(crate) use scheduling::spec_selector;

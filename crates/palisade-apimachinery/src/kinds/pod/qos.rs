@@ -2,9 +2,9 @@
 //!
 //! Implements: `pkg/apis/core/helper/qos`.
 
+use palisade_base::quantity::Quantity;
 use serde_json::Value;
 
-use crate::quantity::Quantity;
 use crate::rest::path::Get;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.

@@ -1,11 +1,12 @@
 //! Validation of resource limits and requests.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::quantity::Quantity;
 use serde_json::Value;
 
-use crate::quantity::Quantity;
 use crate::rest::names;
-use crate::rest::path::{Errors, Path};
-use crate::status::BadValue;
+use crate::rest::path::Errors;
 
 fn quantity(value: &Value) -> Option<Quantity> {
     value.as_str().and_then(|text| Quantity::parse(text).ok())

@@ -1,10 +1,11 @@
 //! Validation of affinity, spread constraints and label selectors.
 
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use crate::rest::meta::validate_labels;
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 
 pub(super) fn validate_affinity(affinity: &Value, at: &Path<'_>, errors: &mut Errors) {
     if let Some(node) = affinity.child("nodeAffinity") {

@@ -1,12 +1,13 @@
 //! What may change in a pod after it was created.
 
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::validate::validate_metadata_and_spec;
 use crate::kinds::internal;
 use crate::rest::meta;
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
 
 pub(super) fn validate_update(new: &Value, old: &Value, subresource: &str, _: &Kind, errors: &mut Errors) {
@@ -76,7 +77,7 @@ fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
         (None, Some(_)) => {
             errors.invalid(
                 &at,
-                crate::status::BadValue::Nil,
+                palisade_base::field_error::BadValue::Nil,
                 "must not update from a positive integer to nil value",
             );
         }
@@ -91,7 +92,7 @@ fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// The new spec with everything that may change set back.
-fn munge(spec: &Value, old: &Value, version: crate::KubeVersion) -> Value {
+fn munge(spec: &Value, old: &Value, version: palisade_base::version::KubeVersion) -> Value {
     let mut munged = spec.clone();
     for field in ["containers", "initContainers"] {
         for (container, before) in
@@ -129,7 +130,7 @@ fn munge(spec: &Value, old: &Value, version: crate::KubeVersion) -> Value {
     munged
 }
 
-fn unchangeable(munged: &Value, old: &Value, version: crate::KubeVersion) -> String {
+fn unchangeable(munged: &Value, old: &Value, version: palisade_base::version::KubeVersion) -> String {
     let head = if version.at_least(28) {
         "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
          `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
@@ -184,7 +185,7 @@ fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
     let at = SPEC.field("ephemeralContainers");
     for before in old_spec.list("ephemeralContainers") {
-        let name = crate::go::quote(before.text("name"));
+        let name = palisade_base::go::quote(before.text("name"));
         let after = spec.list("ephemeralContainers").iter().find(|c| c.text("name") == before.text("name"));
         match after {
             None => {

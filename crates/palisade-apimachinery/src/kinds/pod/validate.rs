@@ -1,13 +1,14 @@
 //! Validation of pods and pod templates.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::{containers, resources, scheduling, volumes};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::status::BadValue;
 
 /// Rules that differ between a pod and a template.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,11 @@
 //! Validation of volumes.
 
+use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::validate::Context;
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 
 /// Volume sources in upstream's order; the first one set is checked, every further one is refused.
 const SOURCES: &[&str] = &[
@@ -106,8 +107,8 @@ fn validate_source(volume: &Value, at: &Path<'_>, errors: &mut Errors) {
                 let negative = source
                     .get("sizeLimit")
                     .and_then(Value::as_str)
-                    .and_then(|t| crate::quantity::Quantity::parse(t).ok())
-                    .is_some_and(crate::quantity::Quantity::is_negative);
+                    .and_then(|t| palisade_base::quantity::Quantity::parse(t).ok())
+                    .is_some_and(palisade_base::quantity::Quantity::is_negative);
                 if negative {
                     errors.forbidden(
                         &at.field("sizeLimit"),

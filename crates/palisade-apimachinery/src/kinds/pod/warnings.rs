@@ -2,13 +2,13 @@
 //!
 //! Implements: the general part of `pkg/api/pod/warnings.go`.
 
+use palisade_base::go;
+use palisade_base::quantity::Quantity;
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
-use crate::go;
-use crate::quantity::Quantity;
 use crate::rest::names;
 use crate::rest::path::Get;
-use crate::version::KubeVersion;
 
 /// Warnings on making a pod. Changes of pods are let pass without, because upstream wants them to be fast.
 pub(crate) fn of_pod(pod: &Value, old: Option<&Value>, version: KubeVersion) -> Vec<String> {

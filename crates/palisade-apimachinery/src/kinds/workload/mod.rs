@@ -12,8 +12,9 @@ use super::pod::{default_template, validate_template};
 use super::{Strategy, bump_generation, keep, no_reset, section, set_default, set_generation};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
-use crate::rest::path::{Errors, Get, Path};
-use crate::version::KubeVersion;
+use crate::rest::path::{Errors, Get};
+use palisade_base::field_path::Path;
+use palisade_base::version::KubeVersion;
 use validate::{
     validate_daemon_set, validate_daemon_set_update, validate_deployment, validate_deployment_update,
     validate_replica_set, validate_replica_set_update, validate_replication_controller,

@@ -2,16 +2,17 @@
 //!
 //! Implements: `pkg/apis/apps/validation` and the replication controllers of `pkg/apis/core/validation`.
 
+use palisade_base::field_error::BadValue;
+use palisade_base::field_path::Path;
+use palisade_base::label_selector::LabelSelector;
+use palisade_base::version::KubeVersion;
 use serde_json::{Value, json};
 
 use crate::kinds::pod::{spec_selector, validate_template};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
-use crate::rest::path::{Errors, Get, Path};
+use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
-use crate::selector::LabelSelector;
-use crate::status::BadValue;
-use crate::version::KubeVersion;
 
 const SPEC: Path<'static> = Path::Root("spec");
 

@@ -3,8 +3,9 @@
 //! Facts: the kubelet's profile resolution of each release, the CRI contract for privileged containers, and the
 //! version skew policy of Kubernetes.
 
+use palisade_base::version::{KubeVersion, NEWEST_MINOR};
 use palisade_model::{
-    compat::{ApiServer, Compat, Kubelet, KubernetesVersion, NEWEST_MINOR},
+    compat::Compat,
     effective::EffectiveContext,
     node::{
         ImageUser, Source, honours_seccomp_annotations, non_root_violation, resolve_app_armor,
@@ -59,7 +60,7 @@ fn seccomp(
         }
     };
     let on = |minor: u16| {
-        let kubelet = Kubelet::Kubernetes(KubernetesVersion::minor(minor));
+        let kubelet = KubeVersion::v1(minor);
         resolve_seccomp(pod, container, &Compat { kubelet, ..*compat })
     };
     let kubelet = compat.kubelet;
@@ -84,8 +85,8 @@ fn seccomp(
             ));
         }
     }
-    if let Kubelet::Kubernetes(version) = kubelet
-        && version.minor <= ANNOTATIONS_ONLY
+    if let KubeVersion::Release { minor, .. } = kubelet
+        && minor <= ANNOTATIONS_ONLY
     {
         let new = on(NEWEST_MINOR);
         if new.profile != effective.seccomp.profile && new.source.path().is_some() {
@@ -112,7 +113,7 @@ fn app_armor(
     if compat.kubelet.minor() >= 30 {
         return;
     }
-    let newest = Compat { kubelet: Kubelet::Kubernetes(KubernetesVersion::minor(NEWEST_MINOR)), ..*compat };
+    let newest = Compat { kubelet: KubeVersion::v1(NEWEST_MINOR), ..*compat };
     let new = resolve_app_armor(pod, container, &newest);
     if new.profile != effective.app_armor.profile && new.source.path().is_some() {
         let runs = match &effective.app_armor.profile {
@@ -145,16 +146,19 @@ fn non_root(effective: &EffectiveContext<'_>, compat: &Compat, notes: &mut Vec<S
 
 /// A violation of the version skew policy.
 pub(super) fn skew(compat: &Compat) -> Option<String> {
-    let (ApiServer::Kubernetes(api), Kubelet::Kubernetes(kubelet)) = (compat.api, compat.kubelet) else {
+    let (KubeVersion::Release { minor: api, .. }, KubeVersion::Release { minor, .. }) =
+        (compat.api, compat.kubelet)
+    else {
         return None;
     };
+    let kubelet = compat.kubelet;
     // From v1.28 on a kubelet may be three minor versions older, before two.
     let oldest = api.saturating_sub(if api >= 28 { 3 } else { 2 });
-    if kubelet.minor > api {
+    if minor > api {
         Some(format!(
             "kubelet {kubelet} is newer than API server v1.{api}, which Kubernetes does not support"
         ))
-    } else if kubelet.minor < oldest {
+    } else if minor < oldest {
         Some(format!(
             "kubelet {kubelet} is too old for API server v1.{api}, which supports v1.{oldest} and newer"
         ))

@@ -8,8 +8,9 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
+use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 use palisade_cli::args::FeatureGate;
-use palisade_model::compat::{Compat, NEWEST_MINOR, OLDEST_MINOR};
+use palisade_model::compat::Compat;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,7 +3,8 @@
 //! Implements: `defaultAddCapabilities`, `requiredDropCapabilities`, `allowedCapabilities`. Names are compared as
 //! written: `net_raw` is not `NET_RAW`.
 
-use palisade_model::{problem::Problem, quote::Quoted, security_context::Capabilities, text::Text};
+use palisade_base::{field_error::FieldError, go::Quoted};
+use palisade_model::{security_context::Capabilities, text::Text};
 
 use super::{NULL, Place};
 use crate::scc::constraint::{ANY, Constraint};
@@ -36,7 +37,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     place: Place<'_>,
     capabilities: Option<&Capabilities<'_>>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let Constraint { default_add_capabilities: added, required_drop_capabilities: dropped, .. } = constraint;
     let Some(capabilities) = capabilities else {
@@ -122,7 +123,7 @@ mod tests {
             let capabilities: Option<Capabilities<'_>> = serde_json::from_str(capabilities).unwrap();
             let mut problems = Vec::new();
             validate(constraint, Place::pod("x"), capabilities.as_ref(), &mut problems);
-            problems.iter().map(palisade_model::problem::Problem::body).collect()
+            problems.iter().map(|problem| problem.body(palisade_base::version::KubeVersion::LATEST)).collect()
         };
         assert_eq!(
             said(&constraint(), r#"{"add":["NET_RAW","CHOWN","net_raw"],"drop":["KILL"]}"#),

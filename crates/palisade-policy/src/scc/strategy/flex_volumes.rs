@@ -3,12 +3,8 @@
 //! Implements: `allowedFlexVolumes`. An empty list allows every driver; without the volume type `flexVolume` the
 //! list says nothing.
 
-use palisade_model::{
-    field_path::FieldPath,
-    problem::Problem,
-    quote::Quoted,
-    volume::{Volume, VolumeSource},
-};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::volume::{Volume, VolumeSource};
 
 use super::Place;
 use crate::scc::constraint::Constraint;
@@ -17,7 +13,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     place: Place<'_>,
     volumes: &[Volume<'_>],
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     let allowed = &constraint.allowed_flex_volumes;
     if allowed.is_empty() || !constraint.allows_volume("flexVolume") {
@@ -31,6 +27,6 @@ pub(in crate::scc) fn validate(
         let at = FieldPath::of(&["spec", "volumes"]).index(index).fields(&["flexVolume", "driver"]);
         let called = place.name(&format!("volumes[{index}].driver"));
         let detail = "Flexvolume driver is not allowed to be used";
-        problems.push(Problem::invalid(at, Quoted(driver), detail).called(called));
+        problems.push(FieldError::invalid(at, Quoted(driver), detail).called(called));
     }
 }

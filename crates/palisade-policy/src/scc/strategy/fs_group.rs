@@ -3,7 +3,7 @@
 //! Implements: `fsGroup`. Where a constraint leaves the ranges open, only the very first id of the namespace's
 //! first block will do.
 
-use palisade_model::problem::Problem;
+use palisade_base::field_error::FieldError;
 
 use super::{Place, groups::Strategy};
 use crate::scc::{
@@ -28,7 +28,7 @@ pub(in crate::scc) fn validate(
     strategy: &Strategy<'_>,
     place: Place<'_>,
     group: Option<i64>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     strategy.validate(place, "fsGroup", group.as_slice(), problems);
 }

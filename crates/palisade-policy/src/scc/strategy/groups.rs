@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use palisade_model::problem::Problem;
+use palisade_base::field_error::FieldError;
 
 use super::{Place, StrategyError};
 use crate::scc::{
@@ -51,7 +51,7 @@ impl<'s> Strategy<'s> {
         place: Place<'_>,
         field: &'static str,
         groups: &[i64],
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<FieldError>,
     ) {
         let Self::MustRunAs(ranges) = self else { return };
         let invalid = |detail: String| place.invalid(&[field], go_slice(groups), detail);

@@ -4,11 +4,13 @@
 //! Upstream checks host namespaces once for the pod and again for every container, and the ports of all containers
 //! again for every container; both show in its messages.
 
-use palisade_model::{
+use palisade_base::{
+    field_error::{BadValue, FieldError},
     field_path::FieldPath,
+};
+use palisade_model::{
     pod::PodSpec,
     pod_view::{ContainerRef, PodView},
-    problem::Problem,
 };
 
 use super::{NULL, Place};
@@ -18,43 +20,51 @@ pub(in crate::scc) fn network(
     constraint: &Constraint,
     place: Place<'_>,
     spec: &PodSpec<'_>,
-) -> Option<Problem> {
+) -> Option<FieldError> {
     let used = spec.host_network == Some(true) && !constraint.allow_host_network;
     used.then(|| shared(place, "hostNetwork", "Host network is not allowed to be used"))
 }
 
-pub(in crate::scc) fn pid(constraint: &Constraint, place: Place<'_>, spec: &PodSpec<'_>) -> Option<Problem> {
+pub(in crate::scc) fn pid(
+    constraint: &Constraint,
+    place: Place<'_>,
+    spec: &PodSpec<'_>,
+) -> Option<FieldError> {
     let used = spec.host_pid == Some(true) && !constraint.allow_host_pid;
     used.then(|| shared(place, "hostPID", "Host PID is not allowed to be used"))
 }
 
-pub(in crate::scc) fn ipc(constraint: &Constraint, place: Place<'_>, spec: &PodSpec<'_>) -> Option<Problem> {
+pub(in crate::scc) fn ipc(
+    constraint: &Constraint,
+    place: Place<'_>,
+    spec: &PodSpec<'_>,
+) -> Option<FieldError> {
     let used = spec.host_ipc == Some(true) && !constraint.allow_host_ipc;
     used.then(|| shared(place, "hostIPC", "Host IPC is not allowed to be used"))
 }
 
-fn shared(place: Place<'_>, field: &'static str, detail: &str) -> Problem {
-    Problem::invalid(FieldPath::of(&["spec", field]), true, detail).called(place.name(field))
+fn shared(place: Place<'_>, field: &'static str, detail: &'static str) -> FieldError {
+    FieldError::invalid(FieldPath::of(&["spec", field]), true, detail).called(place.name(field))
 }
 
 pub(in crate::scc) fn users(
     constraint: &Constraint,
     place: Place<'_>,
     spec: &PodSpec<'_>,
-) -> Option<Problem> {
+) -> Option<FieldError> {
     if constraint.user_namespace_level != "RequirePodLevel" || spec.host_users == Some(false) {
         return None;
     }
-    let value = if spec.host_users.is_none() { NULL } else { "true" };
+    let value = BadValue::Plain(spec.host_users.map_or(NULL, |_| "true").to_owned());
     let at = FieldPath::of(&["spec", "hostUsers"]);
-    Some(Problem::invalid(at, value, "Host Users must be set to false").called(place.name("hostUsers")))
+    Some(FieldError::invalid(at, value, "Host Users must be set to false").called(place.name("hostUsers")))
 }
 
 pub(in crate::scc) fn ports(
     constraint: &Constraint,
     place: Place<'_>,
     spec: PodView<'_, '_>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     if constraint.allow_host_ports {
         return;
@@ -66,7 +76,7 @@ pub(in crate::scc) fn ports(
                 let at = other.path(&spec).field("ports").index(port_index).field("hostPort");
                 let called = place.name(&format!("{}[{index}].hostPort", kind.field()));
                 let detail = "Host ports are not allowed to be used";
-                problems.push(Problem::invalid(at, port.host_port, detail).called(called));
+                problems.push(FieldError::invalid(at, port.host_port, detail).called(called));
             }
         }
     }

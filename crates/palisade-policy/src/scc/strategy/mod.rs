@@ -18,9 +18,16 @@ pub mod supplemental_groups;
 pub mod sysctls;
 pub mod volumes;
 
-use std::fmt::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
-use palisade_model::{field_path::FieldPath, pod_view::ContainerKind, problem::Problem};
+use palisade_base::{
+    field_error::{BadValue, FieldError},
+    field_path::FieldPath,
+};
+use palisade_model::pod_view::ContainerKind;
 use thiserror::Error;
 
 /// What `field.Error` prints for a pointer to nothing, up to Kubernetes v1.33.
@@ -91,13 +98,14 @@ impl<'s> Place<'s> {
         &self,
         fields: &[&'static str],
         value: impl fmt::Display,
-        detail: impl Into<String>,
-    ) -> Problem {
-        Problem::invalid(self.field(fields), value, detail).called(self.name(&fields.join(".")))
+        detail: impl Into<Cow<'static, str>>,
+    ) -> FieldError {
+        let value = BadValue::Plain(value.to_string());
+        FieldError::invalid(self.field(fields), value, detail).called(self.name(&fields.join(".")))
     }
 
     /// A field of the security context that must be set.
-    pub(super) fn required(&self, fields: &[&'static str], detail: &str) -> Problem {
-        Problem::required(self.field(fields), detail).called(self.name(&fields.join(".")))
+    pub(super) fn required(&self, fields: &[&'static str], detail: &'static str) -> FieldError {
+        FieldError::required(self.field(fields), detail).called(self.name(&fields.join(".")))
     }
 }

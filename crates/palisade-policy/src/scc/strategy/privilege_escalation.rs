@@ -3,7 +3,8 @@
 //! Implements: `allowPrivilegeEscalation` and `defaultAllowPrivilegeEscalation`. The default is not given to
 //! containers for which Kubernetes would refuse `false`: privileged ones, and those that add `CAP_SYS_ADMIN`.
 
-use palisade_model::{problem::Problem, security_context::SecurityContext};
+use palisade_base::field_error::FieldError;
+use palisade_model::security_context::SecurityContext;
 
 use super::{NULL, Place};
 use crate::scc::constraint::Constraint;
@@ -24,7 +25,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     place: Place<'_>,
     allowed: Option<bool>,
-) -> Option<Problem> {
+) -> Option<FieldError> {
     if constraint.allow_privilege_escalation != Some(false) {
         return None;
     }

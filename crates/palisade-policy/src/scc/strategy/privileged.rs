@@ -2,7 +2,8 @@
 //!
 //! Implements: `allowPrivilegedContainer`.
 
-use palisade_model::{problem::Problem, security_context::SecurityContext};
+use palisade_base::field_error::FieldError;
+use palisade_model::security_context::SecurityContext;
 
 use super::Place;
 use crate::scc::constraint::Constraint;
@@ -11,7 +12,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     place: Place<'_>,
     context: Option<&SecurityContext<'_>>,
-) -> Option<Problem> {
+) -> Option<FieldError> {
     let privileged = context.and_then(|context| context.privileged) == Some(true);
     (privileged && !constraint.allow_privileged_container)
         .then(|| place.invalid(&["privileged"], true, "Privileged containers are not allowed"))

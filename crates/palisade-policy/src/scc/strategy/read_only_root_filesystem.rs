@@ -2,7 +2,7 @@
 //!
 //! Implements: `readOnlyRootFilesystem`.
 
-use palisade_model::problem::Problem;
+use palisade_base::field_error::FieldError;
 
 use super::{NULL, Place};
 use crate::scc::constraint::Constraint;
@@ -17,7 +17,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     place: Place<'_>,
     read_only: Option<bool>,
-) -> Option<Problem> {
+) -> Option<FieldError> {
     if !constraint.read_only_root_filesystem {
         return None;
     }

@@ -2,7 +2,7 @@
 //!
 //! Implements: `runAsUser` with the types `MustRunAs`, `MustRunAsRange`, `MustRunAsNonRoot` and `RunAsAny`.
 
-use palisade_model::problem::Problem;
+use palisade_base::field_error::FieldError;
 
 use super::{Place, StrategyError};
 use crate::scc::{constraint::RunAsUser, namespace_ranges::NamespaceRanges, provider::ProviderErrorKind};
@@ -66,7 +66,7 @@ impl Strategy {
         place: Place<'_>,
         user: Option<i64>,
         non_root: Option<bool>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<FieldError>,
     ) {
         let invalid = |uid: i64, detail: String| place.invalid(&["runAsUser"], uid, detail);
         problems.extend(match (self, user) {

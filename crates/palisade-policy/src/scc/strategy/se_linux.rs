@@ -3,7 +3,8 @@
 //! Implements: `seLinuxContext` with the types `MustRunAs` and `RunAsAny`. Levels are equal when their categories
 //! are the same in any order.
 
-use palisade_model::{problem::Problem, quote::Quoted, security_context::SeLinuxOptions, text::Text};
+use palisade_base::{field_error::FieldError, go::Quoted};
+use palisade_model::{security_context::SeLinuxOptions, text::Text};
 
 use super::{Place, StrategyError};
 use crate::scc::{
@@ -58,7 +59,7 @@ impl<'s> Strategy<'s> {
         &self,
         place: Place<'_>,
         label: Option<&SeLinuxOptions<'_>>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<FieldError>,
     ) {
         let Self::MustRunAs(demanded) = self else { return };
         let Some(label) = label else {

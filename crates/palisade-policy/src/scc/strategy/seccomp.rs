@@ -3,10 +3,10 @@
 //! Implements: `seccompProfiles`. Profiles are compared in the form of the old annotations, and the pod's own is
 //! written in both forms. `docker/default` and `runtime/default` are one profile.
 
+use palisade_base::field_error::FieldError;
 use palisade_model::{
     pod::{Container, Pod},
     pod_view::PodView,
-    problem::Problem,
     profile::{ProfileRef, seccomp},
     security_context::ProfileField,
 };
@@ -62,7 +62,7 @@ impl<'s> Strategy<'s> {
         &self,
         annotation: Option<&str>,
         field: Option<&ProfileField<'_>>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<FieldError>,
     ) {
         let profile = match annotation {
             Some(annotation) if !annotation.is_empty() => annotation.to_owned(),
@@ -79,7 +79,7 @@ impl<'s> Strategy<'s> {
         container_field: Option<&ProfileField<'_>>,
         pod_field: Option<&ProfileField<'_>>,
         pod_annotation: Option<&str>,
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<FieldError>,
     ) {
         let profile = match (container_field, container_annotation(pod, &container.name), pod_field) {
             (Some(field), _, _) | (None, None, Some(field)) => self.to_annotation(field),
@@ -93,7 +93,7 @@ impl<'s> Strategy<'s> {
         self.profiles.iter().map(String::as_str).filter(|&profile| profile != ANY)
     }
 
-    fn check(&self, profile: &str, key: impl FnOnce() -> String) -> Option<Problem> {
+    fn check(&self, profile: &str, key: impl FnOnce() -> String) -> Option<FieldError> {
         let is_default = |profile: &str| matches!(profile, "runtime/default" | "docker/default");
         let is_listed = |own: &str| own == profile || (is_default(own) && is_default(profile));
         let any = self.profiles.iter().any(|own| own == ANY);
@@ -112,7 +112,7 @@ impl<'s> Strategy<'s> {
         let key = key();
         let called = format!("pod.metadata.annotations[{key}]");
         let at = PodView::of_pod(&Pod::default()).annotation_path(&key);
-        Some(Problem::forbidden(at, detail).called(called))
+        Some(FieldError::forbidden(at, detail).called(called))
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
         ] {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             let problem = Strategy::new(&allowed, false).check(profile, || "k".to_owned());
-            assert_eq!(problem.map(|problem| problem.detail), expected, "{allowed:?} {profile}");
+            assert_eq!(problem.map(|problem| problem.detail.into_owned()), expected, "{allowed:?} {profile}");
         }
     }
 

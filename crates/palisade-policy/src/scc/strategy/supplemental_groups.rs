@@ -2,7 +2,7 @@
 //!
 //! Implements: `supplementalGroups`. Where a constraint leaves the ranges open, all blocks of the namespace will do.
 
-use palisade_model::problem::Problem;
+use palisade_base::field_error::FieldError;
 
 use super::{Place, groups::Strategy};
 use crate::scc::{
@@ -26,7 +26,7 @@ pub(in crate::scc) fn validate(
     strategy: &Strategy<'_>,
     place: Place<'_>,
     groups: &[i64],
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     strategy.validate(place, "supplementalGroups", groups, problems);
 }

@@ -2,7 +2,8 @@
 //!
 //! Implements: `forbiddenSysctls`, `allowedUnsafeSysctls` and the kubelet's safe sysctls, in that order.
 
-use palisade_model::{field_path::FieldPath, problem::Problem, quote::Quoted, security_context::Sysctl};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::security_context::Sysctl;
 
 use crate::scc::constraint::Constraint;
 
@@ -43,7 +44,7 @@ pub(in crate::scc) fn validate(
     constraint: &Constraint,
     kernel: (u32, u32),
     sysctls: &[Sysctl<'_>],
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FieldError>,
 ) {
     for (index, sysctl) in sysctls.iter().enumerate() {
         let name = sysctl.name.as_str();
@@ -55,7 +56,7 @@ pub(in crate::scc) fn validate(
             format!("unsafe sysctl {} is not allowed", Quoted(name))
         };
         let at = FieldPath::of(&["spec", "securityContext", "sysctls"]).index(index);
-        problems.push(Problem::forbidden(at.clone(), detail).called(format!("pod.{at}")));
+        problems.push(FieldError::forbidden(at.clone(), detail).called(format!("pod.{at}")));
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
             let mut problems = Vec::new();
             let sysctl = Sysctl { name: name.into(), value: "1".into() };
             validate(&constraint, kernel, &[sysctl], &mut problems);
-            assert_eq!(problems.first().map(|problem| problem.detail.as_str()), expected, "{name}");
+            assert_eq!(problems.first().map(|problem| &*problem.detail), expected, "{name}");
             assert!(problems.iter().all(|problem| problem.field() == "pod.spec.securityContext.sysctls[0]"));
         }
     }

@@ -2,12 +2,8 @@
 //!
 //! Implements: `volumes`. A projected volume that holds nothing but an injected token counts as a secret.
 
-use palisade_model::{
-    field_path::FieldPath,
-    problem::Problem,
-    quote::Quoted,
-    volume::{Volume, VolumeSource},
-};
+use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
+use palisade_model::volume::{Volume, VolumeSource};
 
 use crate::scc::constraint::Constraint;
 
@@ -27,7 +23,11 @@ fn kind_of(volume: &Volume<'_>) -> VolumeSource {
     volume.sources().next().unwrap_or(VolumeSource::EmptyDir)
 }
 
-pub(in crate::scc) fn validate(constraint: &Constraint, volumes: &[Volume<'_>], problems: &mut Vec<Problem>) {
+pub(in crate::scc) fn validate(
+    constraint: &Constraint,
+    volumes: &[Volume<'_>],
+    problems: &mut Vec<FieldError>,
+) {
     if constraint.allows_all_volumes() {
         return;
     }
@@ -40,6 +40,6 @@ pub(in crate::scc) fn validate(constraint: &Constraint, volumes: &[Volume<'_>], 
         }
         let detail = format!("{kind} volumes are not allowed to be used");
         let at = FieldPath::of(&["spec", "volumes"]).index(index);
-        problems.push(Problem::invalid(at, Quoted(kind), detail));
+        problems.push(FieldError::invalid(at, Quoted(kind), detail));
     }
 }

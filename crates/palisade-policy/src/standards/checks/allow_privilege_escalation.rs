@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Revision, Violation, called,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Violation, called,
     capabilities_restricted::windows_or, containers_where, message, names,
 };
 
@@ -14,9 +14,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Privilege Escalation",
     why: "without it a set-user-ID program inside the image makes its caller root",
-    revisions: &[
-        Revision { since: 8, overrides: &[], run: since_v1_8 },
-        Revision { since: 25, overrides: &[], run: since_v1_25 },
+    versions: &[
+        CheckVersion { since: 8, overrides: &[], run: since_v1_8 },
+        CheckVersion { since: 25, overrides: &[], run: since_v1_25 },
     ],
 };
 

@@ -3,15 +3,15 @@
 //! Implements: Pod Security Standards, Baseline, "AppArmor". Fields and annotations are both looked at, in every
 //! policy version: a field that is newer than the version would otherwise be a way around it.
 
+use palisade_base::go::Quoted;
 use palisade_model::{
     profile::{apparmor, kind},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
 };
 
@@ -20,7 +20,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "AppArmor",
     why: "the runtime's profile keeps containers from files and calls that lead to the node",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 const ALLOWED: &str = "RuntimeDefault or Localhost, or no profile";
@@ -57,7 +57,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let mut types = Vec::new();
     let mut findings = Vec::new();
     let mut field = |profile: &ProfileField<'_>,
-                     path: palisade_model::field_path::FieldPath,
+                     path: palisade_base::field_path::FieldPath,
                      container: Option<&str>,
                      who: String| {
         types.push(profile.kind.as_str().to_owned());

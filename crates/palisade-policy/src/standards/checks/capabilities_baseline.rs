@@ -2,9 +2,12 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Capabilities".
 
-use super::{Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+use super::{
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, message,
+};
 
-const ALLOWED: &[&str] = &[
+/// Capabilities that a container may add.
+pub(crate) const ALLOWED: &[&str] = &[
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
@@ -28,7 +31,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Capabilities",
     why: "most capabilities beyond the runtime's defaults lead out of the container",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called,
     capabilities_baseline::added_outside, containers_where, message, names,
 };
 
@@ -14,9 +14,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Capabilities",
     why: "a process without capabilities cannot use root's powers even if it becomes root",
-    revisions: &[
-        Revision { since: 22, overrides: &["capabilities_baseline"], run: since_v1_22 },
-        Revision { since: 25, overrides: &["capabilities_baseline"], run: since_v1_25 },
+    versions: &[
+        CheckVersion { since: 22, overrides: &["capabilities_baseline"], run: since_v1_22 },
+        CheckVersion { since: 25, overrides: &["capabilities_baseline"], run: since_v1_25 },
     ],
 };
 

@@ -2,14 +2,14 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Host Namespaces".
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation};
 
 pub(super) static CHECK: Check = Check {
     id: "hostNamespaces",
     level: Level::Baseline,
     title: "Host Namespaces",
     why: "sharing one lets a container see or disturb everything else on the node",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

@@ -4,14 +4,14 @@
 
 use palisade_model::volume::VolumeSource;
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, message};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, message};
 
 pub(super) static CHECK: Check = Check {
     id: "hostPathVolumes",
     level: Level::Baseline,
     title: "HostPath Volumes",
     why: "a folder of the node is a way out of the container",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

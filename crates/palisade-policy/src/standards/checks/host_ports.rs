@@ -2,14 +2,14 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Host Ports".
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
     id: "hostPorts",
     level: Level::Baseline,
     title: "Host Ports",
     why: "a port of the node bypasses network policies and can take the place of a node's service",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

@@ -4,14 +4,14 @@
 
 use palisade_model::pod::Handler;
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
     id: "hostProbesAndHostLifecycle",
     level: Level::Baseline,
     title: "Host Probes / Lifecycle Hooks",
     why: "the kubelet connects to the named host from the node's network",
-    revisions: &[Revision { since: 34, overrides: &[], run: since_v1_34 }],
+    versions: &[CheckVersion { since: 34, overrides: &[], run: since_v1_34 }],
 };
 
 fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

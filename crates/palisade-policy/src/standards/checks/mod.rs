@@ -1,10 +1,10 @@
 //! The registry: every check of the standards, in the order upstream reports them.
 //!
-//! A new version of a check is a new [`Revision`] in its file; published revisions are never edited.
+//! A new version of a check is a new [`CheckVersion`] in its file; published versions are never edited.
 
 mod allow_privilege_escalation;
 mod app_armor_profile;
-mod capabilities_baseline;
+pub(crate) mod capabilities_baseline;
 mod capabilities_restricted;
 mod host_namespaces;
 mod host_path_volumes;
@@ -19,13 +19,13 @@ mod run_as_user;
 mod se_linux_options;
 mod seccomp_profile_baseline;
 mod seccomp_profile_restricted;
-mod sysctls;
+pub(crate) mod sysctls;
 mod windows_host_process;
 
 use palisade_model::pod_view::{ContainerRef, PodView};
 
 use super::{
-    evaluator::{Check, Options, Revision},
+    evaluator::{Check, CheckVersion, Options},
     finding::{Edit, Finding, Remedy, Violation},
     level::Level,
     message,

@@ -3,8 +3,8 @@
 //! Implements: Pod Security Standards, Baseline, "Privileged Containers".
 
 use super::{
-    Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where, message,
-    names,
+    Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
+    message, names,
 };
 
 pub(super) static CHECK: Check = Check {
@@ -12,7 +12,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Privileged Containers",
     why: "a privileged container is root on the node",
-    revisions: &[Revision { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

@@ -3,8 +3,8 @@
 //! Implements: Pod Security Standards, Baseline, "/proc Mount Type".
 
 use super::{
-    Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where, message,
-    names,
+    Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
+    message, names,
 };
 
 pub(super) static CHECK: Check = Check {
@@ -12,9 +12,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "/proc Mount Type",
     why: "parts of /proc reach into the kernel of the node",
-    revisions: &[
-        Revision { since: 0, overrides: &[], run: since_v1_0 },
-        Revision { since: 35, overrides: &[], run: since_v1_35 },
+    versions: &[
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
     ],
 };
 

@@ -3,14 +3,14 @@
 //! Implements: Pod Security Standards, Restricted, "/proc Mount Type". Keeps the restricted level strict after
 //! the baseline check was relaxed for user namespaces.
 
-use super::{Check, Level, Options, PodView, Revision, Violation, proc_mount};
+use super::{Check, CheckVersion, Level, Options, PodView, Violation, proc_mount};
 
 pub(super) static CHECK: Check = Check {
     id: "procMount_restricted",
     level: Level::Restricted,
     title: "/proc Mount Type",
     why: "parts of /proc reach into the kernel of the node",
-    revisions: &[Revision { since: 35, overrides: &["procMount"], run: since_v1_35 }],
+    versions: &[CheckVersion { since: 35, overrides: &["procMount"], run: since_v1_35 }],
 };
 
 fn since_v1_35(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

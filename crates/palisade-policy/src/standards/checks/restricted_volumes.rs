@@ -4,7 +4,7 @@
 
 use palisade_model::volume::{Volume, VolumeSource};
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, message};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, message};
 
 const ALLOWED: &[VolumeSource] = &[
     VolumeSource::ConfigMap,
@@ -22,7 +22,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Volume Types",
     why: "volumes defined inside a pod bypass the cluster's storage administration",
-    revisions: &[Revision { since: 0, overrides: &["hostPathVolumes"], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &["hostPathVolumes"], run: since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
 };
 
@@ -14,9 +14,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Running as Non-root",
     why: "root inside a container is root on the node once it gets out",
-    revisions: &[
-        Revision { since: 0, overrides: &[], run: since_v1_0 },
-        Revision { since: 35, overrides: &[], run: since_v1_35 },
+    versions: &[
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
     ],
 };
 

@@ -3,8 +3,8 @@
 //! Implements: Pod Security Standards, Restricted, "Running as Non-root user".
 
 use super::{
-    Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where, message,
-    names,
+    Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
+    message, names,
 };
 
 pub(super) static CHECK: Check = Check {
@@ -12,9 +12,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Running as Non-root user",
     why: "root inside a container is root on the node once it gets out",
-    revisions: &[
-        Revision { since: 23, overrides: &[], run: since_v1_23 },
-        Revision { since: 35, overrides: &[], run: since_v1_35 },
+    versions: &[
+        CheckVersion { since: 23, overrides: &[], run: since_v1_23 },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
     ],
 };
 
@@ -28,7 +28,7 @@ fn since_v1_23(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     }
     let detail = format!("{} must not set runAsUser=0", message::setters(pod_is_root, &names(&bad)));
     let finding =
-        |path: palisade_model::field_path::FieldPath, container: Option<&str>, who: String| Finding {
+        |path: palisade_base::field_path::FieldPath, container: Option<&str>, who: String| Finding {
             path: path.clone(),
             container: container.map(str::to_owned),
             value: Some("0".to_owned()),

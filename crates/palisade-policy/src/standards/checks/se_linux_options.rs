@@ -2,18 +2,19 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "SELinux".
 
-use palisade_model::{field_path::FieldPath, security_context::SeLinuxOptions};
+use palisade_base::field_path::FieldPath;
+use palisade_model::security_context::SeLinuxOptions;
 
-use super::{Check, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, message};
+use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
     id: "seLinuxOptions",
     level: Level::Baseline,
     title: "SELinux",
     why: "other types, users and roles are confined less than containers are",
-    revisions: &[
-        Revision { since: 0, overrides: &[], run: since_v1_0 },
-        Revision { since: 31, overrides: &[], run: since_v1_31 },
+    versions: &[
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
+        CheckVersion { since: 31, overrides: &[], run: since_v1_31 },
     ],
 };
 

@@ -1,19 +1,18 @@
 //! A container may not lift its seccomp confinement.
 //!
 //! Implements: Pod Security Standards, Baseline, "Seccomp". Up to v1.18 the setting is an annotation, from v1.19
-//! on a field; each edition looks at its own form alone.
+//! on a field; each version looks at its own form alone.
 
+use palisade_base::{field_path::FieldPath, go::Quoted};
 use palisade_model::{
-    field_path::FieldPath,
     pod_view::ContainerRef,
     profile::{kind, seccomp},
-    quote::Quoted,
     security_context::ProfileField,
 };
 use serde_json::json;
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation, called, containers_where,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
 };
 
@@ -22,9 +21,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Seccomp",
     why: "an unconfined container can call everything the kernel offers",
-    revisions: &[
-        Revision { since: 0, overrides: &[], run: since_v1_0 },
-        Revision { since: 19, overrides: &[], run: since_v1_19 },
+    versions: &[
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
+        CheckVersion { since: 19, overrides: &[], run: since_v1_19 },
     ],
 };
 

@@ -2,14 +2,12 @@
 //!
 //! Implements: Pod Security Standards, Restricted, "Seccomp".
 
-use palisade_model::{
-    field_path::FieldPath,
-    profile::{kind, seccomp},
-};
+use palisade_base::field_path::FieldPath;
+use palisade_model::profile::{kind, seccomp};
 use serde_json::{Value, json};
 
 use super::{
-    Check, Edit, Finding, Level, Options, PodView, Remedy, Revision, Violation,
+    Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation,
     capabilities_restricted::windows_or,
     containers_where, message, names,
     seccomp_profile_baseline::{ALLOWED, explicitly_bad, is_allowed, of_container, of_pod},
@@ -20,9 +18,9 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Seccomp",
     why: "without a profile a container can call everything the kernel offers",
-    revisions: &[
-        Revision { since: 19, overrides: &["seccompProfile_baseline"], run: since_v1_19 },
-        Revision { since: 25, overrides: &["seccompProfile_baseline"], run: since_v1_25 },
+    versions: &[
+        CheckVersion { since: 19, overrides: &["seccompProfile_baseline"], run: since_v1_19 },
+        CheckVersion { since: 25, overrides: &["seccompProfile_baseline"], run: since_v1_25 },
     ],
 };
 

@@ -2,23 +2,23 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Sysctls".
 
-use super::{Check, Finding, Level, PodView, Remedy, Revision, Violation};
+use super::{Check, CheckVersion, Finding, Level, PodView, Remedy, Violation};
 
 pub(super) static CHECK: Check = Check {
     id: "sysctls",
     level: Level::Baseline,
     title: "Sysctls",
     why: "a sysctl outside the pod's namespaces changes the whole node",
-    revisions: &[
-        Revision { since: 0, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_0) },
-        Revision { since: 27, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_27) },
-        Revision { since: 29, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_29) },
-        Revision { since: 32, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_32) },
-        Revision { since: 37, overrides: &[], run: |pod, _| evaluate(pod, ALLOWED) },
+    versions: &[
+        CheckVersion { since: 0, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_0) },
+        CheckVersion { since: 27, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_27) },
+        CheckVersion { since: 29, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_29) },
+        CheckVersion { since: 32, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_32) },
+        CheckVersion { since: 37, overrides: &[], run: |pod, _| evaluate(pod, ALLOWED) },
     ],
 };
 
-/// In the order they were allowed; each edition knows a longer part of the list.
+/// In the order they were allowed; each version knows a longer part of the list.
 const ALLOWED: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -38,7 +38,8 @@ const ALLOWED: &[&str] = &[
 const SINCE_V1_32: &[&str] = ALLOWED.split_at(12).0;
 const SINCE_V1_29: &[&str] = ALLOWED.split_at(10).0;
 const SINCE_V1_27: &[&str] = ALLOWED.split_at(6).0;
-const SINCE_V1_0: &[&str] = ALLOWED.split_at(5).0;
+/// Sysctls of the first version of the standards.
+pub(crate) const SINCE_V1_0: &[&str] = ALLOWED.split_at(5).0;
 
 fn evaluate(pod: &PodView<'_, '_>, allowed: &[&str]) -> Option<Violation> {
     let sysctls = pod.security_context().map_or(&[][..], |context| context.sysctls.as_slice());

@@ -2,60 +2,55 @@
 //!
 //! Upstream's messages are full of values formatted by Go's `fmt` and `encoding/json`; they are reproduced here once.
 
-pub mod time;
-
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-/// `strconv.Quote`, the `%q` verb: a double-quoted Go string literal.
-#[must_use]
-pub fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            c if is_print(c) => out.push(c),
-            c if (c as u32) < 0x20 || c == '\x7f' => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c if (c as u32) < 0x10000 => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => {
-                let _ = write!(out, "\\U{:08x}", c as u32);
+/// Displays a string as `strconv.Quote` and the `%q` verb do. Rust's `{:?}` escapes differently.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\x07' => f.write_str("\\a")?,
+                '\x08' => f.write_str("\\b")?,
+                '\x0c' => f.write_str("\\f")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\x0b' => f.write_str("\\v")?,
+                c if is_print(c) => f.write_char(c)?,
+                c if c.is_ascii() => write!(f, "\\x{:02x}", c as u32)?,
+                c if (c as u32) < 0x1_0000 => write!(f, "\\u{:04x}", c as u32)?,
+                c => write!(f, "\\U{:08x}", c as u32)?,
             }
         }
+        f.write_char('"')
     }
-    out.push('"');
-    out
+}
+
+/// [`Quoted`] as a string.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    Quoted(text).to_string()
 }
 
 /// An approximation of `strconv.IsPrint`: Rust escapes the same categories (controls, separators, unassigned) in its
 /// own debug form, except that a few grapheme extenders are escaped there and printed by Go.
 fn is_print(c: char) -> bool {
-    if (' '..='~').contains(&c) {
-        return true;
+    if c.is_ascii() {
+        return (' '..='~').contains(&c);
     }
-    if c.is_ascii() || c.is_control() || (c.is_whitespace() && c != ' ') {
+    if c.is_control() || c.is_whitespace() {
         return false;
     }
-    let mut buffer = [0u8; 4];
-    let text: &str = c.encode_utf8(&mut buffer);
     // `escape_debug` on a str leaves grapheme extenders alone unless they come first, so something comes before.
-    let mut probe = String::with_capacity(5);
-    probe.push('a');
-    probe.push_str(text);
-    probe.escape_debug().count() == 2
+    String::from_iter(['a', c]).escape_debug().count() == 2
 }
 
 /// `%v` of a value decoded from JSON into Go's `interface{}`: `map[a:1 b:[x y]]`.
@@ -161,28 +156,36 @@ fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Writes `text` as `encoding/json` does with HTML escaping on.
-pub fn json_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
+/// Displays a string as `encoding/json` does with HTML escaping on.
+#[derive(Debug, Clone, Copy)]
+pub struct JsonQuoted<'a>(pub &'a str);
+
+impl fmt::Display for JsonQuoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\x08' => f.write_str("\\b")?,
+                '\x0c' => f.write_str("\\f")?,
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
+                    write!(f, "\\u{:04x}", c as u32)?;
+                }
+                c => f.write_char(c)?,
             }
-            c if (c as u32) < 0x20 => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
         }
+        f.write_char('"')
     }
-    out.push('"');
+}
+
+/// Appends [`JsonQuoted`].
+pub fn json_string(out: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{}", JsonQuoted(text));
 }
 
 /// The name Go's JSON decoder gives to a value in its errors: `string`, `number`, `bool`, `array`, `object`.
@@ -210,7 +213,11 @@ mod tests {
             ("plain", r#""plain""#),
             ("a\"b\\c", r#""a\"b\\c""#),
             ("tab\tnl\n", r#""tab\tnl\n""#),
-            ("\x07\x00\x7f", r#""\a\x00\x7f""#),
+            ("\x07\x08\x0c\n\r\t\x0b", r#""\a\b\f\n\r\t\v""#),
+            ("\0\x1f\x7f", r#""\x00\x1f\x7f""#),
+            ("naïve 世界 😀", r#""naïve 世界 😀""#),
+            ("\u{feff}", r#""\ufeff""#),
+            ("\u{10ffff}", r#""\U0010ffff""#),
             ("é", r#""é""#),
             ("\u{200b}", r#""\u200b""#),
             ("\u{a0}", r#""\u00a0""#),
@@ -223,5 +230,6 @@ mod tests {
     fn prints_maps_like_go() {
         assert_eq!(display(&json!({"b": [1, "x"], "a": null})), "map[a:<nil> b:[1 x]]");
         assert_eq!(json(&json!({"b": "<", "a": 1})), r#"{"a":1,"b":"\u003c"}"#);
+        assert_eq!(JsonQuoted("a<b>&\u{1}\n").to_string(), r#""a\u003cb\u003e\u0026\u0001\n""#);
     }
 }

@@ -3,7 +3,7 @@
 //! Implements: `time.Parse(time.RFC3339, …)`, `metav1.Time`, `metav1.MicroTime` and
 //! `k8s.io/apimachinery/pkg/util/duration.HumanDuration`.
 
-use super::quote;
+use crate::go::quote;
 
 /// A moment: seconds since 1970 and microseconds, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,7 +115,8 @@ fn parse_parts(text: &str) -> Result<Time, PartError> {
 }
 
 /// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Howard Hinnant's algorithm).
-pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+#[must_use]
+pub fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -124,7 +125,9 @@ pub(crate) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a number of days since 1970-01-01.
+#[must_use]
+pub fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -147,6 +150,19 @@ impl Time {
         let date = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
         if micro { format!("{date}.{:06}Z", self.micros) } else { format!("{date}Z") }
     }
+}
+
+/// A `metav1.Time`: seconds since 1970 as `2006-01-02T15:04:05Z`.
+#[must_use]
+pub fn rfc3339(seconds: i64) -> String {
+    Time { seconds, micros: 0 }.format(false)
+}
+
+/// A `metav1.MicroTime`: microseconds since 1970 as `2006-01-02T15:04:05.000000Z`.
+#[must_use]
+pub fn rfc3339_micro(micros: i64) -> String {
+    let rest = u32::try_from(micros.rem_euclid(1_000_000)).unwrap_or_default();
+    Time { seconds: micros.div_euclid(1_000_000), micros: rest }.format(true)
 }
 
 /// The age kubectl prints for so many seconds: `42s`, `3m5s`, `2d`.
@@ -209,6 +225,13 @@ mod tests {
             parse("2024-02-29T23:59:59.123456789Z").map(|t| t.format(true)),
             Ok("2024-02-29T23:59:59.123456Z".into())
         );
+    }
+
+    #[test]
+    fn writes_seconds_and_microseconds() {
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59Z");
+        assert_eq!(rfc3339_micro(-1), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(rfc3339_micro(1_700_000_000_000_042), "2023-11-14T22:13:20.000042Z");
     }
 
     #[test]

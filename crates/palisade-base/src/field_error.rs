@@ -1,14 +1,20 @@
 //! Field errors: what is wrong with which field, and the words for it.
 //!
-//! Implements: `k8s.io/apimachinery/pkg/util/validation/field`, whose wording changed with v1.32 and v1.34.
+//! Implements: `field.Error` of `k8s.io/apimachinery/pkg/util/validation/field`, whose wording changed with v1.32 and
+//! v1.34, and how a `Status` renders a list of them.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 use serde_json::Value;
 
-use crate::go;
-use crate::version::KubeVersion;
+use crate::{
+    field_path::FieldPath,
+    go::{self, Quoted},
+    version::KubeVersion,
+};
 
 /// What is wrong with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +46,9 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    fn text(self) -> &'static str {
+    /// The words an error begins with.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Required => "Required value",
             Self::Invalid | Self::TypeInvalid => "Invalid value",
@@ -56,7 +64,9 @@ impl FieldErrorKind {
         }
     }
 
-    pub(super) fn reason(self) -> &'static str {
+    /// `reason` of an entry in `details.causes`.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
             Self::Invalid => "FieldValueInvalid",
@@ -88,7 +98,7 @@ impl FieldErrorKind {
 }
 
 /// The value a field error shows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadValue {
     /// Not shown.
     Omitted,
@@ -112,14 +122,29 @@ impl From<String> for BadValue {
         Self::Text(text)
     }
 }
+impl From<Quoted<'_>> for BadValue {
+    fn from(text: Quoted<'_>) -> Self {
+        text.0.into()
+    }
+}
 impl From<i64> for BadValue {
     fn from(number: i64) -> Self {
         Self::Plain(number.to_string())
     }
 }
+impl From<i32> for BadValue {
+    fn from(number: i32) -> Self {
+        i64::from(number).into()
+    }
+}
 impl From<bool> for BadValue {
     fn from(value: bool) -> Self {
         Self::Plain(value.to_string())
+    }
+}
+impl From<Value> for BadValue {
+    fn from(value: Value) -> Self {
+        Self::from(&value)
     }
 }
 impl From<&Value> for BadValue {
@@ -149,12 +174,14 @@ impl BadValue {
 }
 
 /// One broken rule: where, what, the value and the rule.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// Kind of the error.
     pub kind: FieldErrorKind,
-    /// Path of the field, `spec.containers[0].name`.
-    pub field: String,
+    /// Where the field is.
+    pub at: FieldPath,
+    /// What upstream calls the place, where that differs from the truth (`spec.template.annotations[..]`).
+    pub called: Option<String>,
     /// The offending value.
     pub value: BadValue,
     /// The rule.
@@ -167,86 +194,103 @@ impl FieldError {
     /// An error from its parts.
     pub fn new(
         kind: FieldErrorKind,
-        field: impl Into<String>,
+        at: impl Into<FieldPath>,
         value: impl Into<BadValue>,
         detail: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { kind, field: field.into(), value: value.into(), detail: detail.into(), limit: None }
+        Self { kind, at: at.into(), called: None, value: value.into(), detail: detail.into(), limit: None }
     }
 
     /// The value is missing.
-    pub fn required(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(FieldErrorKind::Required, field, BadValue::Omitted, detail)
+    pub fn required(at: impl Into<FieldPath>, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(FieldErrorKind::Required, at, BadValue::Omitted, detail)
     }
 
     /// The value is malformed.
     pub fn invalid(
-        field: impl Into<String>,
+        at: impl Into<FieldPath>,
         value: impl Into<BadValue>,
         detail: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self::new(FieldErrorKind::Invalid, field, value, detail)
+        Self::new(FieldErrorKind::Invalid, at, value, detail)
     }
 
     /// The value is not one of `supported`.
-    pub fn not_supported(field: impl Into<String>, value: impl Into<BadValue>, supported: &[&str]) -> Self {
+    pub fn not_supported(at: impl Into<FieldPath>, value: impl Into<BadValue>, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| go::quote(s)).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        Self::new(FieldErrorKind::NotSupported, field, value, detail)
+        Self::new(FieldErrorKind::NotSupported, at, value, detail)
     }
 
     /// The value may not be set.
-    pub fn forbidden(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(FieldErrorKind::Forbidden, field, BadValue::Omitted, detail)
+    pub fn forbidden(at: impl Into<FieldPath>, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, at, BadValue::Omitted, detail)
     }
 
     /// The value is there twice.
-    pub fn duplicate(field: impl Into<String>, value: impl Into<BadValue>) -> Self {
-        Self::new(FieldErrorKind::Duplicate, field, value, "")
+    pub fn duplicate(at: impl Into<FieldPath>, value: impl Into<BadValue>) -> Self {
+        Self::new(FieldErrorKind::Duplicate, at, value, "")
     }
 
     /// The value names nothing.
-    pub fn not_found(field: impl Into<String>, value: impl Into<BadValue>) -> Self {
-        Self::new(FieldErrorKind::NotFound, field, value, "")
+    pub fn not_found(at: impl Into<FieldPath>, value: impl Into<BadValue>) -> Self {
+        Self::new(FieldErrorKind::NotFound, at, value, "")
     }
 
     /// The text is longer than `limit` bytes.
-    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
-        let mut error = Self::new(FieldErrorKind::TooLong, field, BadValue::Omitted, "");
+    pub fn too_long(at: impl Into<FieldPath>, limit: usize) -> Self {
+        let mut error = Self::new(FieldErrorKind::TooLong, at, BadValue::Omitted, "");
         error.limit = Some(limit);
         error
     }
 
     /// The list has `actual` items and may have `limit`.
-    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+    pub fn too_many(at: impl Into<FieldPath>, actual: usize, limit: usize) -> Self {
         let items = if limit == 1 { "item" } else { "items" };
         Self::new(
             FieldErrorKind::TooMany,
-            field,
+            at,
             BadValue::Plain(actual.to_string()),
             format!("must have at most {limit} {items}"),
         )
     }
 
-    /// The part after the path: `Invalid value: "x": must not …`.
+    /// The same error under upstream's name for the place.
+    #[must_use]
+    pub fn called(mut self, name: impl Into<String>) -> Self {
+        self.called = Some(name.into());
+        self
+    }
+
+    /// `field` of the cause: `spec.containers[0].name`.
+    #[must_use]
+    pub fn field(&self) -> String {
+        self.called.clone().unwrap_or_else(|| self.at.to_string())
+    }
+
+    /// The value as it is shown; `None` for the kinds that show none.
+    #[must_use]
+    pub fn shown_value(&self, version: KubeVersion) -> Option<String> {
+        if !self.kind.shows_value() {
+            return None;
+        }
+        Some(match &self.value {
+            BadValue::Omitted => return None,
+            BadValue::Text(text) => go::quote(text),
+            BadValue::Plain(text) => text.clone(),
+            BadValue::Json(value) => go::json(value),
+            BadValue::Nil if version.at_least(34) => "null".to_owned(),
+            BadValue::Nil => "\"null\"".to_owned(),
+        })
+    }
+
+    /// `message` of the cause, the part after the path: `Invalid value: "x": must not …`.
     #[must_use]
     pub fn body(&self, version: KubeVersion) -> String {
         let mut out = String::from(self.kind.text());
-        if self.kind.shows_value() {
-            match &self.value {
-                BadValue::Omitted => {}
-                BadValue::Text(text) => {
-                    let _ = write!(out, ": {}", go::quote(text));
-                }
-                BadValue::Plain(text) => {
-                    let _ = write!(out, ": {text}");
-                }
-                BadValue::Json(value) => {
-                    let _ = write!(out, ": {}", go::json(value));
-                }
-                BadValue::Nil => out.push_str(if version.at_least(34) { ": null" } else { ": \"null\"" }),
-            }
+        if let Some(value) = self.shown_value(version) {
+            let _ = write!(out, ": {value}");
         }
         if let Some(limit) = self.limit {
             let _ = match (version.at_least(32), limit) {
@@ -261,6 +305,30 @@ impl FieldError {
     }
 }
 
+impl fmt::Display for FieldError {
+    /// As the newest release words it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (field, body) = (self.field(), self.body(KubeVersion::LATEST));
+        if field.is_empty() { f.write_str(&body) } else { write!(f, "{field}: {body}") }
+    }
+}
+
+/// A list of errors in one line: one error stands bare, several stand in brackets, equal texts appear once.
+#[must_use]
+pub fn aggregate<T: fmt::Display>(errors: &[T]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[{}]", texts.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,10 +336,35 @@ mod tests {
     #[test]
     fn wording_follows_the_release() {
         let long = FieldError::too_long("data", 10);
-        assert_eq!(long.body(KubeVersion::minor(31)), "Too long: may not be longer than 10");
-        assert_eq!(long.body(KubeVersion::minor(32)), "Too long: may not be more than 10 bytes");
+        assert_eq!(long.body(KubeVersion::v1(31)), "Too long: may not be longer than 10");
+        assert_eq!(long.body(KubeVersion::v1(32)), "Too long: may not be more than 10 bytes");
         let nil = FieldError::invalid("spec.x", BadValue::Nil, "no");
-        assert_eq!(nil.body(KubeVersion::minor(33)), "Invalid value: \"null\": no");
-        assert_eq!(nil.body(KubeVersion::minor(34)), "Invalid value: null: no");
+        assert_eq!(nil.body(KubeVersion::v1(33)), "Invalid value: \"null\": no");
+        assert_eq!(nil.body(KubeVersion::v1(34)), "Invalid value: null: no");
+    }
+
+    #[test]
+    fn renders_as_upstream() {
+        let at = FieldPath::of(&["spec", "x"]);
+        for (error, expected) in [
+            (FieldError::required(at.clone(), "why"), "spec.x: Required value: why"),
+            (FieldError::invalid(at.clone(), "v", "why"), "spec.x: Invalid value: \"v\": why"),
+            (
+                FieldError::not_supported(at.clone(), "v", &["a", "b"]),
+                "spec.x: Unsupported value: \"v\": supported values: \"a\", \"b\"",
+            ),
+            (FieldError::duplicate(at.clone(), "v"), "spec.x: Duplicate value: \"v\""),
+            (FieldError::forbidden(FieldPath::root(), "no"), "Forbidden: no"),
+            (FieldError::forbidden(at.clone(), "no").called("y"), "y: Forbidden: no"),
+        ] {
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn several_errors_stand_in_brackets_and_repeat_nothing() {
+        let error = |detail: &'static str| FieldError::forbidden("f", detail);
+        assert_eq!(aggregate(&[error("a"), error("a")]), "f: Forbidden: a");
+        assert_eq!(aggregate(&[error("a"), error("b")]), "[f: Forbidden: a, f: Forbidden: b]");
     }
 }

@@ -3,13 +3,11 @@
 //! Implements: `DefaultTolerationSeconds` and the part of `Priority` that needs no PriorityClass but the built-in ones.
 //! Mutating admission runs after the managed fields are recorded, so nobody owns what is added here.
 
+use palisade_apimachinery::rest::path::Get;
 use serde_json::{Value, json};
 
-use crate::kinds::set_default;
-use crate::rest::path::Get;
-
 /// Tolerations for a node that is not ready or unreachable, for five minutes, unless the pod has its own.
-pub fn default_tolerations(pod: &mut Value) {
+pub(crate) fn default_tolerations(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec") else { return };
     let tolerates = |taint: &str| {
         spec.list("tolerations").iter().any(|t| {
@@ -37,7 +35,7 @@ pub fn default_tolerations(pod: &mut Value) {
 }
 
 /// The priority of a pod: 0, or that of the two built-in classes. Returns upstream's error for an unknown class.
-pub fn default_priority(pod: &mut Value) -> Result<(), String> {
+pub(crate) fn default_priority(pod: &mut Value) -> Result<(), String> {
     let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
     let class = spec.text("priorityClassName").to_owned();
     let priority: i64 = match class.as_str() {
@@ -52,7 +50,10 @@ pub fn default_priority(pod: &mut Value) -> Result<(), String> {
              computed {priority} from the given PriorityClass name"
         ));
     }
-    set_default(spec, "priority", priority);
-    set_default(spec, "preemptionPolicy", "PreemptLowerPriority");
+    for (key, value) in [("priority", json!(priority)), ("preemptionPolicy", json!("PreemptLowerPriority"))] {
+        if spec.child(key).is_none() {
+            spec[key] = value;
+        }
+    }
     Ok(())
 }
