@@ -45,14 +45,13 @@ static METADATA: LazyLock<Value> = LazyLock::new(
     || json!({"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}),
 );
 
-impl<'s> Shape<'s> {
+impl Shape<'_> {
     fn size(&self) -> u64 {
         match self {
             Self::Schema(schema) => size_of(schema),
-            Self::Text(size) | Self::List(size, _) => *size,
+            Self::Text(size) | Self::List(size, _) | Self::Computed(_, size) => *size,
             Self::Scalar => 1,
             Self::Unknown => UNBOUNDED,
-            Self::Computed(_, size) => *size,
         }
     }
 
@@ -364,7 +363,7 @@ fn of_function<'s>(
             };
             (cost, result)
         }
-        "lowerAscii" | "upperAscii" | "trim" | "substring" => (tenth(size(0)), Shape::Text(size(0))),
+        "lowerAscii" | "upperAscii" | "trim" | "substring" | "url" => (tenth(size(0)), Shape::Text(size(0))),
         "bytes" => (tenth(size(0)), Shape::Text(size(0).saturating_mul(4))),
         "replace" => (part(size(0), 0.2), Shape::Text(replaced(shapes))),
         "split" => {
@@ -381,7 +380,6 @@ fn of_function<'s>(
             let result = size(0).saturating_mul(shape(0).item().size()).saturating_add(separators);
             (tenth(result), Shape::Text(result))
         }
-        "url" => (tenth(size(0)), Shape::Text(size(0))),
         "ip" if on_target => (1, Shape::Scalar),
         "ip" | "cidr" | "isIP" | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => {
             (tenth(size(0)), Shape::Scalar)
@@ -426,9 +424,8 @@ fn of_list_function<'s>(call: &CallExpr, list: &Shape<'s>) -> (u64, Shape<'s>) {
         "slice" => (number(1).unwrap_or(size).saturating_sub(number(0).unwrap_or(0)), 1.0),
         #[expect(clippy::cast_precision_loss, reason = "a depth is small")]
         "flatten" => (size, call.args.first().map_or(1.0, |_| number(0).unwrap_or(UNBOUNDED) as f64)),
-        "distinct" => (size.saturating_mul(size), 2.0),
         "sort" if item.is_text() => (size.saturating_mul(size), 2.1),
-        "sort" => (size.saturating_mul(size), 2.0),
+        "distinct" | "sort" => (size.saturating_mul(size), 2.0),
         _ => (size, 1.0),
     };
     (part(result, factor).saturating_add(11), Shape::List(result, Some(Box::new(item))))

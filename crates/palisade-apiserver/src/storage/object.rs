@@ -145,11 +145,11 @@ impl Serialize for Around<'_> {
     }
 }
 
-/// Reads an object without the value at a path, which is null instead.
-fn read_without(
-    json: &[u8],
-    path: &[&str],
-) -> Result<Option<(Map<String, Value>, Box<RawValue>)>, serde_json::Error> {
+/// An object in which a value is null, and that value.
+type WithoutPart = (Map<String, Value>, Box<RawValue>);
+
+/// Reads an object without the value at a path; `None` if it has none.
+fn read_without(json: &[u8], path: &[&str]) -> Result<Option<WithoutPart>, serde_json::Error> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(json)?;
     let (mut object, mut found) = (Map::new(), None);
     for (key, text) in members {
