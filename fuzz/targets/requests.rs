@@ -6,9 +6,6 @@
 //! An input is either text (`# ` and then requests as people write them, divided by lines of `---`: the seeds) or bytes
 //! that choose from tables of methods, paths, headers and bodies and change the bodies at any place.
 
-#[path = "../oracle/restricted.rs"]
-mod restricted;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -453,11 +450,11 @@ impl World {
                 let write = match self.kept.get(&place) {
                     Some(kept) if kept.revision == object.revision => continue,
                     Some(kept) => {
-                        Write::store(bucket.clone(), object.key(), expect, &kept.object, kept.fields.clone())
+                        Write::store(bucket.clone(), object.key(), expect, kept.object.clone(), kept.fields.clone())
                     }
                     None => {
                         let last = Value::Object(object.parse());
-                        Write::remove(bucket.clone(), object.key(), expect, &last, Vec::new())
+                        Write::remove(bucket.clone(), object.key(), expect, last, Vec::new())
                     }
                 };
                 writes.push((place, write));
@@ -466,7 +463,7 @@ impl World {
         for (place, kept) in &self.kept {
             let bucket = store.bucket(&place.0);
             if bucket.get(&place.1).is_none() {
-                let write = Write::store(bucket, &place.1, Expect::Absent, &kept.object, kept.fields.clone());
+                let write = Write::store(bucket, &place.1, Expect::Absent, kept.object.clone(), kept.fields.clone());
                 writes.push((place.clone(), write));
             }
         }

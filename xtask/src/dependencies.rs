@@ -26,15 +26,13 @@ pub(crate) fn unused(metadata: &Value, files: &[&str], problems: &mut Vec<String
             .map(|file| (Path::new(file).starts_with(folder.join("src")), file))
             .filter_map(|(shipped, file)| Some((shipped, fs::read_to_string(root().join(file)).ok()?)))
             .collect();
-        // A test that compiles a file of another crate may need any of its dependencies.
-        let borrows = sources.iter().any(|(_, text)| text.contains(concat!("#[path = \"", "..")));
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let (used, is_dev) = (text(&dependency["name"]), dependency["kind"] == "dev");
             declared.insert(used.to_owned());
             let word = used.replace('-', "_");
             let is_named =
                 sources.iter().any(|(shipped, text)| (*shipped || is_dev) && names_crate(text, &word));
-            if !(is_named || is_dev && borrows || FEATURES_ONLY.contains(&used)) {
+            if !(is_named || FEATURES_ONLY.contains(&used)) {
                 problems.push(format!("{name} does not use its dependency {used}"));
             }
         }

@@ -37,7 +37,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("palisade-serve", &[]),
     ("palisade-node", &["palisade-base", "palisade-model"]),
-    ("palisade-testkit", &[]),
+    ("palisade-testkit", &["palisade-apiserver", "palisade-base", "palisade-node", "palisade-policy"]),
 ];
 
 /// What the pure crates may use from outside.

@@ -1,9 +1,17 @@
 //! What the tests of several crates share: a client of API servers, the recordings of real ones and their replay, and
 //! the material beside a checkout. Never part of what is shipped.
 
+#[cfg(feature = "agent")]
+pub mod agent_world;
 pub mod client;
+#[cfg(feature = "runtime")]
+pub mod containerd;
+#[cfg(feature = "runtime")]
+pub mod images;
 pub mod recordings;
 pub mod replay;
 mod shared;
+mod wait;
 
 pub use shared::shared;
+pub use wait::eventually;

@@ -76,14 +76,14 @@ pub fn objects() -> Vec<Bootstrap> {
 
 /// The rules of a role and of those that are part of it, as the controller of upstream puts them together.
 fn all_rules(role: &Role, roles: &[Role]) -> Vec<PolicyRule> {
-    let mut rules = role.rules.clone();
+    let mut all = role.rules.clone();
     let parts = roles.iter().filter(|part| role.union.is_some() && part.aggregate == role.union);
     for rule in parts.flat_map(|part| all_rules(part, roles)) {
-        if !rules.contains(&rule) {
-            rules.push(rule);
+        if !all.contains(&rule) {
+            all.push(rule);
         }
     }
-    rules
+    all
 }
 
 fn rule(line: &str) -> Option<PolicyRule> {

@@ -1,10 +1,10 @@
 //! Answers to what the recordings do not ask.
 
 use palisade_apiserver::Server;
+use palisade_testkit::client::Client;
 use serde_json::{Value, json};
 
 use crate::support::{admin, get, send, start};
-use palisade_testkit::client::Client;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use palisade_apiserver::Server;
 use palisade_apiserver::http::tls::Authority;
+use palisade_testkit::client::Client;
+use palisade_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{admin, client, config_map, get, send, start, tls};
-use palisade_testkit::client::Client;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -127,11 +128,14 @@ async fn certificates_that_are_not_ours() {
     let valid = ours.client("someone", &["system:masters"], day).expect("certificate");
     let other = foreign.client("someone", &["system:masters"], day).expect("certificate");
     let expired = ours.client("someone", &["system:masters"], Duration::ZERO).expect("certificate");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let is_expired = async || {
+        let identity = (expired.certificate.as_str(), expired.key.as_str());
+        (status_line(&server, Some(identity), None).await == "HTTP/1.1 401 Unauthorized").then_some(())
+    };
+    eventually("the certificate expires", is_expired).await;
     for (case, identity, expected) in [
         ("ours", Some(&valid), "HTTP/1.1 200 OK"),
         ("foreign", Some(&other), "HTTP/1.1 401 Unauthorized"),
-        ("expired", Some(&expired), "HTTP/1.1 401 Unauthorized"),
         ("none", None, "HTTP/1.1 403 Forbidden"),
     ] {
         let identity = identity.map(|i| (i.certificate.as_str(), i.key.as_str()));

@@ -12,6 +12,7 @@ fn read(release: &str) -> Vec<Record> {
         .expect("recordings; PALISADE_RECORDINGS names others")
 }
 
+#[allow(clippy::print_stdout, reason = "the figures of cargo xtask conformance")]
 fn print(release: &str, report: &Report) {
     let shown = std::env::var("DIFFERENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     println!("\n{release}\n{}", report.render(shown));

@@ -5,11 +5,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
+use palisade_testkit::client::Client;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::support::get;
-use palisade_testkit::client::Client;
 
 const CHILD: &str = "PALISADE_TEST_MANY_CONNECTIONS";
 const CONNECTIONS: usize = 10_000;

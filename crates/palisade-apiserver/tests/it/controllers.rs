@@ -3,24 +3,21 @@
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
+use palisade_testkit::client::Client;
+use palisade_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::support::{admin, config_map, get, send, start};
-use palisade_testkit::client::Client;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Waits until a path answers with a code.
 async fn until(client: &Client, path: &str, code: u16) -> Value {
-    let began = Instant::now();
-    loop {
+    let answered = async || {
         let answer = get(client, path).await;
-        if answer.code == code {
-            return answer.body;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "{path} still answers {}", answer.code);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        (answer.code == code).then_some(answer.body)
+    };
+    eventually(&format!("{path} answers {code}"), answered).await
 }
 
 async fn owner_and_dependent(client: &Client, owner: &str, dependent: &str) {
@@ -138,8 +135,8 @@ async fn audit_metrics_and_health() {
     assert!(verbose.as_str().is_some_and(|t| t.ends_with("readyz check passed\n")), "{verbose}");
     assert_eq!(get(&client, "/livez/ping").await.body, "ok");
     server.shutdown().await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let text = std::fs::read_to_string(&log).expect("log");
+    let complete = async || std::fs::read_to_string(&log).ok().filter(|text| text.contains("\"bob\""));
+    let text = eventually("the last request is in the log", complete).await;
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let created = events.iter().find(|e| e["verb"] == "create").expect("recorded");
     assert_eq!(created["objectRef"]["resource"], "configmaps");

@@ -1,7 +1,9 @@
 //! Sessions with the real kubectl: the one on PATH, and Debian's 1.20.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
@@ -62,16 +64,20 @@ impl Session {
 
     /// `get -w` prints a change that happens while it runs.
     fn watch(&self) {
-        let watching =
+        self.script(&[("create configmap early --from-literal=k=v", "created")]);
+        let mut watching =
             self.command("get configmaps -w --no-headers").stdout(Stdio::piped()).spawn().expect("kubectl");
-        std::thread::sleep(Duration::from_millis(1500));
+        let (sender, printed) = mpsc::channel();
+        let lines = BufReader::new(watching.stdout.take().expect("piped")).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).all(|line| sender.send(line).is_ok()));
+        let prints = |name: &str| {
+            while !printed.recv_timeout(Duration::from_secs(30)).expect("still printing").contains(name) {}
+        };
+        prints("early");
         self.script(&[("create configmap late --from-literal=k=v", "created")]);
-        std::thread::sleep(Duration::from_millis(700));
-        let mut watching = watching;
+        prints("late");
         watching.kill().expect("still running");
-        let output = watching.wait_with_output().expect("output");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(text.contains("late"), "{text}");
+        watching.wait().expect("reaped");
     }
 }
 

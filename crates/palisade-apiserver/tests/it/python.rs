@@ -7,7 +7,7 @@ use palisade_apiserver::Server;
 use crate::support::start;
 
 const SESSION: &str = r#"
-import threading, time
+import threading
 from kubernetes import client, config, watch
 
 config.load_kube_config()
@@ -15,14 +15,14 @@ core, apps = client.CoreV1Api(), client.AppsV1Api()
 assert "default" in [ns.metadata.name for ns in core.list_namespace().items]
 
 seen = []
+begin = core.list_namespaced_config_map("default").metadata.resource_version
 def follow():
-    for event in watch.Watch().stream(core.list_namespaced_config_map, "default", label_selector="py", timeout_seconds=60):
+    for event in watch.Watch().stream(core.list_namespaced_config_map, "default", label_selector="py", timeout_seconds=60, resource_version=begin):
         seen.append((event["type"], event["object"].metadata.name))
         if event["type"] == "DELETED":
             return
 follower = threading.Thread(target=follow)
 follower.start()
-time.sleep(1)
 
 meta = client.V1ObjectMeta(name="a", labels={"py": "1"})
 made = core.create_namespaced_config_map("default", client.V1ConfigMap(metadata=meta, data={"k": "1"}))

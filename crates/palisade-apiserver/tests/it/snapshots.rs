@@ -1,9 +1,9 @@
 //! A snapshot is restored as it was.
 
 use std::path::Path;
-use std::time::Duration;
 
 use palisade_apiserver::{Builder, Server};
+use palisade_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::support::{admin, get, send, start};
@@ -90,8 +90,13 @@ async fn uids_owners_times_and_statuses_stay() {
     assert_eq!(report.rejected.len(), 1, "{report:?}");
     assert!(report.rejected[0].starts_with("Pod shop/unreadable: "), "{report:?}");
     let client = admin(&server);
-    // The garbage collector had its chance.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The garbage collector has been at work when it has taken what has no owner.
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "u-none"}]);
+    let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan", "ownerReferences": owner}});
+    assert_eq!(send(&client, "POST", &format!("{NS}/configmaps"), &orphan).await.code, 201);
+    let path = format!("{NS}/configmaps/orphan");
+    let collected = async || (get(&client, &path).await.code == 404).then_some(());
+    eventually("the orphan is collected", collected).await;
     for (path, uid, pointer, expected) in [
         (
             "/apis/apps/v1/namespaces/shop/deployments/web".to_owned(),

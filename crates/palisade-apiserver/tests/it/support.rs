@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use palisade_apiserver::{Builder, Server};
+use palisade_testkit::client::{Answer, Client};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use palisade_testkit::client::{Answer, Client};
 
 /// A server with options.
 pub(crate) async fn start(builder: Builder) -> Server {

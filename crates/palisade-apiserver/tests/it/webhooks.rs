@@ -12,12 +12,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use palisade_apiserver::Server;
 use palisade_apiserver::http::tls::Authority;
+use palisade_testkit::client::{Answer, Client};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::support::{admin, config_map, get, send, start};
-use palisade_testkit::client::{Answer, Client};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";

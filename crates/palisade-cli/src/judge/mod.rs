@@ -38,7 +38,7 @@ use crate::{
 /// The rules to check by.
 #[derive(Debug)]
 pub struct Settings {
-    /// Level and edition of the standards.
+    /// Level and version of the standards.
     pub policy: LevelVersion,
     /// The API server whose rules apply.
     pub compat: Compat,
@@ -55,7 +55,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The rules of a level, edition and API server, and nothing else.
+    /// The rules of a level, a version and an API server.
     #[must_use]
     pub fn new(policy: LevelVersion, compat: Compat, today: Date) -> Self {
         Self {
@@ -69,14 +69,14 @@ impl Settings {
         }
     }
 
-    /// Whether a finding of this code is possible: a rule of the standards must be one of the level and edition.
+    /// Whether a finding of this code is possible: a rule of the standards must be one of the level and version.
     fn in_force(&self, code: &str) -> bool {
         let Some(check) = code.strip_prefix("pss/").filter(|check| !check.ends_with('*')) else {
             return true;
         };
-        let edition = self.policy.version.clamp(self.evaluator.newest());
+        let version = self.policy.version.clamp(self.evaluator.newest());
         // A misspelt rule is never in force, and should be noticed.
-        checks::check(check).is_none() || rules(self.policy.level, edition).any(|(rule, _)| rule.id == check)
+        checks::check(check).is_none() || rules(self.policy.level, version).any(|(rule, _)| rule.id == check)
     }
 }
 

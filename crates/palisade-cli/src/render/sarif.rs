@@ -73,10 +73,10 @@ fn rule(code: &str) -> Value {
 
 fn described(code: &str) -> &'static str {
     match code.split('/').next().unwrap_or_default() {
-        "annotation" => "A legacy annotation that does nothing, or soon will do nothing",
-        "api" => "An API server refuses this object, or warns of it",
+        "annotation" => "A legacy annotation that has no effect, or soon will have none",
+        "api" => "An API server rejects this object, or warns about it",
         "profile" => "A seccomp or AppArmor profile that cannot be used",
-        "suppression" => "An exception that does not hold, or is not needed",
+        "suppression" => "A suppression that is invalid, expired or unused",
         "yaml" => "The text is not YAML that Kubernetes can read",
         _ => "The input could not be read",
     }

@@ -34,7 +34,7 @@ fn lint_points_into_the_file() {
       |
     5 |     {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALOW"}
       |                        ^^^^^^^
-      = because: the runtime takes it, but not as it was meant
+      = because: the runtime accepts this and ignores it
       = help: did you mean write?
 
     error[profile/unknown-action]: "SCMP_ACT_ALOW" is not an action: no container can start with it
@@ -70,7 +70,7 @@ fn lint_reads_config_maps() {
        |
     11 |         {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALLOW"}
        |                            ^^^^^^^
-       = because: the runtime takes it, but not as it was meant
+       = because: the runtime accepts this and ignores it
        = help: did you mean write?
 
     exit status: 0
@@ -189,7 +189,7 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
       |
     1 | {"defaultAction":"SCMP_ACT_LOG"}
       |                  ^^^^^^^^^^^^^^
-      = because: a container with this profile is as free as one without a profile
+      = because: a container with this profile is not confined
 
     error[profile/duplicate-key]: the key "defaultAction" is set twice, and runtimes disagree about which one applies
      --> twice.json:3:3
@@ -206,7 +206,7 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
       |
     1 | {"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount","execve","exit_group"],"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}]}
       |                                                                                                                  ^^^^^^^^^^
-      = because: a container with this profile may do more than the rule says
+      = because: a container with this profile may do more than the rule allows
       = help: write a profile of its own for each case
 
     error[profile/confines-nothing]: no system call is denied: the profile confines nothing
@@ -214,7 +214,7 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
       |
     5 |   defaultAction: SCMP_ACT_LOG
       |                  ^^^^^^^^^^^^
-      = because: a container with this profile is as free as one without a profile
+      = because: a container with this profile is not confined
 
     warning[profile/base-profile]: the operator adds the rules of the base profile "runc-v1.3", which are not checked here
      --> spo.yaml:6:20
@@ -227,7 +227,7 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
       |
     8 |     - names: [mkdri]
       |               ^^^^^
-      = because: the runtime takes it, but not as it was meant
+      = because: the runtime accepts this and ignores it
 
     exit status: 1
     "#);

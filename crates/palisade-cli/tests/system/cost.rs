@@ -4,9 +4,10 @@
 
 use std::{fs, process::Child, time::Duration};
 
+use palisade_testkit::containerd::IMAGE;
 use serde_json::{Value, json};
 
-use crate::{containerd::IMAGE, world::World};
+use crate::world::World;
 
 const PODS: usize = 100;
 

@@ -8,12 +8,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
-#[allow(dead_code, reason = "the node's own tests stop and start it again")]
-#[path = "../../../palisade-node/tests/system/containerd.rs"]
-mod containerd;
 mod cost;
-#[path = "../../../palisade-node/tests/system/images.rs"]
-mod images;
 mod one_pod;
 mod up;
 mod world;

@@ -2,12 +2,10 @@
 
 use std::fs;
 
+use palisade_testkit::containerd::IMAGE;
 use serde_json::{Value, json};
 
-use crate::{
-    containerd::IMAGE,
-    world::{DENY_MKDIR, World, said},
-};
+use crate::world::{DENY_MKDIR, World, said};
 
 fn pod(name: &str, context: Value, script: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"restartPolicy": "Never",

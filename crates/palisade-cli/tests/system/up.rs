@@ -2,13 +2,11 @@
 
 use std::process::Command;
 
+use palisade_testkit::containerd::IMAGE;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{
-    containerd::IMAGE,
-    world::{DENY_MKDIR, World, said},
-};
+use crate::world::{DENY_MKDIR, World, said};
 
 const SLEEP: &str = "trap 'exit 0' TERM; sleep 600 & wait";
 

@@ -7,10 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use palisade_testkit::containerd::{Containerd, deaf_runc};
 use serde_json::Value;
 use tempfile::TempDir;
-
-use crate::containerd::{Containerd, deaf_runc};
 
 /// Denies mkdir and allows the rest.
 pub(crate) const DENY_MKDIR: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO"}]}"#;

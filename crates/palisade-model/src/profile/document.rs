@@ -53,14 +53,14 @@ impl Lint {
     pub fn because(&self) -> &'static str {
         match (self.severity, self.rule) {
             (Severity::Error, "confines-nothing" | "empty-profile") => {
-                "a container with this profile is as free as one without a profile"
+                "a container with this profile is not confined"
             }
             (Severity::Error, "docker-only") => {
-                "a container with this profile may do more than the rule says"
+                "a container with this profile may do more than the rule allows"
             }
             (Severity::Error, "not-judged") => "what the profile allows is not known",
             (Severity::Error, _) => "a container with this profile does not start",
-            (Severity::Warning, _) => "the runtime takes it, but not as it was meant",
+            (Severity::Warning, _) => "the runtime accepts this and ignores it",
         }
     }
 }

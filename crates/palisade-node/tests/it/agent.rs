@@ -20,10 +20,9 @@ use palisade_node::{
     agent::metrics::{PROFILE_INCIDENTS, PROFILES_READY},
     profiles::sha256_hex,
 };
+use palisade_testkit::agent_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Value, json};
-
-use crate::agent_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 
 #[tokio::test]
 async fn a_node_becomes_ready_when_its_profiles_are_in_place() {

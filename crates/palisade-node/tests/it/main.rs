@@ -7,6 +7,5 @@
 )]
 
 mod agent;
-mod agent_world;
 mod api;
 mod one_reading;

@@ -12,13 +12,11 @@ use palisade_node::{
     agent::{metrics::DRIFT, published_name},
     profiles::sha256_hex,
 };
+use palisade_testkit::agent_world::{World, condition, until};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 
-use crate::{
-    agent_world::{World, condition, until},
-    lab::{DENY_MKDIR, Lab, sleeper},
-};
+use crate::lab::{DENY_MKDIR, Lab, sleeper};
 
 fn is_mounted(folder: &Path) -> bool {
     fs::read_to_string("/proc/mounts").unwrap().contains(&format!("{} tmpfs", folder.display()))

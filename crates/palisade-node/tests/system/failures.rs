@@ -7,12 +7,10 @@ use std::{fs, path::Path, time::Duration};
 
 use palisade_model::compat::Compat;
 use palisade_node::verify::verify_pod;
+use palisade_testkit::containerd::deaf_runc;
 use serde_json::{Value, json};
 
-use crate::{
-    containerd::deaf_runc,
-    lab::{DENY_MKDIR, Lab, designs, sleeper, waiting},
-};
+use crate::lab::{DENY_MKDIR, Lab, designs, sleeper, waiting};
 
 fn localhost(name: &str) -> Value {
     json!({"seccompProfile": {"type": "Localhost", "localhostProfile": name}})

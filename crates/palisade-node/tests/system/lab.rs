@@ -16,11 +16,10 @@ use palisade_node::{
     pod::RunPod,
     verify,
 };
+use palisade_testkit::containerd::Containerd;
+pub(crate) use palisade_testkit::containerd::{IMAGE, IMAGE_NAMED, IMAGE_UID};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::containerd::Containerd;
-pub(crate) use crate::containerd::{IMAGE, IMAGE_NAMED, IMAGE_UID};
 
 /// A node with its agent, and the objects it works on.
 pub(crate) struct Lab {

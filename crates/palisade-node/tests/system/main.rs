@@ -10,13 +10,9 @@
 )]
 
 mod agent;
-#[path = "../it/agent_world.rs"]
-mod agent_world;
-mod containerd;
 mod contexts;
 mod cost;
 mod failures;
-mod images;
 mod lab;
 mod lifecycle;
 mod one_pod;

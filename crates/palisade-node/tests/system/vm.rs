@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
+use palisade_testkit::images;
 use serde_json::{Value, json};
 
 use crate::{
-    images,
     lab::{DENY_MKDIR, IMAGE},
     resilience::AgentProcess,
 };

@@ -20,6 +20,9 @@ const ALLOWED: &[&str] = &[
     "SYS_CHROOT",
 ];
 
+const ALLOWED_TEXT: &str = "AUDIT_WRITE, CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, MKNOD, NET_BIND_SERVICE, SETFCAP, SETGID, \
+     SETPCAP, SETUID and SYS_CHROOT";
+
 pub(super) static CHECK: Check = Check {
     id: "capabilities_baseline",
     level: Level::Baseline,
@@ -29,7 +32,7 @@ pub(super) static CHECK: Check = Check {
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
-    let added = added_outside(pod, ALLOWED, "one of the capabilities of the baseline list");
+    let added = added_outside(pod, ALLOWED, ALLOWED_TEXT);
     if added.containers.is_empty() {
         return None;
     }
@@ -89,4 +92,14 @@ pub(super) fn added_outside<'p>(pod: &PodView<'p, '_>, list: &[&str], allowed: &
         }
     }
     added
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALLOWED, ALLOWED_TEXT};
+
+    #[test]
+    fn the_text_is_the_list() {
+        assert_eq!(ALLOWED_TEXT.replace(" and ", ", "), ALLOWED.join(", "));
+    }
 }

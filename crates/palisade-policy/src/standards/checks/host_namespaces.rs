@@ -14,27 +14,29 @@ pub(super) static CHECK: Check = Check {
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let spec = pod.spec();
-    let joined: Vec<&'static str> =
-        [("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)]
-            .into_iter()
-            .filter(|&(_, joins)| joins == Some(true))
-            .map(|(field, _)| field)
-            .collect();
+    let mut joined = vec![
+        (
+            "hostNetwork",
+            spec.host_network,
+            "remove hostNetwork only if the workload does not need the node's network",
+        ),
+        ("hostPID", spec.host_pid, "remove hostPID only if the workload does not need the node's processes"),
+        ("hostIPC", spec.host_ipc, "remove hostIPC only if the workload does not need the node's IPC"),
+    ];
+    joined.retain(|&(_, joins, _)| joins == Some(true));
     if joined.is_empty() {
         return None;
     }
-    let detail = joined.iter().map(|field| format!("{field}=true")).collect::<Vec<_>>().join(", ");
+    let detail = joined.iter().map(|(field, ..)| format!("{field}=true")).collect::<Vec<_>>().join(", ");
     let findings = joined
         .iter()
-        .map(|&field| Finding {
+        .map(|&(field, _, remedy)| Finding {
             path: pod.path(&["spec", field]),
             container: None,
             value: Some("true".to_owned()),
             summary: format!("pod sets {field}"),
             allowed: "false, or no value",
-            remedy: Remedy::Manual(
-                "the workload may rely on the node's namespace; leave it only if it does not",
-            ),
+            remedy: Remedy::Manual(remedy),
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings })

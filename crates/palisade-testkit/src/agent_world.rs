@@ -1,5 +1,13 @@
 //! A cluster in process, with one node, for tests of the agent beside a kubelet.
-#![allow(dead_code, reason = "two test binaries share it, and each uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::needless_pass_by_value,
+    missing_docs,
+    reason = "tests fail by panicking, and this is a part of them"
+)]
 
 use std::{
     collections::BTreeMap,
@@ -38,32 +46,32 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tower::filter::Filter;
 
 const SOON: Duration = Duration::from_mins(1);
-pub(crate) const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ERRNO" }"#;
-pub(crate) const OTHER_PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_KILL"}"#;
+pub const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ERRNO" }"#;
+pub const OTHER_PROFILE: &str = r#"{"defaultAction":"SCMP_ACT_KILL"}"#;
 
-pub(crate) struct World {
-    pub(crate) client: Client,
+pub struct World {
+    pub client: Client,
     router: Router,
     /// While true, the agent does not reach the API server.
-    pub(crate) away: Arc<AtomicBool>,
+    pub away: Arc<AtomicBool>,
     /// A folder on a tmpfs, so that none needs to be mounted.
-    pub(crate) root: TempDir,
+    pub root: TempDir,
 }
 
-pub(crate) struct Running {
+pub struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    pub(crate) metrics: Arc<Registry>,
+    pub metrics: Arc<Registry>,
 }
 
 impl Running {
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         let _ = self.stop.send(());
         self.task.await.unwrap();
     }
 }
 
-pub(crate) fn kind(kind: &str, plural: &str) -> ApiResource {
+pub fn kind(kind: &str, plural: &str) -> ApiResource {
     ApiResource {
         group: "palisade.dev".into(),
         version: "v1alpha1".into(),
@@ -74,7 +82,7 @@ pub(crate) fn kind(kind: &str, plural: &str) -> ApiResource {
 }
 
 impl World {
-    pub(crate) async fn new() -> Self {
+    pub async fn new() -> Self {
         let router = Server::builder().disable_plugins(["ServiceAccount".to_owned()]).router().unwrap();
         let client = Client::new(router.clone(), "default");
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -93,7 +101,7 @@ impl World {
     }
 
     /// Starts the agent on a folder, a tmpfs of its own or one that is there, and a runtime.
-    pub(crate) fn start_on(&self, root_dir: &Path, runtime_endpoint: &str, tmpfs_size: u64) -> Running {
+    pub fn start_on(&self, root_dir: &Path, runtime_endpoint: &str, tmpfs_size: u64) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let node = NodeConfig {
             node_name: "n1".into(),
@@ -124,28 +132,28 @@ impl World {
     }
 
     /// Starts the agent without a runtime.
-    pub(crate) fn start(&self) -> Running {
+    pub fn start(&self) -> Running {
         self.start_on(self.root.path(), "/nonexistent/runtime.sock", 1 << 20)
     }
 
-    pub(crate) fn profiles(&self) -> Api<DynamicObject> {
+    pub fn profiles(&self) -> Api<DynamicObject> {
         Api::all_with(self.client.clone(), &kind("PublishedProfile", "publishedprofiles"))
     }
 
-    pub(crate) async fn publish(&self, text: &str) -> String {
+    pub async fn publish(&self, text: &str) -> String {
         let hash = sha256_hex(text.as_bytes());
         self.publish_as(&hash, text).await;
         hash
     }
 
-    pub(crate) async fn publish_as(&self, hash: &str, text: &str) {
+    pub async fn publish_as(&self, hash: &str, text: &str) {
         let object = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "PublishedProfile",
             "metadata": {"name": hash}, "spec": {"profile": text}});
         let object = serde_json::from_value(object).unwrap();
         self.profiles().create(&PostParams::default(), &object).await.unwrap();
     }
 
-    pub(crate) async fn put_pod(&self, name: &str, hash: &str) {
+    pub async fn put_pod(&self, name: &str, hash: &str) {
         let pod = json!({"metadata": {"name": name, "annotations": {
                 "seccomp.palisade.dev/pod": format!("configmap/web/p.json@sha256:{hash}")}},
             "spec": {"nodeName": "n1", "securityContext": {"seccompProfile": {"type": "Localhost",
@@ -154,41 +162,41 @@ impl World {
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
-    pub(crate) fn folder(&self) -> PathBuf {
+    pub fn folder(&self) -> PathBuf {
         self.root.path().join("seccomp/palisade")
     }
 
-    pub(crate) fn path(&self, hash: &str) -> PathBuf {
+    pub fn path(&self, hash: &str) -> PathBuf {
         self.folder().join(format!("{hash}.json"))
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder()).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    pub(crate) fn holds(&self, hash: &str) -> bool {
+    pub fn holds(&self, hash: &str) -> bool {
         let path = self.path(hash);
         path.symlink_metadata()
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o777 == 0o444)
             && fs::read(&path).is_ok_and(|content| sha256_hex(&content) == hash)
     }
 
-    pub(crate) async fn until_held(&self, hash: &str) {
+    pub async fn until_held(&self, hash: &str) {
         until("a profile in place", || async { self.holds(hash).then_some(()) }).await;
     }
 
-    pub(crate) async fn status(&self) -> Option<Value> {
+    pub async fn status(&self) -> Option<Value> {
         let reports: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &kind("NodeSecurityReport", "nodesecurityreports"));
         reports.get_opt("n1").await.unwrap().map(|report| report.data["status"].clone())
     }
 
-    pub(crate) async fn until_status(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until_status(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         until(what, || async { self.status().await.filter(&holds) }).await
     }
 
-    pub(crate) async fn events(&self) -> BTreeMap<String, usize> {
+    pub async fn events(&self) -> BTreeMap<String, usize> {
         let events: Api<Event> = Api::default_namespaced(self.client.clone());
         let mut found = BTreeMap::new();
         for event in events.list(&ListParams::default()).await.unwrap() {
@@ -198,7 +206,7 @@ impl World {
     }
 }
 
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let looked = tokio::time::timeout(SOON, async {
         loop {
             if let Some(found) = look().await {
@@ -211,7 +219,7 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look
 }
 
 /// Status and reason of a condition; empty before the first report.
-pub(crate) fn condition(status: &Value, kind: &str) -> String {
+pub fn condition(status: &Value, kind: &str) -> String {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     let found = conditions.find(|condition| condition["type"] == kind);
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();

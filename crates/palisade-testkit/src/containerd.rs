@@ -1,6 +1,14 @@
 //! A containerd of the test's own: root, state, socket, network and images.
 //!
-//! Shared by the tests of this crate and of the command line.
+//! Needs root and the packages containerd, runc, busybox-static and containernetworking-plugins.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    missing_docs,
+    reason = "tests fail by panicking, and this is a part of them"
+)]
 
 use std::{
     fs,
@@ -15,15 +23,15 @@ use palisade_node::cri::client::Runtime;
 use crate::images;
 
 /// The image of every test that does not say otherwise.
-pub(crate) const IMAGE: &str = "localhost/busybox:1";
+pub const IMAGE: &str = "localhost/busybox:1";
 /// An image whose user is a number.
-pub(crate) const IMAGE_UID: &str = "localhost/busybox-uid:1";
+pub const IMAGE_UID: &str = "localhost/busybox-uid:1";
 /// An image whose user is a name.
-pub(crate) const IMAGE_NAMED: &str = "localhost/busybox-named:1";
+pub const IMAGE_NAMED: &str = "localhost/busybox-named:1";
 const PAUSE: &str = "localhost/pause:1";
 
 /// Makes a runc that never hears of seccomp: its key in the bundle is renamed before it reads it.
-pub(crate) fn deaf_runc(folder: &Path) -> PathBuf {
+pub fn deaf_runc(folder: &Path) -> PathBuf {
     let wrapper = folder.join("deaf-runc");
     let script = "#!/bin/sh\nbundle=\nlast=\nfor word in \"$@\"; do [ \"$last\" = --bundle ] && bundle=$word; last=$word; done\n\
                   [ -n \"$bundle\" ] && sed -i 's/\"seccomp\":{/\"unheard\":{/' \"$bundle/config.json\"\nexec runc \"$@\"\n";
@@ -33,15 +41,15 @@ pub(crate) fn deaf_runc(folder: &Path) -> PathBuf {
 }
 
 /// A containerd process.
-pub(crate) struct Containerd {
-    pub(crate) folder: PathBuf,
-    pub(crate) socket: PathBuf,
+pub struct Containerd {
+    pub folder: PathBuf,
+    pub socket: PathBuf,
     child: Option<Child>,
 }
 
 impl Containerd {
     /// Starts one below `folder`; `runc` may be a wrapper.
-    pub(crate) fn start(folder: &Path, runc: Option<&Path>) -> Self {
+    pub fn start(folder: &Path, runc: Option<&Path>) -> Self {
         assert!(rustix::process::geteuid().is_root(), "the system tests need root");
         for program in ["containerd", "runc", "ctr", "tar"] {
             let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
@@ -132,12 +140,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         }
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("containerd.log")).unwrap_or_default()
     }
 
     /// Stops the daemon; containers go on.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let pid = rustix::process::Pid::from_child(&child);
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -146,7 +154,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     }
 
     /// Starts the daemon again.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         self.spawn();
     }
 }

@@ -1,4 +1,12 @@
 //! Images made of a static busybox, as OCI archives for `ctr images import`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    missing_docs,
+    reason = "tests fail by panicking, and this is a part of them"
+)]
 
 use std::{
     fs,
@@ -15,14 +23,14 @@ const APPLETS: [&str; 23] = [
     "ps", "grep", "test", "env", "mount", "hostname", "stat", "trap", "nc", "unshare",
 ];
 
-pub(crate) fn busybox() -> PathBuf {
+pub fn busybox() -> PathBuf {
     ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(PathBuf::from).find(|path| path.exists()).expect(
         "busybox is missing: apt-get install --no-install-recommends containerd runc busybox-static containernetworking-plugins",
     )
 }
 
 /// Writes an archive with one image: busybox, a few users, and the user and command given.
-pub(crate) fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathBuf {
+pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathBuf {
     let work = folder.join(format!("image-{}", name.replace(['/', ':'], "_")));
     let root = work.join("root");
     for part in ["bin", "etc", "tmp", "dev", "proc", "sys"] {
@@ -74,7 +82,7 @@ pub(crate) fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -
     archive
 }
 
-pub(crate) fn run(command: &mut Command) {
+pub fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
