@@ -92,7 +92,7 @@ fn remove(cluster: &mut Cluster, kind: &str, namespace: &str, name: &str) {
         "ClusterRole" => cluster.set_role(None, name, None),
         "RoleBinding" => cluster.set_binding(Some(namespace), name, None),
         "SecurityContextConstraints" => cluster.remove_constraint(name),
-        _ => cluster.remove_workload(workload_kind("apps/v1", kind).expect(kind), namespace, name),
+        _ => cluster.remove_workload(workload_kind("apps/v1", kind).unwrap(), namespace, name),
     }
 }
 
