@@ -88,7 +88,7 @@ fn says_what_was_fixed_and_what_was_left() {
     7 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: a person must decide: the workload may rely on the node's namespace; leave it only if it does not
+      = help: a person must decide: remove `hostPID` only if the workload does not need the node's processes
 
     fixed pod.yaml: 1 finding gone, 1 left
     1 object in 1 file judged at baseline:latest: 0 allowed, 1 denied; 1 error

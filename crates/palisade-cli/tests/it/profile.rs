@@ -34,7 +34,7 @@ fn lint_points_into_the_file() {
       |
     5 |     {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALOW"}
       |                        ^^^^^^^
-      = because: the runtime takes it, but not as it was meant
+      = because: the runtime accepts this and ignores it
       = help: did you mean write?
 
     error[profile/unknown-action]: "SCMP_ACT_ALOW" is not an action: no container can start with it
@@ -70,7 +70,7 @@ fn lint_reads_config_maps() {
        |
     11 |         {"names": ["read", "wrote", "execve", "exit_group"], "action": "SCMP_ACT_ALLOW"}
        |                            ^^^^^^^
-       = because: the runtime takes it, but not as it was meant
+       = because: the runtime accepts this and ignores it
        = help: did you mean write?
 
     exit status: 0
@@ -227,7 +227,7 @@ fn lint_names_what_confines_nothing_or_means_two_things() {
       |
     8 |     - names: [mkdri]
       |               ^^^^^
-      = because: the runtime takes it, but not as it was meant
+      = because: the runtime accepts this and ignores it
 
     exit status: 1
     "#);

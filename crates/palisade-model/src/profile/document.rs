@@ -60,7 +60,7 @@ impl Lint {
             }
             (Severity::Error, "not-judged") => "what the profile allows is not known",
             (Severity::Error, _) => "a container with this profile does not start",
-            (Severity::Warning, _) => "the runtime takes it, but not as it was meant",
+            (Severity::Warning, _) => "the runtime accepts this and ignores it",
         }
     }
 }

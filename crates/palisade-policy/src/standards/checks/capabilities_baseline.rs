@@ -2,6 +2,8 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Capabilities".
 
+use std::sync::LazyLock;
+
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, message,
 };
@@ -23,6 +25,12 @@ pub(crate) const ALLOWED: &[&str] = &[
     "SYS_CHROOT",
 ];
 
+/// [`ALLOWED`] in words.
+static LISTED: LazyLock<String> = LazyLock::new(|| match ALLOWED {
+    [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    [] => String::new(),
+});
+
 pub(super) static CHECK: Check = Check {
     id: "capabilities_baseline",
     level: Level::Baseline,
@@ -32,7 +40,7 @@ pub(super) static CHECK: Check = Check {
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
-    let added = added_outside(pod, ALLOWED, "one of the capabilities of the baseline list");
+    let added = added_outside(pod, ALLOWED, &LISTED);
     if added.containers.is_empty() {
         return None;
     }

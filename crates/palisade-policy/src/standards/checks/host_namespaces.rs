@@ -32,9 +32,11 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             value: Some("true".to_owned()),
             summary: format!("pod sets {field}"),
             allowed: "false, or no value",
-            remedy: Remedy::Manual(
-                "the workload may rely on the node's namespace; leave it only if it does not",
-            ),
+            remedy: Remedy::Manual(match field {
+                "hostNetwork" => "remove `hostNetwork` only if the workload does not need the node's network",
+                "hostPID" => "remove `hostPID` only if the workload does not need the node's processes",
+                _ => "remove `hostIPC` only if the workload does not need the node's IPC objects",
+            }),
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings })
