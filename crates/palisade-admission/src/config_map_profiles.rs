@@ -4,7 +4,7 @@
 //! annotation value as well, so a reference is rewritten before it is validated: in a pod to `Localhost
 //! palisade/<sha256>.json`, with where it came from in an annotation of ours; in a template, whose pods are made later, to
 //! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that says what its bytes hash
-//! to is believed only if the ConfigMap still holds them, so that nobody can pass one profile off as another.
+//! to is believed only if the ConfigMap still holds them, so that no profile passes for another.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct Reference {
 /// Why a profile cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The reference is wrong, and will be until somebody changes something.
+    /// The reference is wrong until the pod or the ConfigMap changes.
     Unusable(ConfigMapProblem),
     /// The API server could not be asked.
     Unavailable(String),
@@ -119,7 +119,7 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
     if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) }
 }
 
-/// The writes that give a pod back what was rewritten in it when it was made: whoever applies the manifest again writes the
+/// The writes that give a pod back what was rewritten in it when it was created: applying the manifest again writes the
 /// reference to the ConfigMap again, which API servers that still look at these annotations refuse.
 #[must_use]
 pub fn rewrite_again(pod: &Pod<'_>, stored: &Pod<'_>) -> Vec<Change> {

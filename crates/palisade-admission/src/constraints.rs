@@ -134,7 +134,7 @@ impl Constraints<'_> {
             constraints: self.set,
             options: self.options,
             malformed: Malformed::Skip,
-            // Nobody asks before the constraints are known, so a missing one was removed on purpose.
+            // The constraints are known before the first request, so a missing one was removed on purpose.
             require_standard: false,
         };
         let outcome = match request.pass {

@@ -67,7 +67,7 @@ fn selector(object: &Value) -> Option<LabelSelector> {
     problems.is_empty().then_some(selector)
 }
 
-/// What is wrong with a policy that somebody writes.
+/// What is wrong with a policy that is written.
 #[must_use]
 pub fn problems(object: &Value) -> Vec<FieldError> {
     match read(object) {

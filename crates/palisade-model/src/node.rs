@@ -28,7 +28,7 @@ pub enum Source {
     Pod(FieldPath),
     /// An annotation.
     Annotation(FieldPath),
-    /// Nobody said anything, and this is what happens then.
+    /// Not set; this is the default.
     Default(&'static str),
 }
 

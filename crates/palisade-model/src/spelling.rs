@@ -1,4 +1,4 @@
-//! What somebody meant who wrote a name that does not exist.
+//! The known name nearest to an unknown one.
 
 /// The known name nearest to a misspelt one, if one is near enough to have been meant; the first in order of two as near.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {

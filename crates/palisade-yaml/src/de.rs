@@ -190,7 +190,7 @@ fn unexpected(scalar: Resolved<'_>) -> Unexpected<'_> {
     }
 }
 
-/// A long text helps nobody in a message.
+/// Messages show only the beginning of a long text.
 fn shorten(text: &str) -> Cow<'_, str> {
     const LONG: usize = 60;
     match text.char_indices().nth(LONG) {

@@ -1,6 +1,6 @@
 //! Bytes to text: the encodings a manifest may come in, and a clear word about everything else.
 //!
-//! Implements the byte order mark table of YAML 1.2.2, section 5.2 (UTF-32 left out: nobody writes it).
+//! Implements the byte order mark table of YAML 1.2.2, section 5.2 (UTF-32 is not supported).
 //! <https://yaml.org/spec/1.2.2/#52-character-encodings>
 
 use std::borrow::Cow;

@@ -88,7 +88,7 @@ fn reports_what_is_fixed_and_what_is_left() {
     7 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: no automatic fix: remove hostPID only if the workload does not need the node's processes
+      = help: no automatic fix: remove `hostPID` only if the workload does not need the node's processes
 
     fixed pod.yaml: 1 finding fixed, 1 left
     1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error

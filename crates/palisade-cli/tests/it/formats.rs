@@ -51,7 +51,7 @@ fn json_has_the_messages_of_upstream() {
     {"file":"c/list.yaml","document":2,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"}],
     "findings":[
     {"code":"pss/privileged","severity":"error","file":"b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]},
-    {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"no automatic fix: remove hostPID only if the workload does not need the node's processes","fix":null},
+    {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"no automatic fix: remove `hostPID` only if the workload does not need the node's processes","fix":null},
     {"code":"pss/privileged","severity":"error","file":"c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]}],
     "summary":{"objects":5,"allowed":2,"denied":3,"skipped":1,"errors":0}}
     5 objects in 3 files checked at baseline:v1.30: 2 allowed, 3 denied; 3 errors, 1 object of kinds that are not checked

@@ -126,7 +126,7 @@ fn names_every_baseline_mistake() {
     5 |   hostPID: true
       |            ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: no automatic fix: remove hostPID only if the workload does not need the node's processes
+      = help: no automatic fix: remove `hostPID` only if the workload does not need the node's processes
 
     error[pss/seLinuxOptions]: pod sets the SELinux type spc_t
      --> pod.yaml:7:28
@@ -195,7 +195,7 @@ fn names_every_baseline_mistake() {
       --> pod.yaml:18:28
        |
     18 |       capabilities: {add: [SYS_ADMIN, KILL]}
-       |                            ^^^^^^^^^ baseline allows AUDIT_WRITE, CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, MKNOD, NET_BIND_SERVICE, SETFCAP, SETGID, SETPCAP, SETUID and SYS_CHROOT
+       |                            ^^^^^^^^^ baseline allows AUDIT_WRITE, CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, MKNOD, NET_BIND_SERVICE, SETFCAP, SETGID, SETPCAP, SETUID or SYS_CHROOT
        = because: Pod Security Standards v1.37, Baseline, "Capabilities": most capabilities beyond the runtime's defaults lead out of the container
        = help: remove `SYS_ADMIN` from `securityContext.capabilities.add` in container "web"
 
@@ -542,7 +542,7 @@ items:
       |              ^^^^ baseline allows false, or no value
       = in: Pod a
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: no automatic fix: remove hostIPC only if the workload does not need the node's IPC
+      = help: no automatic fix: remove `hostIPC` only if the workload does not need the node's IPC objects
 
     error[pss/hostNamespaces]: pod sets hostIPC
      --> pod.yaml:8:14
@@ -551,7 +551,7 @@ items:
       |              ^^^^ baseline allows false, or no value
       = in: Pod b
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: no automatic fix: remove hostIPC only if the workload does not need the node's IPC
+      = help: no automatic fix: remove `hostIPC` only if the workload does not need the node's IPC objects
 
     error[pss/hostNamespaces]: pod sets hostPID
       --> pod.yaml:15:14
@@ -560,7 +560,7 @@ items:
        |              ^^^^ baseline allows false, or no value
        = in: Pod b
        = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-       = help: no automatic fix: remove hostPID only if the workload does not need the node's processes
+       = help: no automatic fix: remove `hostPID` only if the workload does not need the node's processes
 
     exit status: 1
     "#);
@@ -609,7 +609,7 @@ fn a_very_long_line_is_cut_around_the_place() {
     1 | … xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "spec": {"hostPID": true, "containers": [{"name": "c"}], "b": "xxxxxxxxxxxxxxxxxxxxx …
       |                                                               ^^^^ baseline allows false, or no value
       = because: Pod Security Standards v1.37, Baseline, "Host Namespaces": sharing one lets a container see or disturb everything else on the node
-      = help: no automatic fix: remove hostPID only if the workload does not need the node's processes
+      = help: no automatic fix: remove `hostPID` only if the workload does not need the node's processes
 
     error[api/unknown-field]: unknown field "b"
      --> pod.yaml:1:2103

@@ -116,7 +116,7 @@ fn reasons_are_worded_as_kube_scheduler_words_them() {
         ),
         ("fits exactly", asks("memory", "1024Mi"), ("a", "True", json!({})), None),
         (
-            "a thing nobody has",
+            "a resource that no node has",
             asks("example.com/gpu", "1"),
             ("a", "True", json!({})),
             Some(("1 Insufficient example.com/gpu", NO_VICTIMS)),

@@ -2,7 +2,7 @@
 //!
 //! Implements: "Starting containers with non-existent profile" of the ConfigMap profile design, with bounds that the design
 //! takes for granted: size, depth, and no NUL, which a C library behind the runtime would take for the end of a name.
-//! Reading the ConfigMap and hashing its bytes is left to whoever has them.
+//! Reading the ConfigMap and hashing its bytes is the caller's.
 
 use std::fmt;
 
@@ -39,19 +39,19 @@ pub enum DocumentError {
     /// Not JSON.
     #[error("is not valid JSON: {0}")]
     NotJson(String),
-    /// Deeper than any profile, and than whoever reads it should follow.
+    /// Nested deeper than any profile.
     #[error("is nested more than {MAX_PROFILE_DEPTH} levels deep, where a profile has five")]
     TooDeep,
-    /// A key is there twice: the runtime may read another profile than whoever checked it.
+    /// A key is there twice: the runtime may read another profile than the one that was checked.
     #[error("sets the key {0:?} twice, and readers disagree about which one counts")]
     DuplicateKey(String),
     /// JSON, but not a profile that has one meaning.
     #[error("is not a seccomp profile: {0}")]
     NotAProfile(String),
-    /// It denies no system call. Whoever wants that asks for `Unconfined`, and policy sees it.
+    /// It denies no system call. `Unconfined` says the same, and policies see it.
     #[error("confines nothing: no system call is denied")]
     ConfinesNothing,
-    /// Made so that nobody can tell what it does.
+    /// Too complex to tell what it does.
     #[error("has rules too involved to be judged")]
     NotJudged,
     /// A NUL, written out or as `\u0000`: what comes after it would be lost on the way to the kernel.
@@ -162,7 +162,7 @@ pub fn text_in<'t>(
     }
 }
 
-/// A profile in a ConfigMap, and its hash once somebody has looked: `configmap/<name>/<key>[@sha256:<hex>]`.
+/// A profile in a ConfigMap, and its hash once it was read: `configmap/<name>/<key>[@sha256:<hex>]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
     /// The ConfigMap, in the pod's namespace.

@@ -113,7 +113,7 @@ const RULE_KEYS: &[&str] = &["action", "args", "errnoRet", "names"];
 
 const ARGUMENT_KEYS: &[&str] = &["index", "op", "value", "valueTwo"];
 
-/// Keys for people that nobody expects a runtime to read.
+/// Keys for readers of the file; no runtime reads them.
 const COMMENT_KEYS: &[&str] = &["comment", "$schema"];
 
 /// Calls without which the runtime cannot start any program.

@@ -97,7 +97,7 @@ pub(super) fn validate_local_path(
 }
 
 // Upstream hands the whole internal struct to the error. Before v1.34 that prints a pointer, whose address means
-// nothing to anybody; the recordings of real servers write it as below.
+// nothing; the recordings of real servers write it as below.
 fn print_seccomp_profile(kind: &str, file: &str, compat: &Compat) -> BadValue {
     BadValue::Plain(if compat.prints_values_as_json() {
         format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", JsonQuoted(kind), JsonQuoted(file))

@@ -5,7 +5,7 @@
 //! Lease of its own. So "all instances enforce" is read from what they run, never from what was asked of them.
 //!
 //! Leaves to others: clocks. A Lease says when it was renewed and for how long that counts; whether that is over is
-//! for whoever has a clock.
+//! for the callers, which have a clock.
 
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -79,7 +79,7 @@ impl Configuration {
 
     /// What to know after this was seen. An older version than the one that is known changes nothing: answers to writes
     /// overtake watches. The same content in a newer ConfigMap goes on counting from the version in which it first came,
-    /// so that whoever puts a label on the ConfigMap does not set every instance back.
+    /// so that a new label on the ConfigMap does not set every instance back.
     #[must_use]
     pub fn after(self, known: Option<Self>) -> Self {
         let is_older = |known: &Self| {
@@ -267,7 +267,7 @@ mod tests {
         for (case, known, seen, expected) in [
             ("the first", None, at(Restricted, "3"), at(Restricted, "3")),
             ("a change", Some(at(Privileged, "3")), at(Restricted, "4"), at(Restricted, "4")),
-            ("somebody labels it", Some(at(Restricted, "4")), at(Restricted, "9"), at(Restricted, "4")),
+            ("a label is added", Some(at(Restricted, "4")), at(Restricted, "9"), at(Restricted, "4")),
             ("a watch behind a write", Some(at(Restricted, "4")), at(Privileged, "3"), at(Restricted, "4")),
             ("there was none", Some(at(Privileged, "")), at(Restricted, "4"), at(Restricted, "4")),
         ] {

@@ -3,7 +3,7 @@
 //! Implements: `PSAEnforcementConfig`, "Set PSS Annotation" and
 //! "PodSecurityAdmissionLabelSynchronizationController". A plan holds everything the syncer owns from then on: what it
 //! leaves out goes away, what is there already costs no request. The annotation is always part of it and is taken back
-//! from whoever changes it; labels of others are left alone unless the namespace opted in.
+//! from other managers; labels of others are left alone unless the namespace opted in.
 
 use std::collections::BTreeMap;
 

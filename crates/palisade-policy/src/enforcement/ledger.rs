@@ -1,7 +1,7 @@
 //! All violating namespaces with their times, beside a status that has room for a hundred of them.
 //!
 //! Implements: "bounded status size, details on demand" of `PSAEnforcementConfig`. Once there are more entries than the
-//! status shows, all of them are kept in a few ConfigMaps, so that nobody who restarts a controller makes a namespace look
+//! status shows, all of them are kept in a few ConfigMaps, so that a restart of a controller does not make a namespace look
 //! as if it had begun to violate just now. A namespace always falls into the same part, so that one change rewrites one
 //! part; the parts are bounded, as everything that is stored must be.
 //!
@@ -66,7 +66,7 @@ pub fn name(part: usize) -> String {
     format!("pod-security-violations-{part}")
 }
 
-/// The ConfigMap to apply for a part; with the version that was looked at, so that whoever no longer leads overwrites
+/// The ConfigMap to apply for a part; with the version that was looked at, so that a controller that no longer leads overwrites
 /// nothing.
 #[must_use]
 pub fn config_map(part: usize, text: &str, version: Option<&str>) -> Value {
@@ -120,7 +120,7 @@ mod tests {
             let mut object = config_map(part, &text, Some("7"));
             assert_eq!(read_part(&object), Some((part, text.clone(), "7".to_owned())));
             read.extend(entries(&text).map(|entry| (entry.name.clone(), entry)));
-            object["metadata"]["name"] = "somebody-elses".into();
+            object["metadata"]["name"] = "another".into();
             assert_eq!(read_part(&object), None);
         }
         assert_eq!(read.len(), all.len());

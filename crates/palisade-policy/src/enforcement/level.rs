@@ -56,7 +56,7 @@ pub fn namespace_level<'c>(
     found
 }
 
-/// A volume type that nobody knows admits no volume.
+/// An unknown volume type admits no volume.
 fn without_unknown_volumes(constraint: &Constraint, error: &ImplyError) -> Constraint {
     let mut known = constraint.clone();
     if let (ImplyErrorKind::UnknownVolumes(unknown), Some(volumes)) = (&error.kind, &mut known.volumes) {

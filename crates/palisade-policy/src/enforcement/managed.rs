@@ -18,7 +18,7 @@ pub enum SyncChoice {
     Always,
     /// Do not sync.
     Never,
-    /// Nobody said.
+    /// Not set.
     Unset,
 }
 
@@ -166,7 +166,7 @@ mod tests {
             ("unreadable owners, opted in", "team-a", with("true", &[]), json!("?"), true),
             ("all labels the user's", "team-a", with("", &ALL), owned_by("kubectl", &ALL), false),
             ("one label missing", "team-a", with("", &ALL[1..]), owned_by("kubectl", &ALL), true),
-            ("one label nobody's", "team-a", with("", &ALL), owned_by("kubectl", &ALL[1..]), true),
+            ("one label without an owner", "team-a", with("", &ALL), owned_by("kubectl", &ALL[1..]), true),
             (
                 "labels of the former syncer",
                 "team-a",

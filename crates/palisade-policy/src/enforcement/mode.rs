@@ -65,7 +65,7 @@ impl FromStr for Release {
 /// `spec.enforcementMode`: what the administrator, or the readiness controller, wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SpecMode {
-    /// Nobody said anything; means `Restricted`.
+    /// Not set; means `Restricted`.
     #[default]
     Unset,
     /// Enforce.

@@ -25,7 +25,7 @@ pub enum How {
 pub struct Ownership {
     labels: BTreeMap<String, Vec<(String, How)>>,
     annotations: BTreeMap<String, Vec<(String, How)>>,
-    /// Whether an entry could not be read: then nobody can say who owns what.
+    /// Whether an entry could not be read: then the owners are unknown.
     pub is_malformed: bool,
 }
 

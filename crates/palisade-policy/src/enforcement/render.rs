@@ -38,7 +38,7 @@ pub fn revision(configuration: &Value) -> String {
     fingerprint(&configuration.to_string())
 }
 
-/// A short name for a text. FNV-1a: nobody has to be kept from making a collision, only accidents have to be unlikely.
+/// A short name for a text. FNV-1a: collisions by accident must be unlikely; deliberate ones do no harm.
 #[must_use]
 pub fn fingerprint(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

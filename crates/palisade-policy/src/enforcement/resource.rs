@@ -19,7 +19,7 @@ pub const NAME: &str = "cluster";
 /// The kind itself, as a CustomResourceDefinition.
 pub const CUSTOM_RESOURCE_DEFINITION: &str = include_str!("../../manifests/crds/psaenforcementconfigs.json");
 
-/// The object as it is made where there is none: nobody has asked for anything.
+/// The object as it is created where there is none, without any setting.
 #[must_use]
 pub fn new_object() -> Value {
     json!({

@@ -111,7 +111,7 @@ pub fn decide(inputs: Inputs) -> Outputs {
     };
     let (enforce_labels, default_enforce) = if wants { forward(inputs) } else { back(inputs) };
     let found = inputs.evaluation == Evaluation::Violations;
-    // Whoever asked for Restricted keeps it: only silence is taken for a wish to be careful.
+    // An explicit `Restricted` stays; only a missing mode is treated with care.
     let careful = release == Release::Evaluate && found && inputs.spec == SpecMode::Unset;
     Outputs {
         spec_write: careful.then_some(SpecMode::Legacy),

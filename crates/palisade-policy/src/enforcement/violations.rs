@@ -45,7 +45,7 @@ pub enum Verdict {
     Clean,
     /// It would suffer.
     Violating(Option<Reason>),
-    /// Nobody can say.
+    /// Unknown.
     Inconclusive,
 }
 

@@ -44,7 +44,7 @@ impl Ranges {
 }
 
 impl Allocator {
-    /// Takes note of the uid range of a namespace that exists. Ranges outside the pool are nobody's business here.
+    /// Takes note of the uid range of a namespace that exists. Ranges outside the pool do not count.
     pub fn reserve(&mut self, uid_range: &str) {
         for index in blocks(uid_range) {
             if let Some(word) = self.taken.get_mut(index as usize / 64) {

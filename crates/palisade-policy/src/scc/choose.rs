@@ -51,7 +51,7 @@ pub fn ignores_subresource(subresource: &str) -> bool {
 /// Who may use a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// Whoever sent the request.
+    /// The requesting user.
     User,
     /// The pod's service account.
     ServiceAccount,

@@ -1,7 +1,7 @@
 //! Edits that change what they are asked to change, and no other byte.
 //!
 //! Edits are queued by path, planned on the text as it was read, and applied at once. The result is read again and
-//! compared with what the edits mean ([`change`]) before anybody sees it, so a mistake in the layout code is an error
+//! compared with what the edits mean ([`change`]) before it is returned, so a mistake in the layout code is an error
 //! and never a broken or silently different manifest.
 //!
 //! | what | how |
@@ -76,7 +76,7 @@ pub enum EditError {
     /// The document itself cannot be removed.
     #[error("a whole document cannot be removed")]
     Root,
-    /// The entry is written as `? key`, which nobody edits by program.
+    /// The entry is written as `? key`, which is not edited.
     #[error("the entry `{key}` is written with `?`, which is not supported")]
     ExplicitKey {
         /// The key.
@@ -268,7 +268,7 @@ impl<'p, 's> Editor<'p, 's> {
         if self.yields(index, &edits, expected) {
             return Ok(edits);
         }
-        // Somebody else uses a value that changes, or that is gone: they get a copy of the old one.
+        // Another alias uses a value that changes, or that is gone: it gets a copy of the old one.
         loop {
             let edits = run(Pass::Expanded(&dirty))?;
             if self.yields(index, &edits, expected) {

@@ -94,7 +94,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         let has_field = container
             .and_then(|container| container.security_context())
             .is_some_and(|context| context.app_armor_profile.is_some());
-        // An annotation for nobody, or beside a field, says nothing: it can go. Alone it is the setting itself.
+        // An annotation without its container, or beside a field, has no effect and can be removed. Alone it is the setting.
         let edit = if container.is_none() || has_field {
             Edit::Remove(path.clone())
         } else {

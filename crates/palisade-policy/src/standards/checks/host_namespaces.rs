@@ -18,10 +18,18 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         (
             "hostNetwork",
             spec.host_network,
-            "remove hostNetwork only if the workload does not need the node's network",
+            "remove `hostNetwork` only if the workload does not need the node's network",
         ),
-        ("hostPID", spec.host_pid, "remove hostPID only if the workload does not need the node's processes"),
-        ("hostIPC", spec.host_ipc, "remove hostIPC only if the workload does not need the node's IPC"),
+        (
+            "hostPID",
+            spec.host_pid,
+            "remove `hostPID` only if the workload does not need the node's processes",
+        ),
+        (
+            "hostIPC",
+            spec.host_ipc,
+            "remove `hostIPC` only if the workload does not need the node's IPC objects",
+        ),
     ];
     joined.retain(|&(_, joins, _)| joins == Some(true));
     if joined.is_empty() {
