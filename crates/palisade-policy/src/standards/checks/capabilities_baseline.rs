@@ -101,13 +101,3 @@ pub(super) fn added_outside<'p>(pod: &PodView<'p, '_>, list: &[&str], allowed: &
     }
     added
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{ALLOWED, ALLOWED_TEXT};
-
-    #[test]
-    fn the_text_is_the_list() {
-        assert_eq!(ALLOWED_TEXT.replace(" and ", ", "), ALLOWED.join(", "));
-    }
-}
