@@ -13,7 +13,10 @@ pub(crate) fn names(files: &[&str], problems: &mut Vec<String>) -> Result<(), Fa
     let text =
         fs::read_to_string(root().join("ARCHITECTURE.md")).map_err(|error| Failure(error.to_string()))?;
     let mut items = BTreeSet::new();
-    for file in files.iter().filter(|file| file.ends_with(".rs") && !file.contains("/tests/")) {
+    for file in files
+        .iter()
+        .filter(|file| file.rsplit_once('.').is_some_and(|(_, end)| end == "rs") && !file.contains("/tests/"))
+    {
         // A file that was deleted but is still in the index has nothing to add.
         if let Ok(source) = fs::read_to_string(root().join(file)) {
             items.extend(defined(&source).map(str::to_owned));
