@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use crate::{Failure, root};
+use crate::{Failure, root, tidy::EDGES};
 
 /// Adds a problem for every name that nothing has.
 pub(crate) fn names(files: &[&str], problems: &mut Vec<String>) -> Result<(), Failure> {
@@ -23,6 +23,7 @@ pub(crate) fn names(files: &[&str], problems: &mut Vec<String>) -> Result<(), Fa
         }
     }
     problems.extend(missing(&text, files, &items));
+    problems.extend(edges(&text));
     Ok(())
 }
 
@@ -39,6 +40,23 @@ fn missing(text: &str, files: &[&str], items: &BTreeSet<String>) -> Vec<String> 
         }
     }
     problems
+}
+
+/// Whether the table of crates has the edges that the compiler is held to.
+fn edges(text: &str) -> Vec<String> {
+    let row = |krate: &str| {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{krate}` |")))?;
+        let cell = row.trim_end_matches('|').rsplit('|').next()?;
+        let names = cell.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Some(names.map(|name| format!("palisade-{name}")).collect::<BTreeSet<String>>())
+    };
+    let differing = EDGES.iter().filter(|(krate, allowed)| {
+        let allowed: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        row(krate).as_ref() != Some(&allowed)
+    });
+    differing
+        .map(|(krate, _)| format!("ARCHITECTURE.md: the row of {krate} is not what xtask/src/tidy.rs allows"))
+        .collect()
 }
 
 /// The spans and blocks of code.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{Failure, architecture, dependencies, docs, process::output, root, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
-const EDGES: &[(&str, &[&str])] = &[
+pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("palisade-base", &[]),
     ("palisade-yaml", &[]),
     ("palisade-model", &["palisade-base"]),
