@@ -17,7 +17,7 @@
 //! // Documents, and values with their place.
 //! let document = &parsed.documents[0];
 //! let found = document.find(&[Step::Key("spec"), Step::Key("hostPID")]).map_err(|_| "missing")?;
-//! assert_eq!(found.value.as_bool(), Some(true));
+//! assert_eq!(found.value.to_json().map_err(|_| "not JSON")?, true);
 //! assert_eq!(lines.position(found.span().start).line, 2);
 //!
 //! // Comments.
