@@ -39,7 +39,7 @@ pub struct RuntimeArgs {
     /// Folder of the node: pods, logs, and the administrator's seccomp profiles in seccomp/ [default: /var/lib/palisade]
     #[arg(long, value_name = "DIR")]
     pub root_dir: Option<PathBuf>,
-    /// Deprecated: folder of seccomp profiles [default: <root-dir>/seccomp]
+    /// Deprecated: folder of seccomp profiles [default: seccomp in the root directory]
     #[arg(long, value_name = "DIR")]
     pub seccomp_profile_root: Option<PathBuf>,
     /// Name of the node [default: the host name]
