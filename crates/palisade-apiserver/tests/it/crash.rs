@@ -76,15 +76,20 @@ fn acknowledged_writes_survive_kill_9() {
     for round in 0..ROUNDS {
         let mut child = spawn(&path);
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let (first, writes) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             let lines = lines.map_while(Result::ok);
             let acks = lines.filter_map(|line| {
                 let (key, revision) = line.strip_prefix("ACK ")?.split_once(' ')?;
                 Some((key.to_owned(), revision.parse::<u64>().ok()?))
             });
-            acks.collect::<Vec<_>>()
+            // The receiver is gone after the first.
+            acks.inspect(|_| drop(first.send(()))).collect::<Vec<_>>()
         });
-        std::thread::sleep(Duration::from_millis(30 + 7 * u64::try_from(round % 10).expect("small")));
+        // However slow the machine is, the process is killed while it writes: not before its first acknowledged write, and
+        // each round at another moment after it.
+        writes.recv().expect("the child writes");
+        std::thread::sleep(Duration::from_millis(7 * u64::try_from(round % 10).expect("small")));
         child.kill().expect("killed");
         child.wait().expect("reaped");
         for (key, revision) in reader.join().expect("joined") {
