@@ -466,7 +466,8 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
     }
 
     if let Some(options) = &context.se_linux_options.value {
-        let wanted = [&options.user, &options.role, &options.kind, &options.level].map(|part| part.as_str());
+        let wanted = [&options.user, &options.role, &options.kind, &options.level]
+            .map(palisade_model::text::Text::as_str);
         let mut label = kernel.se_linux.as_deref().unwrap_or_default().splitn(4, ':');
         let ok =
             wanted.iter().all(|part| label.next().is_some_and(|given| part.is_empty() || given == *part))
