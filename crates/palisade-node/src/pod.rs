@@ -3,7 +3,11 @@
 //! The security part stays with `palisade-model`, which reads the same JSON; [`RunPod::prepared`] gives its view. Field
 //! names and meaning: Kubernetes API, core/v1 `Pod`. Defaults are those of the API server, for pods that never saw one.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use palisade_base::sha256;
 use palisade_model::{compat::Compat, pod::Pod, pod_view::ContainerKind, prepare::Prepared};
@@ -29,6 +33,9 @@ pub enum PodError {
     /// A name that would lead out of the folder the node gives to it.
     #[error("{0:?} is not a name")]
     BadName(String),
+    /// Two containers have one name: the security of one would be taken for that of the other.
+    #[error("two containers have the name {0:?}")]
+    DuplicateName(String),
     /// It has nothing to run.
     #[error("the pod has no containers")]
     Empty,
@@ -327,9 +334,13 @@ impl RunPod {
         if let Some(bad) = names.into_iter().chain(of_containers).find(|name| !is_plain_name(name)) {
             return Err(PodError::BadName(bad.clone()));
         }
+        let mut seen = BTreeSet::new();
         for container in
             [&spec.init_containers, &spec.containers, &spec.ephemeral_containers].into_iter().flatten()
         {
+            if !seen.insert(&container.name) {
+                return Err(PodError::DuplicateName(container.name.clone()));
+            }
             let Resources { limits, requests } = &container.resources;
             if let Some((resource, value)) = limits
                 .iter()
@@ -558,6 +569,10 @@ mod tests {
             (
                 json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a/b"}]}}),
                 "\"a/b\" is not a name",
+            ),
+            (
+                json!({"metadata": {"name": "p"}, "spec": {"initContainers": [{"name": "c"}], "containers": [{"name": "c"}]}}),
+                "two containers have the name \"c\"",
             ),
             (
                 json!({"metadata": {"name": "p", "uid": ".."}, "spec": {"containers": [{"name": "c"}]}}),

@@ -6,7 +6,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::Engine as _;
-use palisade_model::prepare::{Prepared, Subject};
+use palisade_base::field_error::FieldError;
+use palisade_model::{
+    prepare::{Prepared, Subject},
+    validation::validate_create,
+};
 use serde_json::Value;
 use thiserror::Error;
 use tracing::debug;
@@ -27,6 +31,9 @@ pub enum RunError {
     /// The object is not a pod.
     #[error(transparent)]
     Pod(#[from] PodError),
+    /// An API server would reject it: what it declares has no meaning that a node could enforce.
+    #[error("the pod is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Invalid(Vec<FieldError>),
     /// The runtime's address is no address.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -179,7 +186,7 @@ impl RunningPod {
             let mut changes = self.source.changes();
             let verified = verify_pod(config, runtime, Some(&self.source), &self.pod).await?;
             // A container that ends while it is looked at: its status follows.
-            let gone = verified.containers.iter().any(|container| container.skipped.is_some());
+            let gone = verified.containers.iter().any(|container| !container.is_compared());
             let late = gone && self.outcome() == RunOutcome::Running;
             if !late || tokio::time::timeout(self.node.config.relist * 3, changes.changed()).await.is_err() {
                 break verified;
@@ -219,9 +226,13 @@ impl Drop for RunningPod {
 }
 
 /// What an API server does to a new pod.
-fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<String>), PodError> {
+fn prepared(mut object: Value, config: &NodeConfig) -> Result<(RunPod, Vec<String>), RunError> {
     let first = RunPod::from_object(object.clone())?;
     let prepared = Prepared::new(first.security().clone(), Subject::Pod, &config.compat);
+    let problems = validate_create(&prepared);
+    if !problems.is_empty() {
+        return Err(RunError::Invalid(problems));
+    }
     for change in prepared.changes() {
         change.apply(&mut object);
     }
@@ -271,5 +282,40 @@ async fn wake_on_changes(node: Node, uid: String, wake: Arc<tokio::sync::Notify>
             before = now;
             wake.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_model::compat::Compat;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rejects_what_an_api_server_rejects() {
+        for (context, named) in [
+            (json!({"seccompProfile": {"type": "runtimeDefault"}}), "seccompProfile.type"),
+            (json!({"seccompProfile": {"type": "Localhost"}}), "seccompProfile.localhostProfile"),
+            (
+                json!({"privileged": true, "allowPrivilegeEscalation": false}),
+                "cannot set `allowPrivilegeEscalation` to false",
+            ),
+            (json!({"runAsUser": -1}), "runAsUser"),
+        ] {
+            let pod = json!({"metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c", "image": "i", "securityContext": context}]}});
+            for compat in [Compat::designs(), Compat::kubernetes(24), Compat::kubernetes(37)] {
+                let config = NodeConfig { compat, ..NodeConfig::default() };
+                let error = prepared(pod.clone(), &config).map(|_| ()).unwrap_err().to_string();
+                assert!(
+                    error.contains("spec.containers[0].securityContext") && error.contains(named),
+                    "{error}"
+                );
+            }
+        }
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i",
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]}});
+        assert!(prepared(pod, &NodeConfig::default()).is_ok());
     }
 }

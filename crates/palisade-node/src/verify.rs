@@ -4,7 +4,7 @@
 //! silently ignores a profile (row 1 of the failure tables) is found out here. Stricter than declared is no mismatch: a
 //! process may always give up more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_base::sha256;
 use palisade_model::{
@@ -51,11 +51,17 @@ pub struct Row {
 pub struct ContainerReport {
     /// The container.
     pub container: String,
+    /// What the runtime calls it; none if it was never created.
+    #[serde(skip)]
+    pub id: Option<String>,
     /// Its process on the node; none if it does not run.
     pub pid: Option<u32>,
-    /// Why nothing could be compared.
+    /// Why there is nothing to compare: it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// Why it was not compared although it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unverified: Option<String>,
     /// What was compared.
     pub rows: Vec<Row>,
     /// SHA-256 of the seccomp profile it was created with.
@@ -78,11 +84,25 @@ pub struct PodReport {
     pub containers: Vec<ContainerReport>,
 }
 
+impl ContainerReport {
+    /// Whether the kernel's view of it was compared with the declaration.
+    #[must_use]
+    pub const fn is_compared(&self) -> bool {
+        self.skipped.is_none() && self.unverified.is_none()
+    }
+}
+
 impl PodReport {
     /// Whether something is not enforced that was asked for.
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.containers.iter().flat_map(|container| &container.rows).any(|row| !row.ok)
+    }
+
+    /// Whether every container that runs was compared, and has everything that was asked for.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        !self.has_mismatch() && self.containers.iter().all(|container| container.unverified.is_none())
     }
 
     /// Lines for people: pod, container, check, declared, kernel, verdict.
@@ -118,21 +138,29 @@ impl PodReport {
             if let Some(why) = &container.skipped {
                 line("-", "-", "-", why.clone());
             }
+            if let Some(why) = &container.unverified {
+                line("-", "-", "-", format!("NOT COMPARED ({why})"));
+            }
         }
         lines
     }
 }
 
-/// The whole in a sentence.
+/// The whole in a sentence; `unverified` containers run and were not compared, those of the reports among them.
 #[must_use]
-pub fn summary(reports: &[PodReport]) -> String {
+pub fn summary(reports: &[PodReport], unverified: usize) -> String {
     let all = || reports.iter().flat_map(|report| &report.containers);
     let count = |test: fn(&ContainerReport) -> bool| all().filter(|container| test(container)).count();
     let plural = |count: usize| if count == 1 { "container" } else { "containers" };
-    let compared = count(|container| container.skipped.is_none());
+    let compared = count(ContainerReport::is_compared);
+    let unverified = unverified.max(count(|container| container.unverified.is_some()));
     let broken = count(|container| container.rows.iter().any(|row| !row.ok));
     let mut text = match (compared, broken) {
+        (0, _) if unverified > 0 => {
+            format!("{unverified} {} not compared: what the kernel enforces is not known", plural(unverified))
+        }
         (0, _) => "no container runs, so there is nothing to compare".to_owned(),
+        (_, 0) if unverified > 0 => format!("{compared} {} compared, {unverified} not", plural(compared)),
         (_, 0) => format!("{compared} {} compared: everything declared is enforced", plural(compared)),
         _ => format!("{compared} {} compared: {broken} without something declared", plural(compared)),
     };
@@ -156,50 +184,127 @@ pub async fn verify_pod(
 ) -> Result<PodReport, RuntimeError> {
     let observed = Observed::of_pod(runtime, &pod.key.uid).await?;
     let host = config.host_process.unwrap_or_else(std::process::id);
-    let host = ProcessSecurity::read(&config.proc, host).unwrap_or_default();
+    let host = ProcessSecurity::read(&config.proc, host)
+        .map_err(|error| format!("the security of the node itself cannot be read: {error}"));
     let mut containers = Vec::new();
     let prepared = pod.prepared(&config.compat);
     for reference in prepared.view().containers() {
-        let skipped = |why: String, run: Option<&Instance>| ContainerReport {
+        let run = observed.latest(reference.name());
+        let mut report = ContainerReport {
             container: reference.name().to_owned(),
+            id: run.map(|run| run.id.clone()),
             pid: None,
-            skipped: Some(why),
+            skipped: None,
+            unverified: None,
             rows: Vec::new(),
             seccomp_profile_hash: run.and_then(|run| run.seccomp_profile_hash.clone()),
             stale_profile: None,
         };
-        let Some(run) = observed.latest(reference.name()) else {
-            containers.push(skipped("not created".to_owned(), None));
-            continue;
-        };
-        if run.state != ContainerState::Running {
-            containers.push(skipped("not running".to_owned(), Some(run)));
-            continue;
-        }
-        let Some(pid) = container_pid(runtime, &run.id).await? else {
-            containers.push(skipped("the runtime does not report its process".to_owned(), Some(run)));
-            continue;
-        };
-        let process = match ProcessSecurity::read(&config.proc, pid) {
-            Ok(process) => process,
-            Err(error) => {
-                containers.push(skipped(format!("process {pid} cannot be read: {error}"), Some(run)));
-                continue;
+        match (run, &host) {
+            (None, _) => report.skipped = Some("not created".to_owned()),
+            (Some(run), _) if run.state != ContainerState::Running => {
+                report.skipped = Some("not running".to_owned());
             }
-        };
-        let image = image_user(runtime, &run.image_ref, &run.image).await;
-        let context = effective_context(&prepared, &reference);
-        let facts = KernelFacts { process: &process, host: &host, image_user: image.as_ref() };
-        containers.push(ContainerReport {
-            container: reference.name().to_owned(),
-            pid: Some(pid),
-            skipped: None,
-            rows: compare(&context, &facts),
-            seccomp_profile_hash: run.seccomp_profile_hash.clone(),
-            stale_profile: stale_profile(config, source, &pod.key, &context, run).await,
-        });
+            (Some(_), Err(why)) => report.unverified = Some(why.clone()),
+            (Some(run), Ok(host)) => match process(config, runtime, &run.id).await {
+                Ok((pid, process)) => {
+                    let image = image_user(runtime, &run.image_ref, &run.image).await;
+                    let context = effective_context(&prepared, &reference);
+                    let facts = KernelFacts { process: &process, host, image_user: image.as_ref() };
+                    report.pid = Some(pid);
+                    report.rows = compare(&context, &facts);
+                    report.stale_profile = stale_profile(config, source, &pod.key, &context, run).await;
+                }
+                // swallowed: a container that has ended cannot be read
+                Err(_) if !still_runs(runtime, &run.id).await => {
+                    report.skipped = Some("ended before it was compared".to_owned());
+                }
+                Err(why) => report.unverified = Some(why),
+            },
+        }
+        containers.push(report);
     }
     Ok(PodReport { namespace: pod.key.namespace.clone(), name: pod.key.name.clone(), containers })
+}
+
+/// The first process of a container with its security, or why they are not known.
+async fn process(config: &NodeConfig, runtime: &Runtime, id: &str) -> Result<(u32, ProcessSecurity), String> {
+    let pid = container_pid(runtime, id).await.map_err(|error| error.to_string())?;
+    let pid = pid.ok_or_else(|| "the runtime does not report its process".to_owned())?;
+    let process = ProcessSecurity::read(&config.proc, pid)
+        .map_err(|error| format!("process {pid} cannot be read: {error}"))?;
+    Ok((pid, process))
+}
+
+/// Whether a container runs, or may run: a runtime that does not respond does not prove the opposite.
+async fn still_runs(runtime: &Runtime, id: &str) -> bool {
+    let status = runtime.container_status(id, false).await;
+    !status.is_ok_and(|answer| answer.status.is_some_and(|status| status.state() != ContainerState::Running))
+}
+
+/// The running containers that no report compares, each in a sentence: those of unknown pods, those that a pod does not name,
+/// and those whose process could not be read.
+pub async fn unverified_containers(
+    runtime: &Runtime,
+    reports: &[(&PodKey, &PodReport)],
+) -> Result<Vec<(PodKey, String)>, RuntimeError> {
+    let containers = runtime.list_containers(&[]).await?;
+    let running = containers.into_iter().filter(|container| container.state() == ContainerState::Running);
+    let running = running.map(|container| {
+        let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+        RunningContainer {
+            pod: PodKey {
+                namespace: label(labels::POD_NAMESPACE),
+                name: label(labels::POD_NAME),
+                uid: label(labels::POD_UID),
+            },
+            name: label(labels::CONTAINER_NAME),
+            id: container.id.clone(),
+        }
+    });
+    Ok(not_compared(running.collect(), reports))
+}
+
+/// A container that the runtime runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RunningContainer {
+    pod: PodKey,
+    name: String,
+    id: String,
+}
+
+fn not_compared(
+    mut running: Vec<RunningContainer>,
+    reports: &[(&PodKey, &PodReport)],
+) -> Vec<(PodKey, String)> {
+    running.sort();
+    let mut found = Vec::new();
+    for RunningContainer { pod, name, id } in running {
+        let mut of_pod = reports.iter().filter(|(key, _)| key.uid == pod.uid).peekable();
+        let known = of_pod.peek().is_some();
+        let report = of_pod
+            .flat_map(|(_, report)| &report.containers)
+            .find(|report| report.id.as_deref() == Some(id.as_str()));
+        // A container that was compared and has since been replaced has another id.
+        if report.is_some_and(ContainerReport::is_compared) {
+            continue;
+        }
+        let short = id.get(..12).unwrap_or(&id);
+        let of = format!("{}/{}", pod.namespace, pod.name);
+        let why = report.and_then(|report| report.unverified.as_deref());
+        let text = match why {
+            _ if pod.uid.is_empty() => format!("container {short} runs without a pod"),
+            Some(why) => format!("container {name:?} ({short}) of pod {of} could not be compared: {why}"),
+            None if known => {
+                format!("container {name:?} ({short}) of pod {of} runs and could not be compared")
+            }
+            None => format!(
+                "container {name:?} ({short}) runs for pod {of}, which is not a known pod of this node"
+            ),
+        };
+        found.push((pod, text));
+    }
+    found
 }
 
 /// The pods of the runtime, each with what its node noted about it; a pod that a kubelet runs has no such note.
@@ -218,18 +323,32 @@ pub async fn declared_pods(runtime: &Runtime) -> Result<Vec<(PodKey, Option<RunP
         if key.uid.is_empty() || found.iter().any(|(known, _)| known.uid == key.uid) {
             continue;
         }
-        let noted = sandbox.annotations.get(labels::DECLARED);
-        let pod = noted.and_then(|text| RunPod::from_object(serde_json::from_str(text).ok()?).ok());
+        let pod = noted_pod(&sandbox.annotations, &key);
         found.push((key, pod));
     }
     Ok(found)
 }
 
+/// What the node noted about a pod when it made the sandbox. A kubelet copies the annotations of a pod as its author wrote them, so
+/// nothing of what its sandboxes declare is the node's word.
+fn noted_pod(annotations: &BTreeMap<String, String>, key: &PodKey) -> Option<RunPod> {
+    if annotations.contains_key(labels::MADE_BY_KUBELET) {
+        return None;
+    }
+    let text = annotations.get(labels::DECLARED)?;
+    // swallowed: without a declaration the containers of the pod are reported as not compared
+    let object = serde_json::from_str(text).ok()?;
+    // swallowed: as above
+    RunPod::from_object(object).ok().filter(|pod| pod.key == *key)
+}
+
 /// The process of a container on the node: both containerd and CRI-O have it in the verbose status.
 pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, RuntimeError> {
     let answer = runtime.container_status(id, true).await?;
+    // swallowed: a container without a process is reported as not compared
     let info: Option<Value> = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
     let pid = info.as_ref().and_then(|info| info.get("pid")).and_then(Value::as_u64);
+    // swallowed: as above
     Ok(pid.and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0))
 }
 
@@ -255,11 +374,13 @@ async fn stale_profile(
     run: &Instance,
 ) -> Option<String> {
     let applied = run.seccomp_profile_hash.as_deref()?;
+    // swallowed: the comparison of seccomp reports it
     let now = match context.seccomp.profile.as_ref().ok()? {
         ProfileRef::ConfigMap { name, key } => {
             match config_map_profile(&pod.namespace, name, key, source?).await {
                 Ok(text) => sha256::hex(text.as_bytes()),
                 Err(error) if error.is_lasting() => return Some(format!("gone: {error}")),
+                // swallowed: what the container runs is compared; only its age is not known
                 Err(_) => return None,
             }
         }
@@ -290,7 +411,7 @@ pub const DEFAULT_CAPABILITIES: u64 = 0xa804_25fb;
 #[must_use]
 pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<Row> {
     let kernel = facts.process;
-    let mut rows = Vec::with_capacity(13);
+    let mut rows = Vec::with_capacity(15);
     let mut row = |check: &'static str, declared: String, kernel: String, ok: bool, note: Option<&str>| {
         rows.push(Row { check, declared, kernel, ok, note: note.map(str::to_owned) });
     };
@@ -319,7 +440,9 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
 
     let label = kernel.app_armor.as_deref().unwrap_or("none");
     let profile = kernel.app_armor_profile();
-    let confined_by = profile.filter(|&profile| profile != "unconfined");
+    let loaded_in = kernel.app_armor_mode();
+    let denies = matches!(loaded_in, Some("enforce" | "kill"));
+    let confined_by = profile.filter(|&profile| profile != "unconfined" && denies);
     match &context.app_armor.profile {
         None => row("appArmor", "not set".to_owned(), label.to_owned(), true, None),
         Some(Err(error)) => row("appArmor", error.to_string(), label.to_owned(), false, None),
@@ -331,12 +454,28 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
                 ProfileRef::ConfigMap { .. } => false,
             };
             let note = match (ok, confined_by) {
+                (false, None) if loaded_in.is_some() => {
+                    Some("the profile is loaded in a mode that denies nothing")
+                }
                 (false, None) => Some("the runtime ignored the profile"),
                 (true, Some(_)) if matches!(wanted, ProfileRef::Unconfined) => Some("stricter than declared"),
                 _ => None,
             };
             row("appArmor", wanted.to_string(), label.to_owned(), ok, note);
         }
+    }
+
+    if let Some(options) = &context.se_linux_options.value {
+        let wanted = [&options.user, &options.role, &options.kind, &options.level]
+            .map(palisade_model::text::Text::as_str);
+        let mut label = kernel.se_linux.as_deref().unwrap_or_default().splitn(4, ':');
+        let ok =
+            wanted.iter().all(|part| label.next().is_some_and(|given| part.is_empty() || given == *part))
+                || wanted.iter().all(|part| part.is_empty());
+        let declared = wanted.map(|part| if part.is_empty() { "*" } else { part }).join(":");
+        let shown = kernel.se_linux.clone().unwrap_or_else(|| "none".to_owned());
+        let note = (!ok && kernel.se_linux.is_none()).then_some("SELinux is not enabled on the node");
+        row("seLinuxOptions", declared, shown, ok, note);
     }
 
     let [_, uid, _, _] = kernel.uid;
@@ -367,16 +506,43 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
         ("hostPID", "pid", context.host_pid.value),
         ("hostIPC", "ipc", context.host_ipc.value),
     ] {
-        if let (Some(own), Some(host)) = (kernel.namespaces.get(kind), facts.host.namespaces.get(kind)) {
-            let same = own == host;
-            row(check, yes(shares), yes(same), same == shares, None);
+        match (kernel.namespaces.get(kind), facts.host.namespaces.get(kind)) {
+            (Some(own), Some(host)) => {
+                let same = own == host;
+                row(check, yes(shares), yes(same), same == shares, None);
+            }
+            _ => row(check, yes(shares), "unknown".to_owned(), false, None),
         }
     }
-    if let Some(read_only) = kernel.root_read_only {
-        let wanted = context.read_only_root_filesystem.value;
-        let note = (read_only && !wanted).then_some("stricter than declared");
-        row("readOnlyRootFilesystem", yes(wanted), yes(read_only), read_only || !wanted, note);
+    // A kernel without user namespaces has one set of users.
+    let same = kernel.namespaces.get("user") == facts.host.namespaces.get("user");
+    let wanted = context.host_users.value;
+    let note = (!same && wanted).then_some("stricter than declared");
+    row("hostUsers", yes(wanted), yes(same), wanted || !same, note);
+    // Runtimes hide nothing from privileged containers, as their pods ask for.
+    let masks = context.proc_mount.value != "Unmasked" && !privileged;
+    let declared = if masks { "Default" } else { "Unmasked" };
+    let shown = match kernel.unmasked.as_slice() {
+        [] => "Default".to_owned(),
+        [path] => format!("sees {path}"),
+        [path, others @ ..] => format!("sees {path} and {} more", others.len()),
+    };
+    let note = (kernel.unmasked.is_empty() && !masks).then_some("stricter than declared");
+    row("procMount", declared.to_owned(), shown, kernel.unmasked.is_empty() || !masks, note);
+    if let [first, others @ ..] = context.sysctls.value {
+        let rest = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let note = "the runtime makes no sandbox without it";
+        row(
+            "sysctls",
+            format!("{}={}{rest}", first.name, first.value),
+            "not read".to_owned(),
+            true,
+            Some(note),
+        );
     }
+    let (read_only, wanted) = (kernel.root_read_only, context.read_only_root_filesystem.value);
+    let note = (read_only && !wanted).then_some("stricter than declared");
+    row("readOnlyRootFilesystem", yes(wanted), yes(read_only), read_only || !wanted, note);
     rows
 }
 
@@ -423,14 +589,30 @@ fn capabilities(
         .iter()
         .filter_map(|name| capability_bit(name))
         .fold(0, |set, bit| set | bit);
-    let added = added & facts.host.cap_bounding;
+    // What is dropped as well is not there.
+    let added = added & allowed & facts.host.cap_bounding;
+    let drops_unknown = context
+        .capabilities
+        .value
+        .drop
+        .iter()
+        .any(|name| !name.eq_ignore_ascii_case("ALL") && capability_bit(name).is_none());
     let bounding_ok = kernel.cap_bounding & !allowed == 0 && kernel.cap_bounding & added == added;
-    row("capBounding", shown(allowed), shown(kernel.cap_bounding), bounding_ok, None);
+    let note = drops_unknown.then_some("a name in capabilities.drop is not a capability and drops nothing");
+    row("capBounding", shown(allowed), shown(kernel.cap_bounding), bounding_ok && !drops_unknown, note);
     let root = kernel.uid[1] == 0;
     let effective = if root { allowed } else { 0 };
-    let exceeds = kernel.cap_effective & !allowed != 0;
+    // What a process may raise, pass on to programs it executes, or has raised already.
+    let held = kernel.cap_effective | kernel.cap_permitted | kernel.cap_inheritable | kernel.cap_ambient;
+    let exceeds = held & !allowed != 0;
     let note = (exceeds).then_some("more than the bounding set declares");
-    row("capEffective", shown(effective), shown(kernel.cap_effective), !exceeds, note);
+    row(
+        "capEffective",
+        shown(effective),
+        shown(if exceeds { held } else { kernel.cap_effective }),
+        !exceeds,
+        note,
+    );
 }
 
 /// A set in words that fit into a column: whole sets by name, larger ones as a difference from the default.

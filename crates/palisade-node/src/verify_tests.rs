@@ -12,10 +12,10 @@ fn kernel() -> ProcessSecurity {
         cap_effective: DEFAULT_CAPABILITIES,
         cap_bounding: DEFAULT_CAPABILITIES,
         seccomp_filters: Some(0),
-        root_read_only: Some(false),
+        root_read_only: false,
         ..ProcessSecurity::default()
     };
-    for (number, kind) in ["net", "pid", "ipc"].into_iter().enumerate() {
+    for (number, kind) in ["net", "pid", "ipc", "user"].into_iter().enumerate() {
         process.namespaces.insert(kind.to_owned(), 100 + number as u64);
     }
     process
@@ -89,6 +89,17 @@ fn app_armor_labels_are_compared_by_name() {
         (r#"{"type":"RuntimeDefault"}"#, Some("unconfined"), &["appArmor: the runtime ignored the profile"]),
         (r#"{"type":"RuntimeDefault"}"#, None, &["appArmor: the runtime ignored the profile"]),
         (r#"{"type":"Localhost","localhostProfile":"mine"}"#, Some("mine (enforce)"), &[]),
+        (r#"{"type":"Localhost","localhostProfile":"mine"}"#, Some("mine (kill)"), &[]),
+        (
+            r#"{"type":"Localhost","localhostProfile":"mine"}"#,
+            Some("mine (complain)"),
+            &["appArmor: the profile is loaded in a mode that denies nothing"],
+        ),
+        (
+            r#"{"type":"RuntimeDefault"}"#,
+            Some("cri-containerd.apparmor.d (unconfined)"),
+            &["appArmor: the profile is loaded in a mode that denies nothing"],
+        ),
         (r#"{"type":"Localhost","localhostProfile":"mine"}"#, Some("other (enforce)"), &["appArmor"]),
         (r#"{"type":"Unconfined"}"#, Some("unconfined"), &[]),
         (r#"{"type":"Unconfined"}"#, None, &[]),
@@ -96,6 +107,21 @@ fn app_armor_labels_are_compared_by_name() {
         let context = format!(r#"{{"appArmorProfile":{profile}}}"#);
         let found = mismatches("", &context, |kernel| kernel.app_armor = label.map(str::to_owned));
         assert_eq!(found, expected, "{profile} {label:?}");
+    }
+}
+
+#[test]
+fn se_linux_labels_are_compared_part_by_part() {
+    for (options, label, expected) in [
+        (r#"{"level":"s0:c1,c2"}"#, Some("system_u:system_r:container_t:s0:c1,c2"), &[][..]),
+        (r#"{"type":"spc_t"}"#, Some("system_u:system_r:container_t:s0:c1,c2"), &["seLinuxOptions"]),
+        (r#"{"level":"s0:c1"}"#, Some("system_u:system_r:container_t:s0:c1,c2"), &["seLinuxOptions"]),
+        (r#"{"level":"s0"}"#, None, &["seLinuxOptions: SELinux is not enabled on the node"]),
+        ("{}", None, &[]),
+    ] {
+        let context = format!(r#"{{"seLinuxOptions":{options}}}"#);
+        let found = mismatches("", &context, |kernel| kernel.se_linux = label.map(str::to_owned));
+        assert_eq!(found, expected, "{options} {label:?}");
     }
 }
 
@@ -130,6 +156,22 @@ fn more_capabilities_than_declared_are_a_mismatch_fewer_are_not() {
     };
     assert_eq!(mismatches("", drop_all, exact), [""; 0]);
     assert_eq!(mismatches("", "{}", exact), [""; 0]);
+    for raise in [
+        |kernel: &mut ProcessSecurity| kernel.cap_permitted |= 1 << 21,
+        |kernel: &mut ProcessSecurity| kernel.cap_inheritable |= 1 << 21,
+        |kernel: &mut ProcessSecurity| kernel.cap_ambient |= 1 << 21,
+    ] {
+        let more = "capEffective: more than the bounding set declares";
+        assert_eq!(mismatches("", "{}", raise), [more], "what it can raise counts as well");
+    }
+    for drop in ["CAP_ALL", "NET_ROW", ""] {
+        let unknown = format!(r#"{{"capabilities":{{"drop":["{drop}"]}}}}"#);
+        let note = "capBounding: a name in capabilities.drop is not a capability and drops nothing";
+        assert_eq!(mismatches("", &unknown, |_| {}), [note], "{drop:?}");
+    }
+    let both = r#"{"capabilities":{"drop":["ALL","NET_RAW"],"add":["NET_RAW"]}}"#;
+    let nothing = |kernel: &mut ProcessSecurity| (kernel.cap_bounding, kernel.cap_effective) = (0, 0);
+    assert_eq!(mismatches("", both, nothing), [""; 0], "what is added and dropped is dropped");
     let missing = r#"{"capabilities":{"add":["SYS_TIME"]}}"#;
     assert_eq!(mismatches("", missing, |_| {}), ["capBounding"], "what was added must be there");
 }
@@ -141,6 +183,20 @@ fn namespaces_and_root_are_compared() {
         kernel.namespaces.insert("pid".to_owned(), 1101);
     };
     assert_eq!(mismatches("", "{}", joined), ["hostPID"], "joining unasked is a mismatch too");
+    let unknown = |kernel: &mut ProcessSecurity| {
+        kernel.namespaces.remove("net");
+    };
+    assert_eq!(mismatches("", "{}", unknown), ["hostNetwork"], "an unknown namespace may be the node's");
+    let users_of_the_node = |kernel: &mut ProcessSecurity| {
+        kernel.namespaces.insert("user".to_owned(), 1103);
+    };
+    let own_users = r#""hostUsers":false"#;
+    assert_eq!(mismatches(own_users, "{}", users_of_the_node), ["hostUsers"]);
+    assert_eq!(mismatches(own_users, "{}", |_| {}), [""; 0]);
+    let unmasked = |kernel: &mut ProcessSecurity| kernel.unmasked = vec!["/proc/kcore"];
+    assert_eq!(mismatches("", "{}", unmasked), ["procMount"]);
+    let privileged = r#"{"privileged":true}"#;
+    assert_eq!(mismatches("", privileged, unmasked), [""; 0], "a privileged container sees all of it");
     assert_eq!(mismatches("", r#"{"readOnlyRootFilesystem":true}"#, |_| {}), ["readOnlyRootFilesystem"]);
     assert_eq!(mismatches("", r#"{"allowPrivilegeEscalation":false}"#, |_| {}), ["noNewPrivs"]);
 }
@@ -152,8 +208,10 @@ fn people_read_lines_and_machines_read_json() {
         name: "web".into(),
         containers: vec![ContainerReport {
             container: "c".into(),
+            id: Some("i".into()),
             pid: Some(7),
             skipped: None,
+            unverified: None,
             rows: vec![Row {
                 check: "seccomp",
                 declared: "RuntimeDefault".into(),
@@ -187,15 +245,24 @@ fn summarizes_in_one_sentence() {
     };
     let compared = |ok, stale: bool| ContainerReport {
         container: "c".into(),
+        id: Some("i".into()),
         pid: Some(7),
         skipped: None,
+        unverified: None,
         rows: vec![row(true), row(ok)],
         seccomp_profile_hash: None,
         stale_profile: stale.then(|| "gone".into()),
     };
     let idle =
         || ContainerReport { skipped: Some("not running".into()), rows: Vec::new(), ..compared(true, false) };
+    let unread = || ContainerReport {
+        unverified: Some("no access".into()),
+        rows: Vec::new(),
+        ..compared(true, false)
+    };
     for (containers, expected) in [
+        (vec![unread()], "1 container not compared: what the kernel enforces is not known"),
+        (vec![compared(true, false), unread()], "1 container compared, 1 not"),
         (vec![], "no container runs, so there is nothing to compare"),
         (vec![idle()], "no container runs, so there is nothing to compare"),
         (vec![compared(true, false)], "1 container compared: everything declared is enforced"),
@@ -209,6 +276,86 @@ fn summarizes_in_one_sentence() {
         ),
     ] {
         let report = PodReport { namespace: "n".into(), name: "p".into(), containers };
-        assert_eq!(summary(&[report]), expected);
+        assert_eq!(summary(&[report], 0), expected);
     }
+    let report =
+        PodReport { namespace: "n".into(), name: "p".into(), containers: vec![compared(true, false)] };
+    assert_eq!(summary(&[report], 2), "1 container compared, 2 not", "containers of unknown pods count");
+}
+
+#[test]
+fn every_running_container_is_compared_or_reported() {
+    let key = |uid: &str| PodKey { namespace: "shop".into(), name: "web".into(), uid: uid.into() };
+    let running = |uid: &str, name: &str, id: &str| RunningContainer {
+        pod: key(uid),
+        name: name.into(),
+        id: id.into(),
+    };
+    let report = |id: &str, unverified: Option<&str>| ContainerReport {
+        container: "c".into(),
+        id: Some(id.into()),
+        pid: None,
+        skipped: None,
+        unverified: unverified.map(str::to_owned),
+        rows: Vec::new(),
+        seccomp_profile_hash: None,
+        stale_profile: None,
+    };
+    let pod = PodReport {
+        namespace: "shop".into(),
+        name: "web".into(),
+        containers: vec![report("aa", None), report("ee", Some("no access"))],
+    };
+    for (case, containers, expected) in [
+        ("compared", vec![running("1", "c", "aa")], &[][..]),
+        ("nothing runs", vec![], &[]),
+        (
+            "twice, and one of them compared",
+            vec![running("1", "c", "aa"), running("1", "c", "bb")],
+            &["container \"c\" (bb) of pod shop/web runs and could not be compared"],
+        ),
+        (
+            "replaced after the comparison",
+            vec![running("1", "c", "bb")],
+            &["container \"c\" (bb) of pod shop/web runs and could not be compared"],
+        ),
+        (
+            "not readable",
+            vec![running("1", "c", "ee")],
+            &["container \"c\" (ee) of pod shop/web could not be compared: no access"],
+        ),
+        (
+            "another node's pod",
+            vec![running("2", "c", "0123456789abcdef")],
+            &["container \"c\" (0123456789ab) runs for pod shop/web, which is not a known pod of this node"],
+        ),
+        ("without a pod", vec![running("", "", "aa")], &["container aa runs without a pod"]),
+    ] {
+        let found: Vec<_> =
+            not_compared(containers, &[(&key("1"), &pod)]).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(found, expected, "{case}");
+    }
+    assert!(!pod.is_enforced() && !pod.has_mismatch(), "what is not compared is not enforced");
+}
+
+#[test]
+fn only_the_node_that_made_a_sandbox_notes_what_it_declares() {
+    let key = PodKey { namespace: "shop".into(), name: "web".into(), uid: "1".into() };
+    let declared = |uid: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"web","namespace":"shop","uid":"{uid}"}},"spec":{{"containers":[{{"name":"c"}}]}}}}"#
+        )
+    };
+    let noted = |entries: &[(&str, &str)]| {
+        let annotations =
+            entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        noted_pod(&annotations, &key).is_some()
+    };
+    assert!(noted(&[(labels::DECLARED, &declared("1"))]));
+    assert!(!noted(&[]), "nothing was noted");
+    assert!(!noted(&[(labels::DECLARED, "{")]), "unreadable");
+    assert!(!noted(&[(labels::DECLARED, &declared("2"))]), "another pod's declaration");
+    let by_author = [(labels::DECLARED, declared("1")), (labels::MADE_BY_KUBELET, "api".to_owned())];
+    let by_author: Vec<_> = by_author.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    assert!(!noted(&by_author), "the author of a kubelet's pod wrote it");
 }

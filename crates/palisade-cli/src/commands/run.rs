@@ -7,10 +7,13 @@ use std::{io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use futures::StreamExt as _;
+use palisade_model::compat::Compat;
 use palisade_node::{
     logs::{LogOptions, container_logs},
     run::{RunError, RunOutcome, RunReport, RunningPod},
+    verify::{ContainerReport, PodReport},
 };
+use palisade_policy::standards::level::LevelVersion;
 use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
 
@@ -20,9 +23,10 @@ use crate::{
         node::{RuntimeArgs, need_root, runtime_away},
         verify::{Format, human_text},
     },
+    diagnostic::Severity,
     failure::{Exit, Failure},
     input::Input,
-    judge::decode,
+    judge::{Settings, decode, judge_text},
     manifest,
     service::{self, stopped},
     terminal::Terminal,
@@ -58,19 +62,20 @@ pub struct RunArgs {
 const AFTER_HELP: &str = "\
 Starts the pod, compares it with what the kernel enforces, prints its log, and removes it.
 
-Exit status: 0 the pod ran and everything declared is enforced, 1 it failed, did not start, or something is not enforced,
-2 the manifest cannot be used, 3 runtime unreachable.";
+Exit status: 0 the pod ran and everything declared is enforced, 1 it failed, did not start, something is not enforced, or a
+running container could not be compared, 2 the manifest cannot be used or an API server would reject it, 3 runtime unreachable.
+A container that ends before it is compared is reported and does not change the exit status.";
 
 /// How long a pod runs at least before it is looked at.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (pod, objects) = read(&args.filename)?;
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
     // The gate protects nothing here: the ConfigMap comes from the same user as the pod.
     compat.gates.seccomp_config_maps |= compat.is_designs();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
+    let (pod, objects) = read(&args.filename, &compat, terminal)?;
     let config = args.runtime.config(compat)?;
     need_root()?;
     for warning in config.warnings() {
@@ -103,6 +108,12 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
         tokio::time::sleep(MOMENT).await;
     }
     let report = running.report().await.map_err(Failure::incomplete)?;
+    for container in &report.verified.containers {
+        if container.skipped.is_some() && container.id.is_some() {
+            let name = &container.container;
+            terminal.report(format!("warning: container {name:?} ended before it was compared"));
+        }
+    }
     let written = match args.output {
         Format::Json => print_json(running, &report, terminal).await,
         Format::Human => print_human(args, running, &report, terminal).await,
@@ -110,7 +121,7 @@ async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> 
     written.map_err(Failure::output)?;
     let outcome = if args.follow { running.outcome() } else { report.outcome };
     let ran = matches!(outcome, RunOutcome::Running | RunOutcome::Succeeded);
-    Ok(if ran && !report.verified.has_mismatch() { Exit::Clean } else { Exit::Findings })
+    Ok(if ran && report.verified.is_enforced() { Exit::Clean } else { Exit::Findings })
 }
 
 async fn print_human(
@@ -126,8 +137,13 @@ async fn print_human(
     let out = &mut terminal.out;
     write_state(out, running, &report.status)?;
     // Where nothing runs, the reason is printed already.
-    if report.verified.containers.iter().any(|container| container.skipped.is_none()) {
-        writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified)).trim_end())?;
+    if report
+        .verified
+        .containers
+        .iter()
+        .any(|container| container.pid.is_some() || container.unverified.is_some())
+    {
+        writeln!(out, "\n{}", human_text(std::slice::from_ref(&report.verified), 0).trim_end())?;
     }
     out.flush()?;
     let several = running.pod.containers().count() > 1;
@@ -229,13 +245,37 @@ async fn print_json(
         .collect();
     let key = &running.pod.key;
     let value = json!({"namespace": key.namespace, "name": key.name, "status": report.status, "events": events,
-        "kernel": report.verified, "logs": logs, "enforced": !report.verified.has_mismatch()});
+        "kernel": report.verified, "logs": logs, "enforced": enforced(&report.verified)});
     writeln!(terminal.out, "{value:#}")?;
     terminal.out.flush()
 }
 
+/// Whether the kernel enforces what the containers declare; `None` if none of them was compared.
+fn enforced(report: &PodReport) -> Option<bool> {
+    let compared = report.containers.iter().any(ContainerReport::is_compared);
+    (compared || !report.is_enforced()).then(|| report.is_enforced())
+}
+
+/// Reports what an API server would drop from a manifest or reject; a pod that loses a part of its security is not run.
+fn check(file: &Arc<str>, text: &str, compat: &Compat, terminal: &mut Terminal) -> Result<(), Failure> {
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let settings = Settings::new(LevelVersion::PRIVILEGED, *compat, today);
+    let mut errors = Vec::new();
+    for finding in judge_text(file, text, &settings, &[]).diagnostics {
+        let place = finding.at.as_ref().map(|at| format!(":{}:{}", at.line, at.column)).unwrap_or_default();
+        let help = finding.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        let text = format!("{file}{place}: {}{help}", finding.summary);
+        if finding.severity == Severity::Error {
+            errors.push(text);
+        } else {
+            terminal.report(format!("warning: {text}"));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Failure::input(errors.join("\n"))) }
+}
+
 /// The pod of the manifests, and everything else in them.
-fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), Failure> {
+fn read(files: &[PathBuf], compat: &Compat, terminal: &mut Terminal) -> Result<(Value, Vec<Value>), Failure> {
     let mut pods = Vec::new();
     let mut others = Vec::new();
     for file in files {
@@ -248,8 +288,15 @@ fn read(files: &[PathBuf]) -> Result<(Value, Vec<Value>), Failure> {
         if let Some(error) = parsed.errors.first() {
             return Err(unreadable(error));
         }
+        check(&name, &text, compat, terminal)?;
         for document in &parsed.documents {
             for object in manifest::objects(document) {
+                if object.kind == "Pod" && object.workload.is_none() {
+                    let version = object.api_version;
+                    return Err(unreadable(&format!(
+                        "no API server has Pod of apiVersion {version:?}: write v1"
+                    )));
+                }
                 let mut value = object.node.to_json().map_err(|error| unreadable(&error))?;
                 if let Value::Object(fields) = &mut value {
                     fields.insert("kind".to_owned(), object.kind.into());

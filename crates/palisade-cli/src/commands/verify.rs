@@ -4,22 +4,19 @@
 //! at the runtime when it made the pod. The comparison is `palisade_node::verify`'s.
 
 use clap::{Args, ValueEnum};
+use palisade_model::{compat::Compat, server_version::kubelet_of};
 use palisade_node::{
-    api::{PodKey, PodSource, kube::KubeSource},
-    cri::{
-        client::{Runtime, RuntimeError},
-        proto::ContainerState,
-    },
+    api::{PodSource, kube::KubeSource},
+    cri::client::{Runtime, RuntimeError},
     node::NodeConfig,
     pod::RunPod,
-    runner::observed::labels,
-    verify::{PodReport, declared_pods, summary, verify_pod},
+    verify::{ContainerReport, PodReport, declared_pods, summary, unverified_containers, verify_pod},
 };
 use serde_json::{Value, json};
 
 use crate::{
     args::{Emulated, FeatureGate},
-    cluster::{ClusterArgs, ClusterError},
+    cluster::ClusterArgs,
     commands::{
         node::{RuntimeArgs, runtime_away},
         rollout::text::table,
@@ -42,7 +39,8 @@ pub struct VerifyArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Release of the kubelet, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
+    /// Release of the kubelet, v1.19 to v1.37 [default: that of the node, and without an API server v1.37 with Palisade's
+    /// extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
     /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
@@ -71,26 +69,27 @@ pub enum Format {
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // Profiles from ConfigMaps are verified unless the gate is set.
-    compat.gates.seccomp_config_maps = true;
-    let compat = FeatureGate::apply(&args.feature_gates, compat);
-    let config = args.runtime.config(compat)?;
-    let Verified { reports, unverified } = service::block_on(collect(args, &config))?;
+    let config = args.runtime.config(gated(args, args.emulate_kubernetes.unwrap_or_default().0))?;
+    let Verified { reports, unverified } = service::block_on(collect(args, config))?;
     let text = match args.output {
         Format::Json => json_text(&reports, &unverified),
-        Format::Human => human_text(&reports),
+        Format::Human => human_text(&reports, unverified.len()),
     };
     terminal.print(text)?;
     for container in &unverified {
         terminal.report(format!("error: {container}"));
     }
-    let compared =
-        reports.iter().flat_map(|report| &report.containers).any(|report| report.skipped.is_none());
+    let compared = reports.iter().flat_map(|report| &report.containers).any(ContainerReport::is_compared);
     // A named pod must have been compared; a node may have no pods.
     let nothing = !compared && args.pod.is_some();
-    let enforced = !reports.iter().any(PodReport::has_mismatch) && unverified.is_empty() && !nothing;
+    let enforced = reports.iter().all(PodReport::is_enforced) && unverified.is_empty() && !nothing;
     Ok(if enforced { Exit::Clean } else { Exit::Findings })
+}
+
+/// Profiles from ConfigMaps are verified unless the gate is set.
+fn gated(args: &VerifyArgs, mut compat: Compat) -> Compat {
+    compat.gates.seccomp_config_maps = true;
+    FeatureGate::apply(&args.feature_gates, compat)
 }
 
 /// What was compared, and what runs without having been.
@@ -100,70 +99,14 @@ struct Verified {
     unverified: Vec<String>,
 }
 
-/// A container that the runtime runs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct RunningContainer {
-    pod: PodKey,
-    name: String,
-    id: String,
-}
-
-/// The running containers that no comparison covers: those of unknown pods, those that a pod does not name, and
-/// those whose process could not be read. `compared` holds the identity of the pod and the name of the container.
-fn unverified(
-    mut running: Vec<RunningContainer>,
-    compared: &[(String, String)],
-    known: &[PodKey],
-) -> Vec<String> {
-    let mut left = compared.to_vec();
-    running.sort();
-    let mut found = Vec::new();
-    for container in running {
-        let RunningContainer { pod, name, id } = container;
-        // Of two containers with the same name only one was compared.
-        if let Some(at) = left.iter().position(|(uid, compared)| *uid == pod.uid && *compared == name) {
-            left.swap_remove(at);
-            continue;
-        }
-        let short = id.get(..12).unwrap_or(&id);
-        let of = format!("{}/{}", pod.namespace, pod.name);
-        found.push(if pod.uid.is_empty() {
-            format!("container {short} runs without a pod")
-        } else if known.iter().any(|key| key.uid == pod.uid) {
-            format!("container {name:?} ({short}) of pod {of} runs and could not be compared")
-        } else {
-            format!("container {name:?} ({short}) runs for pod {of}, which is not a known pod of this node")
-        });
-    }
-    found
-}
-
-async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContainer>, RuntimeError> {
-    let containers = runtime.list_containers(&[]).await?;
-    let running = containers.into_iter().filter(|container| container.state() == ContainerState::Running);
-    let read = running.map(|container| {
-        let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-        RunningContainer {
-            pod: PodKey {
-                namespace: label(labels::POD_NAMESPACE),
-                name: label(labels::POD_NAME),
-                uid: label(labels::POD_UID),
-            },
-            name: label(labels::CONTAINER_NAME),
-            id: container.id.clone(),
-        }
-    });
-    Ok(read.collect())
-}
-
-async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Failure> {
+async fn collect(args: &VerifyArgs, mut config: NodeConfig) -> Result<Verified, Failure> {
     let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout).map_err(Failure::input)?;
     let no_answer =
         |error: RuntimeError| runtime_away(format!("the container runtime does not respond: {error}"));
     // A runtime that hangs is found out sooner by this than by a list.
     runtime.version().await.map_err(no_answer)?;
     let noted = declared_pods(&runtime).await.map_err(no_answer)?;
-    let source = source(args, config).await?;
+    let source = source(args, &mut config).await?;
     let mut pods: Vec<RunPod> = match &source {
         None => {
             for (key, _) in noted.iter().filter(|(_, pod)| pod.is_none()) {
@@ -176,6 +119,7 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
                 Failure::incomplete(format!("cannot list the pods of this node: {error}"))
             })?;
             let here = |pod: &RunPod| noted.iter().any(|(key, _)| key.uid == pod.key.uid);
+            // swallowed: the containers of such a pod are reported as not compared
             all.into_iter().filter_map(|object| RunPod::from_object(object).ok()).filter(here).collect()
         }
     };
@@ -188,24 +132,21 @@ async fn collect(args: &VerifyArgs, config: &NodeConfig) -> Result<Verified, Fai
     }
     pods.sort_by(|a, b| a.key.cmp(&b.key));
     let mut reports = Vec::new();
-    let mut compared = Vec::new();
     for pod in &pods {
         let api = source.as_ref().map(|source| source as &dyn PodSource);
-        let report = verify_pod(config, &runtime, api, pod).await.map_err(no_answer)?;
-        let done = report.containers.iter().filter(|container| container.skipped.is_none());
-        compared.extend(done.map(|container| (pod.key.uid.clone(), container.container.clone())));
-        reports.push(report);
+        reports.push(verify_pod(&config, &runtime, api, pod).await.map_err(no_answer)?);
     }
-    let mut running = running_containers(&runtime).await.map_err(no_answer)?;
-    let known: Vec<PodKey> = pods.iter().map(|pod| pod.key.clone()).collect();
+    let known: Vec<_> = pods.iter().map(|pod| &pod.key).zip(&reports).collect();
+    let mut unverified = unverified_containers(&runtime, &known).await.map_err(no_answer)?;
     if args.pod.is_some() {
-        running.retain(|container| known.iter().any(|key| key.uid == container.pod.uid));
+        unverified.retain(|(of, _)| known.iter().any(|(key, _)| key.uid == of.uid));
     }
-    Ok(Verified { reports, unverified: unverified(running, &compared, &known) })
+    let unverified = unverified.into_iter().map(|(_, text)| text).collect();
+    Ok(Verified { reports, unverified })
 }
 
-/// The API server, if one was named.
-async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSource>, ClusterError> {
+/// The API server, if one was named. It reports its own release and that of the node's kubelet, which decide what a pod declares.
+async fn source(args: &VerifyArgs, config: &mut NodeConfig) -> Result<Option<KubeSource>, Failure> {
     let named = args.cluster.kubeconfig.is_some()
         || args.cluster.context.is_some()
         || std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
@@ -213,9 +154,23 @@ async fn source(args: &VerifyArgs, config: &NodeConfig) -> Result<Option<KubeSou
         return Ok(None);
     }
     let cluster = args.cluster.connect().await?;
-    // Its own errors do not name the address.
-    cluster.compat().await?;
-    Ok(Some(KubeSource::new(cluster.client, &config.node_name)))
+    let server = cluster.compat().await?;
+    let source = KubeSource::new(cluster.client, &config.node_name);
+    if args.emulate_kubernetes.is_none() {
+        let node = source.read_node(&config.node_name).await.map_err(|error| {
+            Failure::incomplete(format!("cannot read Node {:?}: {error}", config.node_name))
+        })?;
+        let seccomp_default = config.compat.seccomp_default;
+        config.compat = gated(args, Compat { seccomp_default, ..on_node(server, node.as_ref()) });
+    }
+    Ok(Some(source))
+}
+
+/// Whose rules decide about the pods of a node: those of the API server, and of the kubelet that the Node reports.
+fn on_node(server: Compat, node: Option<&Value>) -> Compat {
+    let version = node.and_then(|node| node.pointer("/status/nodeInfo/kubeletVersion"));
+    let kubelet = version.and_then(Value::as_str).and_then(kubelet_of).unwrap_or(server.kubelet);
+    Compat { kubelet, ..server }
 }
 
 fn json_text(reports: &[PodReport], unverified: &[String]) -> String {
@@ -227,9 +182,9 @@ fn json_text(reports: &[PodReport], unverified: &[String]) -> String {
     format!("{value:#}\n")
 }
 
-/// The table of one or more pods.
+/// The table of one or more pods, and a summary with the number of containers that were not compared.
 #[must_use]
-pub fn human_text(reports: &[PodReport]) -> String {
+pub fn human_text(reports: &[PodReport], unverified: usize) -> String {
     let header = ["POD", "CONTAINER", "CHECK", "DECLARED", "KERNEL", "VERDICT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().flat_map(PodReport::lines).collect();
     if rows.is_empty() {
@@ -237,41 +192,29 @@ pub fn human_text(reports: &[PodReport]) -> String {
     }
     let mut text = String::new();
     table(&header, &rows, &mut text);
-    format!("{text}\n{}\n", summary(reports))
+    format!("{text}\n{}\n", summary(reports, unverified))
 }
 
 #[cfg(test)]
 mod tests {
+    use palisade_base::version::KubeVersion;
+
     use super::*;
 
     #[test]
-    fn every_running_container_is_compared_or_reported() {
-        let key =
-            |uid: &str, name: &str| PodKey { namespace: "shop".into(), name: name.into(), uid: uid.into() };
-        let running = |uid: &str, name: &str, id: &str| RunningContainer {
-            pod: key(uid, "web"),
-            name: name.into(),
-            id: id.into(),
-        };
-        let compared = [("1".to_owned(), "c".to_owned())];
-        for (case, containers, expected) in [
-            ("compared", vec![running("1", "c", "aa")], &[][..]),
-            ("nothing runs", vec![], &[]),
+    fn the_kubelet_of_the_node_decides_what_its_pods_declare() {
+        let server = Compat::kubernetes(27);
+        for (case, node, expected) in [
+            ("no such node", None, server.kubelet),
+            ("before its first status", Some(json!({"metadata": {"name": "n"}})), server.kubelet),
             (
-                "twice, and one of them compared",
-                vec![running("1", "c", "aa"), running("1", "c", "bb")],
-                &["container \"c\" (bb) of pod shop/web runs and could not be compared"],
+                "an older kubelet, which reads AppArmor annotations",
+                Some(json!({"status": {"nodeInfo": {"kubeletVersion": "v1.24.17"}}})),
+                KubeVersion::Release { minor: 24, patch: 17 },
             ),
-            (
-                "another node's pod",
-                vec![running("2", "c", "0123456789abcdef")],
-                &[
-                    "container \"c\" (0123456789ab) runs for pod shop/web, which is not a known pod of this node",
-                ],
-            ),
-            ("without a pod", vec![running("", "", "aa")], &["container aa runs without a pod"]),
         ] {
-            assert_eq!(unverified(containers, &compared, &[key("1", "web")]), expected, "{case}");
+            let compat = on_node(server, node.as_ref());
+            assert_eq!((compat.kubelet, compat.api), (expected, server.api), "{case}");
         }
     }
 }

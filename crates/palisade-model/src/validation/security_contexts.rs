@@ -83,6 +83,13 @@ pub(super) fn validate_pod(
             problems.push(FieldError::invalid(at, group, ID_RANGE));
         }
     }
+    if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
+        // Up to v1.36 the field is looked for where the internal type has it.
+        let of_pod = path.parent().filter(|_| compat.api_minor() >= 37);
+        let base = of_pod.unwrap_or_else(|| path.clone());
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        problems.push(FieldError::invalid(base.field("shareProcessNamespace"), true, detail));
+    }
     validate_sysctls(&context.sysctls, path, spec, compat, problems);
     for (name, value, supported) in [
         ("fsGroupChangePolicy", &context.fs_group_change_policy, ["Always", "OnRootMismatch"]),

@@ -270,6 +270,24 @@ fn host_fields_of_the_security_context_count_for_sysctls_and_user_namespaces() {
 }
 
 #[test]
+fn processes_are_shared_in_the_pod_or_with_the_node() {
+    let both =
+        json!({"spec": {"hostPID": true, "shareProcessNamespace": true, "containers": [{"name": "a"}]}});
+    let detail = "Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled";
+    for (compat, field) in [
+        (Compat::designs(), "spec.shareProcessNamespace"),
+        (Compat::kubernetes(37), "spec.shareProcessNamespace"),
+        (Compat::kubernetes(36), "spec.securityContext.shareProcessNamespace"),
+        (Compat::kubernetes(24), "spec.securityContext.shareProcessNamespace"),
+    ] {
+        assert_eq!(create(&both, &compat).unwrap_err(), format!("{field}: {detail}"));
+    }
+    let one =
+        json!({"spec": {"hostPID": true, "shareProcessNamespace": false, "containers": [{"name": "a"}]}});
+    assert!(create(&one, &Compat::designs()).is_ok());
+}
+
+#[test]
 fn a_profile_in_use_outlives_its_gate() {
     let stored = r#"{"spec":{"securityContext":{"seccompProfile":{"type":"ConfigMap","configMapProfile":"a/b"}},"containers":[{"name":"c"}]}}"#;
     let off = Compat::designs();

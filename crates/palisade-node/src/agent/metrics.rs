@@ -35,6 +35,11 @@ pub static PROFILES_READY: Metric =
 /// How often the report was written.
 pub static REPORT_WRITES: Metric =
     Metric::counter("palisade_node_report_writes_total", "How often the report was written.");
+/// Containers that run and could not be compared with the kernel.
+pub static UNVERIFIED_CONTAINERS: Metric = Metric::gauge(
+    "palisade_node_unverified_containers",
+    "Containers that run and could not be compared with the kernel.",
+);
 /// Containers that were compared with the kernel.
 pub static VERIFIED_CONTAINERS: Metric =
     Metric::gauge("palisade_node_verified_containers", "Containers that were compared with the kernel.");

@@ -34,9 +34,9 @@ use std::{
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
-use palisade_base::metrics::Registry;
-use palisade_model::compat::Compat;
+use palisade_base::{metrics::Registry, version::KubeVersion};
 pub use palisade_model::profile::published::{published_hash, published_name};
+use palisade_model::{compat::Compat, server_version::kubelet_of};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -56,7 +56,7 @@ use crate::{
     node::NodeConfig,
     node_object,
     profiles::check_document,
-    verify::verify_pod,
+    verify::{unverified_containers, verify_pod},
 };
 
 /// How the agent works.
@@ -111,7 +111,10 @@ pub async fn run(
         tokio::select! {
             () = &mut shutdown => return Ok(()),
             Some(change) = pod_changes.next() => {
-                agent.take_pods(change);
+                if agent.take_pods(change) {
+                    // Until now there was nothing to compare containers with.
+                    verify.reset_immediately();
+                }
                 work_at = soon(work_at);
             }
             Some(change) = published_changes.next() => {
@@ -206,16 +209,14 @@ impl Agent {
         self.node_uid = node.metadata.uid;
         let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
         if self.settings.follow_kubelet
-            && let Some(Ok(version)) =
-                version.as_deref().map(str::parse::<palisade_base::version::KubeVersion>)
+            && let Some(kubelet) = version.as_deref().and_then(kubelet_of)
         {
             let known = &self.settings.node.compat;
-            let kubelet = version;
-            self.settings.node.compat = Compat {
-                kubelet,
-                seccomp_default: known.seccomp_default,
-                ..Compat::kubernetes(version.minor())
+            let release = match kubelet {
+                KubeVersion::Designs => Compat { gates: known.gates, ..Compat::designs() },
+                KubeVersion::Release { minor, .. } => Compat::kubernetes(minor),
             };
+            self.settings.node.compat = Compat { kubelet, seccomp_default: known.seccomp_default, ..release };
         }
     }
 
@@ -224,11 +225,14 @@ impl Agent {
         self.metrics.increment(&metrics::API_ERRORS, &[]);
     }
 
-    fn take_pods(&mut self, change: crate::api::PodChange) {
-        self.pods_known |= matches!(change, crate::api::PodChange::All(_));
+    /// Takes a change over; whether the pods are known from now on.
+    fn take_pods(&mut self, change: crate::api::PodChange) -> bool {
+        let known = matches!(change, crate::api::PodChange::All(_)) && !self.pods_known;
+        self.pods_known |= known;
         self.pods.take(change, &self.settings.node.compat);
         let pods = &self.pods;
         self.findings.verified.retain(|uid, _| pods.contains(uid));
+        known
     }
 
     fn take_published(&mut self, change: PublishedChange) {
@@ -532,6 +536,8 @@ impl Agent {
         self.metrics.set(&metrics::DRIFT, &[], self.findings.drift());
         self.metrics.set(&metrics::OLDER_PROFILES, &[], self.findings.older.len());
         self.metrics.set(&metrics::VERIFIED_CONTAINERS, &[], self.findings.compared());
+        let unverified = self.findings.unverified.as_ref().map_or(0, Vec::len);
+        self.metrics.set(&metrics::UNVERIFIED_CONTAINERS, &[], unverified);
         if !(self.pods_known && self.published_known) {
             return true;
         }
@@ -578,7 +584,7 @@ impl Agent {
             features.runtime_disables_app_armor = known.runtime_disables_app_armor;
         }
         self.findings.features = features;
-        if self.findings.runtime_answers {
+        if self.findings.runtime_answers && self.pods_known {
             self.verify_containers().await;
         }
     }
@@ -601,9 +607,24 @@ impl Agent {
                     }
                     self.findings.verified.insert(uid.clone(), report);
                 }
-                Err(error) => warn!(%error, pod = %known.pod.key, "not verified"),
+                Err(error) => {
+                    warn!(%error, pod = %known.pod.key, "not verified");
+                    // What was found before may no longer hold.
+                    self.findings.verified.remove(uid);
+                }
             }
         }
+        let reports = self.pods.iter().filter_map(|(uid, known)| {
+            self.findings.verified.get(uid).map(|report| (&known.pod.key, report))
+        });
+        let unverified = unverified_containers(&self.runtime, &reports.collect::<Vec<_>>()).await;
+        self.findings.unverified = match unverified {
+            Ok(found) => Some(found.into_iter().map(|(_, text)| text).collect()),
+            Err(error) => {
+                warn!(%error, "failed to list containers");
+                None
+            }
+        };
         for (pod, note) in alarms {
             if self.may_record(&format!("{}: {note}", pod.uid)) {
                 warn!(%pod, note, "a container does not run as its pod declares");

@@ -100,6 +100,8 @@ pub struct Findings {
     pub incidents: Incidents,
     /// What the kernel enforces on each pod's containers, by the pod's identity.
     pub verified: BTreeMap<String, PodReport>,
+    /// Containers that run and were not compared, each in a sentence; none before the first comparison.
+    pub unverified: Option<Vec<String>>,
     /// Containers with older profiles.
     pub older: Vec<OlderProfile>,
 }
@@ -124,7 +126,7 @@ impl Findings {
     #[must_use]
     pub fn compared(&self) -> usize {
         let containers = self.verified.values().flat_map(|pod| &pod.containers);
-        containers.filter(|container| container.skipped.is_none()).count()
+        containers.filter(|container| container.is_compared()).count()
     }
 
     /// Whether every profile that can be in place is.
@@ -157,12 +159,19 @@ impl Findings {
         let known = |kind: &str| {
             before?.get("conditions")?.as_array()?.iter().find(|condition| condition["type"] == kind)
         };
-        let condition = |kind: &str, holds: bool, reason: &str, message: String| {
-            let status = if holds { "True" } else { "False" };
+        let condition_of = |kind: &str, holds: Option<bool>, reason: &str, message: String| {
+            let status = match holds {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
             let since = known(kind)
                 .filter(|condition| condition["status"] == status)
                 .map_or_else(|| json!(seconds(now)), |condition| condition["lastTransitionTime"].clone());
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+        };
+        let condition = |kind: &str, holds: bool, reason: &str, message: String| {
+            condition_of(kind, Some(holds), reason, message)
         };
         let full = self.missing.values().filter(|missing| **missing == Missing::Full).count();
         let waiting = self.missing.values().filter(|missing| missing.is_ours()).count();
@@ -208,15 +217,33 @@ impl Findings {
             let message = "the container runtime does not answer: nothing is known about containers";
             condition("RuntimeAnswers", false, "NoAnswer", message.to_owned())
         };
-        let drift = self.drift();
-        let enforced = match drift {
-            0 => {
-                let message = format!("the kernel enforces what {} containers declare", self.compared());
-                condition("DeclarationsEnforced", true, "NoDrift", message)
-            }
-            _ => condition("DeclarationsEnforced", false, "Drift", format!("{drift} differences")),
-        };
+        let (holds, reason, message) = self.enforced();
+        let enforced = condition_of("DeclarationsEnforced", holds, reason, message);
         vec![enforced, intact, profiles, runtime]
+    }
+
+    /// Whether the kernel enforces what the containers of the node declare; not known if one of them was not compared.
+    fn enforced(&self) -> (Option<bool>, &'static str, String) {
+        let drift = self.drift();
+        match self.unverified.as_deref() {
+            _ if drift > 0 => (Some(false), "Drift", format!("{drift} differences")),
+            _ if !self.runtime_answers => {
+                let message = "the container runtime does not respond: containers cannot be compared";
+                (None, "RuntimeUnreachable", message.to_owned())
+            }
+            None => (None, "NotVerified", "containers have not been compared yet".to_owned()),
+            Some([first, others @ ..]) => {
+                let message = match others.len() {
+                    0 => first.clone(),
+                    more => format!("{first}, and {more} more"),
+                };
+                (None, "NotVerified", message)
+            }
+            Some([]) => {
+                let message = format!("the kernel enforces what {} containers declare", self.compared());
+                (Some(true), "NoDrift", message)
+            }
+        }
     }
 
     /// The status; `before` is the one it follows, for the times of conditions.
@@ -296,6 +323,18 @@ mod tests {
                 .collect()
         };
         let mut findings = Findings { runtime_answers: true, ..Findings::default() };
+        assert_eq!(row(&findings.status(None, at(0)))[0], "DeclarationsEnforced=Unknown NotVerified");
+        findings.unverified = Some(vec!["a".to_owned(), "b".to_owned()]);
+        let unverified = findings.status(None, at(0));
+        assert_eq!(row(&unverified)[0], "DeclarationsEnforced=Unknown NotVerified");
+        assert_eq!(unverified["conditions"][0]["message"], "a, and 1 more");
+        findings.unverified = Some(Vec::new());
+        let unreachable = Findings { runtime_answers: false, ..findings.clone() };
+        assert_eq!(
+            row(&unreachable.status(None, at(0)))[0],
+            "DeclarationsEnforced=Unknown RuntimeUnreachable",
+            "what held before may not hold now"
+        );
         findings.held.insert("a".repeat(64), 2);
         let first = findings.status(None, at(0));
         assert_eq!(

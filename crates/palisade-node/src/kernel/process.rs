@@ -27,60 +27,124 @@ pub struct ProcessSecurity {
     pub seccomp_mode: u8,
     /// Absent before Linux 5.9.
     pub seccomp_filters: Option<u32>,
-    /// The label of the security module, with its mode; none where no module is active.
+    /// The label that AppArmor gave it, with its mode; none where AppArmor is not active.
     pub app_armor: Option<String>,
+    /// The label that SELinux gave it; none where SELinux is not active.
+    pub se_linux: Option<String>,
     /// Namespace kind to inode.
     pub namespaces: BTreeMap<String, u64>,
     /// Whether the root file system is mounted read-only.
-    pub root_read_only: Option<bool>,
+    pub root_read_only: bool,
+    /// Paths of `/proc` that are neither hidden from it nor read-only, although they are by default.
+    pub unmasked: Vec<&'static str>,
 }
 
-const NAMESPACES: [&str; 8] = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
+/// What every release hides of `/proc`, as far as the kernel has it.
+const MASKED: [&str; 8] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+];
+/// What every release makes read-only.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Namespaces that every kernel with containers has.
+const NAMESPACES: [&str; 5] = ["ipc", "mnt", "net", "pid", "uts"];
+/// Namespaces that came later or can be left out of a kernel.
+const OPTIONAL_NAMESPACES: [&str; 3] = ["cgroup", "time", "user"];
+
+/// Lines of `/proc/PID/status` that every kernel with containers writes. Without one of them the process would seem to have less
+/// than it has.
+const REQUIRED_LINES: [&str; 7] = ["Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd"];
 
 impl ProcessSecurity {
-    /// Reads the security of a process below a `/proc`.
+    /// Reads the security of a process below a `/proc`. Either everything is read or nothing: a process that ends meanwhile, or
+    /// one that may not be looked into, is an error.
     pub fn read(proc: &Path, pid: u32) -> io::Result<Self> {
         let folder = proc.join(pid.to_string());
-        let mut found = Self::from_status(&fs::read_to_string(folder.join("status"))?);
-        found.app_armor = app_armor_label(&folder);
-        for kind in NAMESPACES {
-            if let Ok(link) = fs::read_link(folder.join("ns").join(kind))
-                && let Some(inode) = namespace_inode(&link.to_string_lossy())
-            {
-                found.namespaces.insert(kind.to_owned(), inode);
-            }
+        let named = |file: &str| {
+            let path = folder.join(file);
+            move |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let invalid =
+            |file: &str, why: &str| named(file)(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
+        let status = fs::read_to_string(folder.join("status")).map_err(named("status"))?;
+        let mut found = Self::from_status(&status).map_err(|line| invalid("status", &line))?;
+        // AppArmor's own file came with Linux 5.8; the older one belongs to whichever module is first, and a label of SELinux
+        // confines nothing that AppArmor was asked for.
+        let (first, own) = (label(&folder, "attr/current")?, label(&folder, "attr/apparmor/current")?);
+        found.app_armor = own.or_else(|| first.clone().filter(|label| is_app_armor(label)));
+        found.se_linux = first.filter(|label| !is_app_armor(label));
+        for kind in NAMESPACES.into_iter().chain(OPTIONAL_NAMESPACES) {
+            let file = format!("ns/{kind}");
+            let link = match fs::read_link(folder.join(&file)) {
+                Ok(link) => link,
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && OPTIONAL_NAMESPACES.contains(&kind) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(named(&file)(error)),
+            };
+            let inode =
+                namespace_inode(&link.to_string_lossy()).ok_or_else(|| invalid(&file, "not a namespace"))?;
+            found.namespaces.insert(kind.to_owned(), inode);
         }
+        let mounts = fs::read_to_string(folder.join("mountinfo")).map_err(named("mountinfo"))?;
         found.root_read_only =
-            fs::read_to_string(folder.join("mountinfo")).ok().and_then(|text| root_read_only(&text));
+            root_read_only(&mounts).ok_or_else(|| invalid("mountinfo", "no root file system"))?;
+        found.unmasked = unmasked(&mounts, |path| {
+            let missing = proc.join(path.trim_start_matches("/proc/")).symlink_metadata().err();
+            missing.is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
+        });
         Ok(found)
     }
 
-    /// Reads the text of `/proc/PID/status`; what is missing or unreadable stays at its default.
-    #[must_use]
-    pub fn from_status(text: &str) -> Self {
+    /// Reads the text of `/proc/PID/status`. The error names the line that is missing or cannot be read.
+    pub fn from_status(text: &str) -> Result<Self, String> {
         let mut found = Self::default();
+        let mut missing: Vec<&str> = REQUIRED_LINES.to_vec();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
             let value = value.trim();
-            let hex = || u64::from_str_radix(value, 16).unwrap_or_default();
-            match key {
-                "Uid" => found.uid = four(value),
-                "Gid" => found.gid = four(value),
-                "Groups" => {
-                    found.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-                }
-                "CapInh" => found.cap_inheritable = hex(),
-                "CapPrm" => found.cap_permitted = hex(),
-                "CapEff" => found.cap_effective = hex(),
-                "CapBnd" => found.cap_bounding = hex(),
-                "CapAmb" => found.cap_ambient = hex(),
-                "NoNewPrivs" => found.no_new_privs = value == "1",
-                "Seccomp" => found.seccomp_mode = value.parse().unwrap_or_default(),
-                "Seccomp_filters" => found.seccomp_filters = value.parse().ok(),
-                _ => {}
-            }
+            let read = found.read_line(key, value);
+            read.ok_or_else(|| format!("cannot read the line {key} {value:?}"))?;
+            missing.retain(|required| *required != key);
         }
-        found
+        match missing.first() {
+            None => Ok(found),
+            Some(line) => Err(format!("no line {line}")),
+        }
+    }
+
+    fn read_line(&mut self, key: &str, value: &str) -> Option<()> {
+        // swallowed: the caller reports the line
+        let hex = || u64::from_str_radix(value, 16).ok();
+        match key {
+            "Uid" => self.uid = four(value)?,
+            "Gid" => self.gid = four(value)?,
+            "Groups" => {
+                // swallowed: as above
+                self.groups = value.split_whitespace().map(|id| id.parse().ok()).collect::<Option<_>>()?;
+            }
+            "CapInh" => self.cap_inheritable = hex()?,
+            "CapPrm" => self.cap_permitted = hex()?,
+            "CapEff" => self.cap_effective = hex()?,
+            "CapBnd" => self.cap_bounding = hex()?,
+            "CapAmb" => self.cap_ambient = hex()?,
+            "NoNewPrivs" => self.no_new_privs = value == "1",
+            // swallowed: as above
+            "Seccomp" => self.seccomp_mode = value.parse().ok()?,
+            // swallowed: as above
+            "Seccomp_filters" => self.seccomp_filters = Some(value.parse().ok()?),
+            _ => {}
+        }
+        Some(())
     }
 
     /// The AppArmor profile without its mode: `p` of `p (enforce)`.
@@ -88,39 +152,73 @@ impl ProcessSecurity {
     pub fn app_armor_profile(&self) -> Option<&str> {
         self.app_armor.as_deref().map(|label| label.split(" (").next().unwrap_or(label))
     }
-}
 
-fn four(value: &str) -> [u32; 4] {
-    let mut ids = [0; 4];
-    for (slot, id) in ids.iter_mut().zip(value.split_whitespace()) {
-        *slot = id.parse().unwrap_or_default();
+    /// The mode of the AppArmor profile: `enforce` of `p (enforce)`. A process without a profile has none.
+    #[must_use]
+    pub fn app_armor_mode(&self) -> Option<&str> {
+        app_armor_mode(self.app_armor.as_deref()?)
     }
-    ids
 }
 
-fn app_armor_label(folder: &Path) -> Option<String> {
-    // The specific file came with Linux 5.8; the older one belongs to whichever module is first.
-    let label = fs::read_to_string(folder.join("attr/apparmor/current"))
-        .or_else(|_| fs::read_to_string(folder.join("attr/current")))
-        .ok()?;
-    let label = label.trim_end_matches(['\n', '\0']).to_owned();
-    (!label.is_empty()).then_some(label)
+fn four(value: &str) -> Option<[u32; 4]> {
+    // swallowed: the caller reports the line
+    let ids: Vec<u32> = value.split_whitespace().map(|id| id.parse().ok()).collect::<Option<_>>()?;
+    // swallowed: as above
+    ids.try_into().ok()
+}
+
+fn app_armor_mode(label: &str) -> Option<&str> {
+    label.rsplit_once(" (")?.1.strip_suffix(')')
+}
+
+fn is_app_armor(label: &str) -> bool {
+    label == "unconfined" || app_armor_mode(label).is_some()
+}
+
+/// The label that a security module gave a process.
+fn label(folder: &Path, file: &str) -> io::Result<Option<String>> {
+    match fs::read_to_string(folder.join(file)) {
+        Ok(label) => {
+            Ok(Some(label.trim_end_matches(['\n', '\0']).to_owned()).filter(|label| !label.is_empty()))
+        }
+        // No such file, or no module that answers: EINVAL.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
+            Ok(None)
+        }
+        Err(error) => {
+            let path = folder.join(file);
+            Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        }
+    }
 }
 
 fn namespace_inode(link: &str) -> Option<u64> {
+    // swallowed: the caller reports the link
     link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// The mount point `/` of mountinfo, the last one if several are stacked: field 5 is where, field 6 how.
 fn root_read_only(mountinfo: &str) -> Option<bool> {
+    mounted_read_only(mountinfo, "/")
+}
+
+/// Whether what is mounted at a place is read-only; the last one counts if several are stacked. Field 5 of mountinfo is where,
+/// field 6 how.
+fn mounted_read_only(mountinfo: &str, place: &str) -> Option<bool> {
     mountinfo
         .lines()
         .filter_map(|line| {
             let mut fields = line.split(' ').skip(4);
-            (fields.next()? == "/").then(|| fields.next())?
+            (fields.next()? == place).then(|| fields.next())?
         })
         .next_back()
         .map(|options| options.split(',').any(|option| option == "ro"))
+}
+
+/// The paths of `/proc` that nothing is mounted over, or nothing read-only; those that the kernel does not have are no matter.
+fn unmasked(mountinfo: &str, exists: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let seen = MASKED.into_iter().filter(|path| mounted_read_only(mountinfo, path).is_none());
+    let writable = READ_ONLY.into_iter().filter(|path| mounted_read_only(mountinfo, path) != Some(true));
+    seen.chain(writable).filter(|path| exists(path)).collect()
 }
 
 /// Linux' capabilities in the order of their numbers (capabilities(7)).
@@ -189,11 +287,13 @@ pub fn capability_names(set: u64) -> Vec<String> {
 mod tests {
     use super::*;
 
+    const STATUS: &str = "Name:\tsleep\nUid:\t1000\t1000\t1000\t1000\nGid:\t2000\t2000\t2000\t2000\nGroups:\t2000 3000 4000 \n\
+        CapInh:\t0000000000000000\nCapPrm:\t00000000a80425fb\nCapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\n\
+        CapAmb:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+
     #[test]
     fn reads_what_the_kernel_writes() {
-        let text = "Name:\tsleep\nUid:\t1000\t1000\t1000\t1000\nGid:\t2000\t2000\t2000\t2000\nGroups:\t2000 3000 4000 \n\
-                    CapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        let found = ProcessSecurity::from_status(text);
+        let found = ProcessSecurity::from_status(STATUS).unwrap();
         assert_eq!(found.uid, [1000; 4]);
         assert_eq!(found.gid, [2000; 4]);
         assert_eq!(found.groups, [2000, 3000, 4000]);
@@ -203,11 +303,63 @@ mod tests {
     }
 
     #[test]
-    fn survives_nonsense() {
-        for text in ["", "Uid:", "Uid:\tx\t\t", "Groups:\t-1", "CapEff:\tzz", "no colon", "Seccomp:\t999999"]
-        {
-            assert_eq!(ProcessSecurity::from_status(text), ProcessSecurity::default(), "{text}");
+    fn a_status_that_is_not_whole_is_an_error() {
+        for (whole, broken, expected) in [
+            ("CapBnd:\t00000000a80425fb\n", "", "no line CapBnd"),
+            ("Groups:\t2000 3000 4000 \n", "", "no line Groups"),
+            ("Uid:\t1000\t1000\t1000\t1000", "Uid:\t1000", "cannot read the line Uid \"1000\""),
+            ("Uid:\t1000", "Uid:\tx", "cannot read the line Uid \"x\\t1000\\t1000\\t1000\""),
+            ("2000 3000 4000", "-1", "cannot read the line Groups \"-1\""),
+            ("CapPrm:\t00000000a80425fb", "CapPrm:\tzz", "cannot read the line CapPrm \"zz\""),
+            ("Seccomp:\t2", "Seccomp:\t999999", "cannot read the line Seccomp \"999999\""),
+        ] {
+            assert!(STATUS.contains(whole), "{whole}");
+            let found = ProcessSecurity::from_status(&STATUS.replacen(whole, broken, 1));
+            assert_eq!(found, Err(expected.to_owned()), "{broken}");
         }
+        assert_eq!(ProcessSecurity::from_status(""), Err("no line Uid".to_owned()));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_as_a_whole_is_an_error() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("7");
+        fs::create_dir_all(folder.join("ns")).unwrap();
+        fs::create_dir_all(folder.join("attr")).unwrap();
+        let read = || ProcessSecurity::read(temp.path(), 7).map_err(|error| error.to_string());
+        assert!(read().unwrap_err().contains("/7/status: "));
+        fs::write(folder.join("status"), STATUS).unwrap();
+        assert!(read().unwrap_err().contains("/7/ns/ipc: "));
+        for (number, kind) in NAMESPACES.into_iter().enumerate() {
+            std::os::unix::fs::symlink(format!("{kind}:[{number}]"), folder.join("ns").join(kind)).unwrap();
+        }
+        assert!(read().unwrap_err().contains("/7/mountinfo: "));
+        fs::write(folder.join("mountinfo"), "3 2 0:1 / /proc rw - proc p rw\n").unwrap();
+        assert!(read().unwrap_err().contains("no root file system"));
+        fs::write(folder.join("mountinfo"), "1 0 8:1 / / ro - ext4 d rw\n").unwrap();
+        let found = read().unwrap();
+        assert!(found.root_read_only);
+        assert_eq!((found.namespaces.len(), found.app_armor), (5, None));
+        for (label, app_armor, se_linux) in [
+            ("unconfined\n", Some("unconfined"), None),
+            ("mine (complain)\n", Some("mine (complain)"), None),
+            (
+                "system_u:system_r:container_t:s0:c1,c2\0",
+                None,
+                Some("system_u:system_r:container_t:s0:c1,c2"),
+            ),
+        ] {
+            fs::write(folder.join("attr/current"), label).unwrap();
+            let found = read().unwrap();
+            assert_eq!(
+                (found.app_armor.as_deref(), found.se_linux.as_deref()),
+                (app_armor, se_linux),
+                "{label}"
+            );
+        }
+        fs::remove_file(folder.join("attr/current")).unwrap();
+        fs::create_dir(folder.join("attr/current")).unwrap();
+        assert!(read().unwrap_err().contains("/7/attr/current: "), "a label that cannot be read is not none");
     }
 
     #[test]
@@ -226,6 +378,19 @@ mod tests {
     }
 
     #[test]
+    fn paths_of_proc_are_masked_by_what_is_mounted_over_them() {
+        let masked = "1 0 0:1 / /proc rw - proc p rw\n2 1 0:2 / /proc/kcore rw - tmpfs t rw\n\
+            3 1 0:1 /sys /proc/sys ro,nosuid - proc p rw\n4 1 0:1 /bus /proc/bus rw - proc p rw\n";
+        let exists = |path: &str| ["/proc/kcore", "/proc/sys", "/proc/bus"].contains(&path);
+        assert_eq!(unmasked(masked, exists), ["/proc/bus"], "what is writable is not read-only");
+        assert_eq!(
+            unmasked("1 0 0:1 / /proc rw - proc p rw\n", exists),
+            ["/proc/kcore", "/proc/bus", "/proc/sys"]
+        );
+        assert_eq!(unmasked("", |_| false), [""; 0], "a kernel without these files hides nothing");
+    }
+
+    #[test]
     fn capabilities_have_names_and_numbers() {
         assert_eq!(capability_bit("CHOWN"), Some(1));
         assert_eq!(capability_bit("cap_net_admin"), Some(1 << 12));
@@ -237,6 +402,6 @@ mod tests {
     fn reads_this_process() {
         let found = ProcessSecurity::read(Path::new("/proc"), std::process::id()).unwrap();
         assert!(found.namespaces.contains_key("mnt"));
-        assert!(found.root_read_only.is_some());
+        assert!(found.namespaces.contains_key("net"));
     }
 }

@@ -116,6 +116,8 @@ pub async fn deliver(
                 return Ok(Some(Delivery { path: shown.clone(), shown, hash: None, sealed: None }));
             }
             let content = folder.read(path)?;
+            check_file(&content)
+                .map_err(|source| ConfigMapProblem::Document { profile: shown.clone(), source })?;
             sealed(shown.clone(), &content, &shown).map(Some)
         }
         ProfileRef::ConfigMap { name, key } => {
@@ -148,8 +150,49 @@ pub async fn config_map_profile(
     Ok(text.to_owned())
 }
 
+/// Checks that a runtime makes a filter of a file on the node: it takes `{}` for no profile at all, and a key that is there twice for
+/// either. What the filter denies is the administrator's to decide.
+fn check_file(content: &[u8]) -> Result<(), DocumentError> {
+    let text = std::str::from_utf8(content).map_err(|error| DocumentError::NotJson(error.to_string()))?;
+    match check_document(text) {
+        Ok(()) | Err(DocumentError::ConfinesNothing | DocumentError::NotJudged) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
     let file = SealedFile::new("seccomp-profile", content)
         .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
     Ok(Delivery { path: file.path(), shown, hash: Some(sha256::hex(content)), sealed: Some(file) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_file;
+
+    #[test]
+    fn a_file_of_which_a_runtime_makes_no_filter_is_refused() {
+        for (text, expected) in [
+            (&b"{}"[..], "neither defaultAction nor syscalls"),
+            (b"null", "neither defaultAction nor syscalls"),
+            (br#"{"defaultAction":"","syscalls":[]}"#, "neither defaultAction nor syscalls"),
+            (br#"{"defaultAction":"SCMP_ACT_ERRNO","defaultAction":""}"#, "twice"),
+            (br#"{"defaultAction":"SCMP_ACT_ERRNO","DefaultAction":""}"#, "must be written defaultAction"),
+            (b"", "is empty"),
+            (b"{ not json", "is not valid JSON"),
+            (br#"{"x":"\ud800"}"#, "is not valid JSON"),
+            (b"{\"x\":\"\xff\"}", "is not valid JSON"),
+        ] {
+            let error = check_file(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{}: {error}", String::from_utf8_lossy(text));
+        }
+        for text in [
+            r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#,
+            r#"{"defaultAction":"SCMP_ACT_LOG"}"#,
+            // Rejected by every runtime, in its own words.
+            r#"{"defaultAction":"SCMP_ACT_NOPE"}"#,
+        ] {
+            assert_eq!(check_file(text.as_bytes()), Ok(()), "{text}");
+        }
+    }
 }

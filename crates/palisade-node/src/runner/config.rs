@@ -80,6 +80,8 @@ pub fn sandbox_config(
     let mut all_labels = pod.metadata.labels.clone();
     all_labels.append(&mut pod_labels(pod, &node.manager));
     let mut annotations = pod.metadata.annotations.clone();
+    // What the author of the pod writes there is neither the node's nor a kubelet's.
+    annotations.remove(labels::MADE_BY_KUBELET);
     annotations.insert(labels::DECLARED.to_owned(), pod.declared().to_string());
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {

@@ -34,6 +34,8 @@ pub mod labels {
     pub const SECCOMP_PROFILE_HASH: &str = "palisade.dev/seccomp-profile-hash";
     /// The security part of the pod as the node was given it, so that it can be compared without an API server.
     pub const DECLARED: &str = "palisade.dev/declared";
+    /// Where a kubelet got a pod from; it is on every sandbox that a kubelet makes, whatever the pod's author writes.
+    pub const MADE_BY_KUBELET: &str = "kubernetes.io/config.source";
     /// The owner of a sandbox: a node touches no other.
     pub const MANAGED_BY: &str = "palisade.dev/managed-by";
 }

@@ -1,6 +1,9 @@
 //! Users, groups, capabilities, namespaces and roots, as the kernel has them.
 
-use palisade_node::verify::verify_pod;
+use palisade_node::{
+    node::NodeConfig,
+    verify::{unverified_containers, verify_pod},
+};
 use serde_json::{Value, json};
 
 use crate::lab::{IMAGE_NAMED, IMAGE_UID, Lab, designs, sleeper, waiting};
@@ -55,7 +58,7 @@ async fn the_kernel_has_what_was_declared() {
     assert_eq!((kernel.uid[1], kernel.groups), (7, vec![2000, 4000, 5000]));
     let kernel = lab.kernel(find("dropped"), "c").await;
     assert_eq!((kernel.cap_bounding, kernel.cap_effective, kernel.no_new_privs), (1 << 10, 1 << 10, true));
-    assert_eq!(kernel.root_read_only, Some(true));
+    assert!(kernel.root_read_only);
     assert_eq!(lab.exec(find("dropped"), "c", "touch /file").await.0, 1);
     let kernel = lab.kernel(find("image-uid"), "c").await;
     assert_eq!((kernel.uid[1], kernel.gid[1]), (1234, 5678));
@@ -91,4 +94,25 @@ async fn root_is_refused_where_it_must_not_run() {
         let expected = format!("{message} (pod: \"{}\", container: c)", pod.key);
         assert_eq!(waiting(&status)["message"], expected);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_cannot_be_read_is_not_called_enforced() {
+    let lab = Lab::new(designs());
+    let pod = lab.apply(sleeper("plain", json!({}), json!({})));
+    lab.until_running(&pod).await;
+    let whole = verify_pod(&lab.node.config, &lab.node.runtime, Some(&lab.source), &pod).await.unwrap();
+    assert!(whole.is_enforced(), "{:#?}", whole.lines());
+    assert_eq!(unverified_containers(&lab.node.runtime, &[(&pod.key, &whole)]).await.unwrap(), []);
+
+    // A node whose own process is readable and the container's is not.
+    let proc = lab.folder.path().join("proc");
+    std::fs::create_dir(&proc).unwrap();
+    let own = std::process::id();
+    std::os::unix::fs::symlink(format!("/proc/{own}"), proc.join(own.to_string())).unwrap();
+    let config = NodeConfig { proc, ..lab.node.config.as_ref().clone() };
+    let blind = verify_pod(&config, &lab.node.runtime, Some(&lab.source), &pod).await.unwrap();
+    assert!(!blind.is_enforced() && !blind.has_mismatch(), "{:#?}", blind.lines());
+    let left = unverified_containers(&lab.node.runtime, &[(&pod.key, &blind)]).await.unwrap();
+    assert!(left.len() == 1 && left[0].1.contains("cannot be read"), "{left:?}");
 }

@@ -101,6 +101,24 @@ async fn seccomp_row_4_a_profile_that_is_not_there() {
     assert_eq!(lab.status(&never)["phase"], "Failed", "what may not be retried is not");
 }
 
+/// A runtime takes such a document for "no profile" and starts the container unconfined.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_makes_no_filter_starts_nothing() {
+    let lab = Lab::new(designs());
+    let twin = lab.apply(sleeper("twin", localhost("ok.json"), json!({})));
+    for (name, text) in
+        [("object", "{}"), ("nothing", "null"), ("blank", r#"{"defaultAction":"","syscalls":null}"#)]
+    {
+        fs::write(lab.root.join(format!("seccomp/{name}.json")), text).unwrap();
+        let pod = lab.apply(sleeper(name, localhost(&format!("{name}.json")), json!({})));
+        let status = lab.until_waiting(&pod, "CreateContainerError").await;
+        let message = waiting(&status)["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("a runtime applies no profile at all"), "{name}: {message}");
+    }
+    lab.until_running(&twin).await;
+    assert_eq!(lab.kernel(&twin, "c").await.seccomp_mode, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn emulated_kubelets_retry_whatever_the_policy() {
     let lab = Lab::new(Compat::kubernetes(31));
