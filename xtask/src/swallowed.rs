@@ -3,11 +3,13 @@
 //! In judging code these are findings, unless a comment `// swallowed: <reason>` stands before them in the statement, match arm
 //! or field they are part of, on their line, or on the line before that statement:
 //!
-//! - `.ok()`: turns the failure into "there is nothing";
+//! - `.ok()` and `Result::ok`: turn the failure into "there is nothing";
 //! - `.unwrap_or_default()`, `.unwrap_or(…)`, `.unwrap_or_else(…)`, `.map_or(…)`, `.map_or_else(…)`, `.is_ok_and(…)`, `.is_ok()` and
 //!   `.into_iter()`-like uses right after a call that reads (`from_str`, `deserialize`, `parse`, …);
-//! - `let Ok(…) = … else { … }` and `if let Ok(…) = …` whose other branch is missing or returns no error;
-//! - a match arm `Err(_) => …` that returns no error.
+//! - `.flat_map(…)` and `.filter_map(…)` of a closure whose value is such a call;
+//! - `let Ok(…) = … else { … }`, `if let Ok(…) = …` and `while let Ok(…) = …` whose other branch is missing or returns no error, also
+//!   with the `Ok` inside another pattern, and `matches!(…, Ok(…))`;
+//! - a match arm `Err(_) => …`, or `_ => …` beside an arm for `Ok(…)`, that returns no error.
 //!
 //! Types are not known here, so calls that read are known by their names. Tests are left alone.
 
@@ -15,7 +17,8 @@ use std::collections::BTreeSet;
 
 use proc_macro2::Span;
 use syn::{
-    Arm, Attribute, Expr, ExprIf, ExprLet, ExprMethodCall, FieldValue, Item, Local, Pat, Stmt,
+    Arm, Attribute, Expr, ExprIf, ExprLet, ExprMatch, ExprMethodCall, ExprPath, ExprWhile, FieldValue, Item,
+    Local, Macro, Pat, Stmt,
     spanned::Spanned as _,
     visit::{self, Visit},
 };
@@ -29,7 +32,6 @@ const JUDGING: &[&str] = &[
     "crates/palisade-webhook/src/calls.rs",
     "crates/palisade-webhook/src/configuration.rs",
     "crates/palisade-webhook/src/facts/",
-    "crates/palisade-webhook/src/http/body.rs",
     "crates/palisade-webhook/src/http/routes.rs",
     "crates/palisade-webhook/src/http/timeout.rs",
     "crates/palisade-apiserver/src/verbs/",
@@ -56,6 +58,9 @@ const READS: &[&str] = &[
     "from_utf8",
     "from_value",
     "object_from_str",
+    "object_value",
+    "old_object_value",
+    "old_pod",
     "parse",
     "pod_or_template",
     "read",
@@ -64,6 +69,7 @@ const READS: &[&str] = &[
     "read_to_string",
     "template_from_str",
     "to_value",
+    "value_from_str",
 ];
 
 /// Calls that turn a failure into a value.
@@ -152,8 +158,49 @@ impl<'ast> Visit<'ast> for Finder {
             && !call.args.iter().any(mentions_error)
         {
             self.add(at, name);
+        } else if ["filter_map", "flat_map"].contains(&name.as_str()) && call.args.iter().any(is_reader) {
+            self.add(at, "a list without the entries that cannot be read");
         }
         visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast ExprPath) {
+        let mut names = path.path.segments.iter().rev().map(|segment| segment.ident.to_string());
+        if names.next().as_deref() == Some("ok") && names.next().as_deref() == Some("Result") {
+            self.add(path.span(), "Result::ok");
+        }
+        visit::visit_expr_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast Macro) {
+        let is_matches = item.path.segments.last().is_some_and(|segment| segment.ident == "matches");
+        if is_matches
+            && item.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "Ok")
+        {
+            self.add(item.span(), "matches!(…, Ok(…))");
+        }
+        visit::visit_macro(self, item);
+    }
+
+    fn visit_expr_while(&mut self, repeated: &'ast ExprWhile) {
+        let mut lets = Lets(Vec::new());
+        lets.visit_expr(&repeated.cond);
+        for span in lets.0 {
+            self.add(span, "while let Ok(…)");
+        }
+        visit::visit_expr_while(self, repeated);
+    }
+
+    fn visit_expr_match(&mut self, decision: &'ast ExprMatch) {
+        let arms = &decision.arms;
+        let has_error = arms.iter().any(|arm| is_pattern_of(&arm.pat, "Err"));
+        if !has_error && arms.iter().any(|arm| is_pattern_of(&arm.pat, "Ok")) {
+            for arm in arms.iter().filter(|arm| matches!(arm.pat, Pat::Wild(_)) && !mentions_error(&arm.body))
+            {
+                self.part(arm.span(), arm, |finder, arm| finder.add(arm.pat.span(), "_ => … beside Ok(…)"));
+            }
+        }
+        visit::visit_expr_match(self, decision);
     }
 
     fn visit_local(&mut self, local: &'ast Local) {
@@ -225,7 +272,32 @@ fn last_segment(pattern: &Pat) -> Option<(String, &Pat)> {
 }
 
 fn is_ok_pattern(pattern: &Pat) -> bool {
-    last_segment(pattern).is_some_and(|(name, _)| name == "Ok")
+    is_pattern_of(pattern, "Ok")
+}
+
+/// Whether a pattern has this variant, at its top or inside.
+fn is_pattern_of(pattern: &Pat, variant: &str) -> bool {
+    match pattern {
+        Pat::Or(cases) => cases.cases.iter().any(|case| is_pattern_of(case, variant)),
+        Pat::Tuple(parts) => parts.elems.iter().any(|part| is_pattern_of(part, variant)),
+        Pat::Reference(inner) => is_pattern_of(&inner.pat, variant),
+        other => {
+            last_segment(other).is_some_and(|(name, inner)| name == variant || is_pattern_of(inner, variant))
+        }
+    }
+}
+
+/// Whether a closure or function reads something: its failures would be left out of a list.
+fn is_reader(argument: &Expr) -> bool {
+    match argument {
+        Expr::Closure(closure) => reads(&closure.body),
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|segment| READS.contains(&segment.ident.to_string().as_str())),
+        _ => false,
+    }
 }
 
 fn is_ignored_error(pattern: &Pat) -> bool {
@@ -274,7 +346,7 @@ fn mentions_error(expression: &Expr) -> bool {
             let lower = name.to_lowercase();
             self.0 |= says || words.iter().any(|word| lower.contains(word));
         }
-        fn visit_macro(&mut self, item: &'ast syn::Macro) {
+        fn visit_macro(&mut self, item: &'ast Macro) {
             if let Some(segment) = item.path.segments.last() {
                 self.visit_ident(&segment.ident);
             }
@@ -290,7 +362,7 @@ fn mentions_error(expression: &Expr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{findings, is_judging};
+    use super::{JUDGING, findings, is_judging};
 
     fn found(body: &str) -> usize {
         findings("f.rs", &format!("fn f() -> T {{\n{body}\n}}")).len()
@@ -311,6 +383,18 @@ mod tests {
             "if b && let Ok(a) = read(x) { use_it(a) } else { other() }",
             "match read(x) { Ok(a) => a, Err(_) => T::default() }",
             "match (read(x), y) { (Ok(a), _) => a, (Err(_), _) => T::default() }",
+            "let a = list.iter().map(read).filter_map(Result::ok);",
+            "let a = list.iter().filter_map(|x| from_value(x));",
+            "let a = list.iter().flat_map(|x| read(x).map(f));",
+            "let a = list.iter().flat_map(serde_json::from_value);",
+            "let a = x.map(read).and_then(std::result::Result::ok);",
+            "let Some(Ok(a)) = x.map(read) else { return };",
+            "if let Some(Ok(a)) = x.map(read) { use_it(a) }",
+            "if let (Ok(a), b) = (read(x), y) { use_it(a) }",
+            "while let Ok(a) = read(x) { use_it(a) }",
+            "let a = matches!(read(x), Ok(true));",
+            "match read(x) { Ok(a) => a, _ => T::default() }",
+            "match x.map(read) { Some(Ok(a)) => a, None => T::default(), _ => T::default() }",
         ] {
             assert_eq!(found(body), 1, "{body}");
         }
@@ -330,6 +414,10 @@ mod tests {
             "if let Ok(a) = read(x) { a } else { return Err(y) }",
             "match read(x) { Ok(a) => a, Err(_) => return Err(y) }",
             "match read(x) { Ok(a) => a, Err(error) => log(error) }",
+            "match read(x) { Ok(a) => a, _ => return Err(y) }",
+            "match read(x) { Ok(None) => a, Ok(Some(_)) => b, Err(error) => log(error) }",
+            "let a = list.iter().filter_map(|x| x.get(1));",
+            "let a = matches!(x, Some(true));",
             "let a = read(x).ok(); // swallowed: a hint only",
             "// swallowed: the next reader rejects it\nlet a = read(x).ok();",
             "let a = read(x)\n    .map(f) // swallowed: a hint only\n    .ok();",
@@ -353,5 +441,9 @@ mod tests {
         assert!(is_judging("crates/palisade-apiserver/src/pod_security/psp.rs"));
         assert!(!is_judging("crates/palisade-apiserver/src/http/body.rs"));
         assert!(!is_judging("crates/palisade-policy/tests/it/main.rs"));
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for place in JUDGING {
+            assert!(root.join(place).exists(), "{place} is gone: where is its code judged now?");
+        }
     }
 }

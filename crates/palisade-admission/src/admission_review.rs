@@ -50,6 +50,9 @@ pub enum ReviewError {
     /// A review that does not say what it is about cannot be judged.
     #[error("the AdmissionReview names no resource")]
     NoResource,
+    /// Which of the two is judged would be a guess.
+    #[error("the AdmissionReview names two subresources: {0:?} and {1:?}")]
+    TwoSubresources(String, String),
     /// An operation that no API server sends.
     #[error("unexpected operation in the AdmissionReview: {0:?}")]
     UnexpectedOperation(String),
@@ -105,6 +108,9 @@ pub struct Review<'a> {
     /// The subresource of the original request; empty for the object itself.
     #[serde(borrow, default, deserialize_with = "text")]
     pub request_sub_resource: Cow<'a, str>,
+    /// The subresource that the webhook is registered for: the same, where both are given.
+    #[serde(borrow, default, deserialize_with = "text")]
+    sub_resource: Cow<'a, str>,
     /// Name of the object.
     #[serde(borrow, default, deserialize_with = "text")]
     pub name: Cow<'a, str>,
@@ -185,6 +191,8 @@ fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 const PROFILE_POLICIES: (&str, &str) = ("palisade.dev", "profilepolicies");
 /// Group of the users that kubelets are.
 const NODES: &str = "system:nodes";
+/// What the name of a kubelet's user begins with; the name of its node follows.
+const NODE_USER: &str = "system:node:";
 /// Annotation of a pod that only mirrors what a kubelet runs on its own account.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
@@ -223,6 +231,10 @@ impl<'a> Review<'a> {
         if review.resource.resource.is_empty() {
             return Err(ReviewError::NoResource);
         }
+        let (asked, registered) = (&review.request_sub_resource, &review.sub_resource);
+        if asked != registered && !asked.is_empty() && !registered.is_empty() {
+            return Err(ReviewError::TwoSubresources(asked.to_string(), registered.to_string()));
+        }
         match review.operation.as_ref() {
             "CREATE" | "UPDATE" | "DELETE" | "CONNECT" => Ok(review),
             other => Err(ReviewError::UnexpectedOperation(other.to_owned())),
@@ -251,18 +263,32 @@ impl<'a> Review<'a> {
     /// Whether a kubelet reports a pod that it runs whatever we say: refusing it would only hide it.
     #[must_use]
     pub fn is_mirror_pod(&self) -> bool {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Bound<'l> {
+            #[serde(borrow, deserialize_with = "text")]
+            node_name: Cow<'l, str>,
+        }
         #[derive(Deserialize)]
         struct Annotated<'l> {
             #[serde(borrow, default)]
             metadata: ObjectMeta<'l>,
+            #[serde(borrow, default)]
+            spec: Bound<'l>,
         }
+        // A kubelet mirrors the pods of its own node, and nobody but a kubelet mirrors any.
+        let node = self.user_info.username.strip_prefix(NODE_USER).filter(|node| !node.is_empty());
+        let Some(node) = node.filter(|_| self.user_info.groups.iter().any(|group| group == NODES)) else {
+            return false;
+        };
         self.is_pod()
             && self.operation == "CREATE"
-            && self.user_info.groups.iter().any(|group| group == NODES)
             && self.object.is_some_and(|raw| {
                 // swallowed: what cannot be read is no mirror pod, and is judged
-                json::from_str::<Annotated<'_>>(raw.get())
-                    .is_ok_and(|pod| pod.metadata.annotations.contains(MIRROR))
+                json::from_str::<Annotated<'_>>(raw.get()).is_ok_and(|pod| {
+                    let bound = pod.spec.node_name;
+                    pod.metadata.annotations.contains(MIRROR) && (bound.is_empty() || bound == node)
+                })
             })
     }
 
@@ -323,26 +349,30 @@ impl<'a> Review<'a> {
             return self.answer_namespace(security, facts, limit, expired);
         }
         let request = self.request();
-        if let Some(verdict) = security.exempt(&request) {
-            return Response::of(verdict);
-        }
-        let labels = match facts {
-            PodSecurityFacts::Namespace(Ok(labels)) => *labels,
-            PodSecurityFacts::Namespace(Err(cause)) => return self.namespace_unknown(cause),
-            PodSecurityFacts::Nothing | PodSecurityFacts::Pods(_) => {
+        let screened = match (security.exempt(&request), facts) {
+            (Some(verdict), _) => Screened::Done(verdict),
+            (None, PodSecurityFacts::Namespace(Ok(labels))) => security.screen(&request, labels),
+            (None, PodSecurityFacts::Namespace(Err(cause))) => return self.namespace_unknown(cause),
+            (None, PodSecurityFacts::Nothing | PodSecurityFacts::Pods(_)) => {
                 return self.namespace_unknown("it was not looked up");
             }
         };
-        match security.screen(&request, labels) {
+        // A pod that cannot be read, or is not the one that the request is about, is not admitted anywhere, for anybody.
+        let writes_pod = request.is_pod && matches!(self.operation.as_ref(), "CREATE" | "UPDATE");
+        let mut pod = None;
+        if writes_pod && !PodSecurity::ignores(&request) {
+            match self.significant_pod(reading) {
+                Err(refusal) => return Response::unreadable(refusal),
+                Ok(read) => pod = read,
+            }
+        }
+        match screened {
             Screened::Done(verdict) => Response::of(verdict),
-            Screened::Judge(policy, label_error) if request.is_pod => match self.pods() {
-                Err(refusal) => Response::unreadable(refusal),
-                Ok(Some(pod)) => {
-                    // The API server has prepared the pod before it asks.
-                    let pod = Prepared::stored(pod, reading);
-                    self.pod_response(security.judge(&policy, label_error, true, &pod))
-                }
-                Ok(None) => Response::default(),
+            Screened::Judge(policy, label_error) if request.is_pod => match pod {
+                Some(pod) => self.pod_response(security.judge(&policy, label_error, true, &pod)),
+                None if writes_pod => Response::default(),
+                // Upstream reads the object of every request, and a deletion has none.
+                None => Response::unreadable((POD.unexpected, None)),
             },
             Screened::Judge(policy, label_error) => match self.template() {
                 Err(error) => Response::noted(error),
@@ -365,11 +395,12 @@ impl<'a> Review<'a> {
         Response { refused, audit, counted: vec![Counted::Error { fatal: true }], ..Response::default() }
     }
 
-    /// The pod to judge; none if the update is not of interest.
-    fn pods(&self) -> Result<Option<Pod<'a>>, Unreadable> {
-        let pod = self.pod()?;
-        if self.operation == "UPDATE" && !is_significant_update(&pod, &self.old_pod()?) {
-            return Ok(None);
+    /// The pod to judge; none if the update is not of interest. The API server has prepared the pod before it asks.
+    fn significant_pod(&self, reading: &Compat) -> Result<Option<Prepared<'a>>, Unreadable> {
+        let pod = Prepared::stored(self.pod()?, reading);
+        if self.operation == "UPDATE" {
+            let old = Prepared::stored(self.old_pod()?, reading);
+            return Ok(is_significant_update(&pod, &old).then_some(pod));
         }
         Ok(Some(pod))
     }
@@ -402,9 +433,16 @@ impl<'a> Review<'a> {
         let Typed { api_version, kind, metadata, spec } =
             json::from_str(raw.get()).map_err(|error| (wording.undecodable, Some(error.to_string())))?;
         self.check_type(&api_version, &kind, wording)?;
-        let pod = Pod { metadata: metadata.unwrap_or_default(), spec: spec.unwrap_or_default() };
-        self.check_namespace(&pod.metadata, wording)?;
-        Ok(pod)
+        let metadata = metadata.unwrap_or_default();
+        self.check_names(&metadata, wording)?;
+        // A pod whose specification is not where it belongs would be read as one that asks for nothing.
+        let spec = spec.ok_or((wording.undecodable, Some("the pod has no spec".to_owned())))?;
+        // Which of two sources is mounted is not for a judge to guess; no API server stores such a volume.
+        if let Some(volume) = spec.volumes.iter().find(|volume| volume.has_several_sources()) {
+            let cause = format!("volume {:?} has more than one source", volume.name.as_str());
+            return Err((wording.undecodable, Some(cause)));
+        }
+        Ok(Pod { metadata, spec })
     }
 
     /// The object of a request as a value, without its managed fields.
@@ -422,8 +460,12 @@ impl<'a> Review<'a> {
         let raw = self.of_kind(raw, wording)?;
         let object = json::object_from_str(raw.get())
             .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
-        let field = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-        self.check_type(field("apiVersion"), field("kind"), wording)?;
+        let field = |name: &str| match object.get(name) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(other) => Err((wording.undecodable, Some(format!("{name} is {other}, not a string")))),
+        };
+        self.check_type(field("apiVersion")?, field("kind")?, wording)?;
         Ok(Value::Object(object))
     }
 
@@ -486,15 +528,16 @@ impl<'a> Review<'a> {
         Err((wording.unexpected, Some(format!("unexpected object type: {api_version}, Kind={kind}"))))
     }
 
-    fn check_namespace(&self, metadata: &ObjectMeta<'_>, wording: Wording) -> Result<(), Unreadable> {
-        if metadata.namespace.is_empty() || metadata.namespace == *self.namespace {
+    /// An object has the name and the namespace of its request, where both say one.
+    fn check_names(&self, metadata: &ObjectMeta<'_>, wording: Wording) -> Result<(), Unreadable> {
+        let (name, namespace) = (metadata.name.as_str(), metadata.namespace.as_str());
+        let cause = if !(namespace.is_empty() || namespace == self.namespace) {
+            format!("the object is in namespace {namespace:?} and the request in {:?}", self.namespace)
+        } else if !(name.is_empty() || self.name.is_empty() || name == self.name) {
+            format!("the object is named {name:?} and the request is about {:?}", self.name)
+        } else {
             return Ok(());
-        }
-        let cause = format!(
-            "the object is in namespace {:?} and the request in {:?}",
-            metadata.namespace.as_str(),
-            self.namespace
-        );
+        };
         Err((wording.undecodable, Some(cause)))
     }
 
@@ -544,7 +587,9 @@ impl<'a> Review<'a> {
             let read: Labelled<'a> = json::from_str(self.of_kind(raw, wording)?.get())
                 .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
             self.check_type(&read.api_version, &read.kind, wording)?;
-            Ok(read.metadata.unwrap_or_default().labels)
+            let metadata = read.metadata.unwrap_or_default();
+            self.check_names(&metadata, wording)?;
+            Ok(metadata.labels)
         };
         if !self.request_sub_resource.is_empty() {
             return Ok(NamespaceVerdict::Allowed(Vec::new()));

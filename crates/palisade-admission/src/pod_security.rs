@@ -129,12 +129,7 @@ impl PodSecurity {
     /// Requests that are never judged, whatever the namespace's labels: they need not even be known.
     #[must_use]
     pub fn exempt(&self, request: &Request<'_>) -> Option<Verdict> {
-        let ignored = if request.is_pod {
-            IGNORED_SUBRESOURCES.contains(&request.subresource)
-        } else {
-            !request.subresource.is_empty()
-        };
-        if ignored {
+        if Self::ignores(request) {
             return Some(Verdict::default());
         }
         let reason = if self.exemptions.namespace(request.namespace) {
@@ -145,6 +140,16 @@ impl PodSecurity {
             return None;
         };
         Some(exemption(reason))
+    }
+
+    /// Whether the request is to a subresource that never changes what runs.
+    #[must_use]
+    pub fn ignores(request: &Request<'_>) -> bool {
+        if request.is_pod {
+            IGNORED_SUBRESOURCES.contains(&request.subresource)
+        } else {
+            !request.subresource.is_empty()
+        }
     }
 
     /// Judges a pod or template by a policy.

@@ -8,7 +8,7 @@ use palisade_model::{
     change::Change,
     compat::Compat,
     json::from_value,
-    pod::Pod,
+    pod::{Pod, PodSpec},
     prepare::{Prepared, Subject},
     validation::{
         immutable_spec_changes, validate_create, validate_ephemeral_containers_update, validate_update,
@@ -80,20 +80,19 @@ fn versions<'a>(
     Ok((new, Prepared::stored(old, compat)))
 }
 
-/// Whether an update of a pod is of interest to policies: new images or new containers. Implements: Pod Security
-/// Admission, "significant" updates.
+/// Whether an update of a pod is of interest to policies. Implements: Pod Security Admission, "significant" updates: new images
+/// and new containers, because an API server lets nothing else that policies look at change. Whether it does is not taken for
+/// granted here: any change of what is judged is significant.
 #[must_use]
-pub fn is_significant_update(new: &Pod<'_>, old: &Pod<'_>) -> bool {
-    let images_differ = |new: &[palisade_model::pod::Container<'_>],
-                         old: &[palisade_model::pod::Container<'_>]| {
-        new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.image != old.image)
-    };
-    images_differ(&new.spec.containers, &old.spec.containers)
-        || images_differ(&new.spec.init_containers, &old.spec.init_containers)
-        || new.spec.ephemeral_containers.iter().any(|container| {
-            !old.spec
-                .ephemeral_containers
-                .iter()
-                .any(|old| old.name == container.name && old.image == container.image)
-        })
+pub fn is_significant_update(new: &Prepared<'_>, old: &Prepared<'_>) -> bool {
+    fn rest<'a>(spec: &PodSpec<'a>) -> PodSpec<'a> {
+        PodSpec { ephemeral_containers: Vec::new(), ..spec.clone() }
+    }
+    let (new, old) = (new.spec(), old.spec());
+    if new == old {
+        return false;
+    }
+    // One ephemeral container less is not more than there was.
+    let fewer = new.ephemeral_containers.iter().all(|container| old.ephemeral_containers.contains(container));
+    !fewer || rest(new) != rest(old)
 }

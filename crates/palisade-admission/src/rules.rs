@@ -27,7 +27,7 @@ impl Rules {
     #[must_use]
     pub fn reading(&self) -> Compat {
         match self {
-            Self::Beside(_) => Compat::kubernetes(NEWEST_MINOR),
+            Self::Beside(_) => Compat { keeps_extensions: true, ..Compat::kubernetes(NEWEST_MINOR) },
             Self::Instead(compat) => *compat,
         }
     }

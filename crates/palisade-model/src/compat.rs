@@ -45,6 +45,9 @@ pub struct Compat {
     pub gates: FeatureGates,
     /// The kubelet's `--seccomp-default`.
     pub seccomp_default: bool,
+    /// Whether the fields of the pod security context's extensions are read although no release has them: a webhook ignores
+    /// nothing of what it was sent.
+    pub keeps_extensions: bool,
 }
 
 impl Default for Compat {
@@ -62,6 +65,7 @@ impl Compat {
             kubelet: KubeVersion::Designs,
             gates: FeatureGates::default(),
             seccomp_default: false,
+            keeps_extensions: false,
         }
     }
 
@@ -75,6 +79,12 @@ impl Compat {
     #[must_use]
     pub const fn is_designs(&self) -> bool {
         matches!(self.api, KubeVersion::Designs)
+    }
+
+    /// Whether `containerDefaults`, `runWithSupplementalGroups` and the host fields of the pod security context exist.
+    #[must_use]
+    pub const fn has_extensions(&self) -> bool {
+        self.is_designs() || self.keeps_extensions
     }
 
     /// The release whose general behaviour applies: the designs stand on the newest one.

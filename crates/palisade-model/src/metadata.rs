@@ -5,6 +5,7 @@ use std::{fmt, marker::PhantomData};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
 
 use crate::{
+    json::DUPLICATE,
     reading::{list, nullable},
     text::Text,
 };
@@ -133,7 +134,7 @@ impl<'a> StringMap<'a> {
 impl<'a> FromIterator<(Text<'a>, Text<'a>)> for StringMap<'a> {
     fn from_iter<I: IntoIterator<Item = (Text<'a>, Text<'a>)>>(entries: I) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // Stable, and the last of equal keys wins, as it does in JSON.
+        // Stable, and the last of equal keys wins.
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.reverse();
         entries.dedup_by(|a, b| a.0 == b.0);
@@ -156,7 +157,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for StringMap<'a> {
                     let value = map.next_value::<Option<Text<'a>>>()?.unwrap_or_default();
                     entries.push((key, value));
                 }
-                Ok(entries.into_iter().collect())
+                entries.sort_by(|a, b| a.0.cmp(&b.0));
+                let twice = entries.iter().zip(entries.iter().skip(1)).find(|(one, next)| one.0 == next.0);
+                match twice {
+                    Some(((key, _), _)) => Err(de::Error::custom(format!("{DUPLICATE}{key}`"))),
+                    None => Ok(StringMap(entries)),
+                }
             }
         }
         deserializer.deserialize_map(Visitor(PhantomData))
@@ -178,9 +184,21 @@ mod tests {
     use super::StringMap;
 
     #[test]
+    fn rejects_a_key_that_comes_twice() {
+        for text in
+            [r#"{"a":"1","a":"2"}"#, r#"{"b":"x","a":"1","c":"","\u0061":"1"}"#, r#"{"a":null,"a":null}"#]
+        {
+            let error = serde_json::from_str::<StringMap<'_>>(text).unwrap_err().to_string();
+            assert!(error.starts_with("duplicate field `a`"), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn keeps_the_last_of_equal_keys_and_finds_by_prefix() {
-        let map: StringMap<'_> =
-            serde_json::from_str(r#"{"b/2":"x","a":"1","b/1":null,"a":"2","c":"3"}"#).unwrap();
+        let map: StringMap<'_> = [("b/2", "x"), ("a", "1"), ("b/1", ""), ("a", "2"), ("c", "3")]
+            .map(|(key, value)| (key.into(), value.into()))
+            .into_iter()
+            .collect();
         assert_eq!(map.iter().collect::<Vec<_>>(), [("a", "2"), ("b/1", ""), ("b/2", "x"), ("c", "3")]);
         assert_eq!(map.with_prefix("b/").collect::<Vec<_>>(), [("1", "b/1", ""), ("2", "b/2", "x")]);
         assert_eq!(map.with_prefix("zz").count(), 0);

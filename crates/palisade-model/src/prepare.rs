@@ -7,7 +7,7 @@
 //! Everything that judges or runs a pod takes a [`Prepared`], and only this module makes one. No caller can forget a default, a
 //! sync or a lowering, and no two parts of the product read a pod differently.
 
-use palisade_base::{field_path::FieldPath, version::KubeVersion};
+use palisade_base::field_path::FieldPath;
 
 use crate::{
     change::{Change, NewValue},
@@ -287,7 +287,7 @@ fn project(
     changes: &mut Vec<Change>,
     projected: &mut Vec<FieldPath>,
 ) {
-    if !compat.is_designs() {
+    if !compat.has_extensions() {
         return;
     }
     let first = changes.len();
@@ -317,7 +317,7 @@ fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
 
 /// Fields that the release does not know are never stored, and so never judged.
 fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
-    let designs = matches!(compat.api, KubeVersion::Designs);
+    let extended = compat.has_extensions();
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
         if let Some(profile) = profile
             && !compat.has_config_map_profiles()
@@ -338,7 +338,7 @@ fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
             // The gate SELinuxChangePolicy is on by default since v1.33.
             context.se_linux_change_policy = None;
         }
-        if !designs {
+        if !extended {
             context.container_defaults = None;
             context.host_network = None;
             context.host_ipc = None;
@@ -368,7 +368,7 @@ fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
                 context.app_armor_profile = None;
             }
             forget_profile(&mut context.seccomp_profile);
-            if !designs {
+            if !extended {
                 context.run_with_supplemental_groups = None;
             }
         }

@@ -6,7 +6,7 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::{projected::IsServiceAccountToken, reading::nullable, text::Text};
+use crate::{json::DUPLICATE, projected::IsServiceAccountToken, reading::nullable, text::Text};
 
 macro_rules! volume_sources {
     ($($variant:ident $name:literal),+ $(,)?) => {
@@ -87,6 +87,18 @@ impl Volume<'_> {
         self.sources & source.bit() != 0
     }
 
+    /// Whether the volume names a source that this release of Palisade does not know.
+    #[must_use]
+    pub const fn has_unknown_source(&self) -> bool {
+        self.has_unknown_source
+    }
+
+    /// Whether the volume names more than one source, which no API server stores.
+    #[must_use]
+    pub const fn has_several_sources(&self) -> bool {
+        self.sources.count_ones() > 1 || (self.sources != 0 && self.has_unknown_source)
+    }
+
     /// The sources named, in upstream's order.
     pub fn sources(&self) -> impl Iterator<Item = VolumeSource> + '_ {
         VolumeSource::ALL.iter().copied().filter(|&source| self.has(source))
@@ -115,13 +127,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
                 f.write_str("a volume")
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut volume = Volume::default();
+                let (mut volume, mut seen, mut named) = (Volume::default(), 0_u64, false);
                 while let Some(key) = map.next_key::<Text<'a>>()? {
-                    if key == "name" {
+                    let source = VolumeSource::from_name(&key);
+                    let is_name = key == "name";
+                    if source.is_some_and(|source| seen & source.bit() != 0) || (is_name && named) {
+                        return Err(de::Error::custom(format!("{DUPLICATE}{key}`")));
+                    }
+                    seen |= source.map_or(0, VolumeSource::bit);
+                    if is_name {
+                        named = true;
                         volume.name = map.next_value::<Option<Text<'a>>>()?.unwrap_or_default();
                         continue;
                     }
-                    let source = VolumeSource::from_name(&key);
                     let present = match source {
                         Some(VolumeSource::FlexVolume) => {
                             map.next_value::<Option<FlexVolume<'a>>>()?.is_some_and(|flex| {
@@ -178,6 +196,19 @@ mod tests {
         ] {
             let read: Volume<'_> = serde_json::from_str(volume).unwrap();
             assert_eq!(read.sources().collect::<Vec<_>>(), expected, "{volume}");
+        }
+    }
+
+    #[test]
+    fn rejects_a_key_that_comes_twice() {
+        for volume in [
+            r#"{"name":"v","hostPath":{"path":"/"},"hostPath":null}"#,
+            r#"{"emptyDir":null,"emptyDir":{}}"#,
+            r#"{"flexVolume":{"driver":"a"},"flexVolume":{"options":{}}}"#,
+            r#"{"name":"v","name":"w"}"#,
+        ] {
+            let error = serde_json::from_str::<Volume<'_>>(volume).unwrap_err().to_string();
+            assert!(error.starts_with("duplicate field `"), "{volume}: {error}");
         }
     }
 

@@ -159,8 +159,10 @@ impl Follower {
         self.release.set(release);
         // swallowed: without a configuration there is nothing to read again, and reviews of pods are rejected
         let document = self.current.borrow().as_ref().ok().map(|configured| configured.document.clone());
-        if let Some(Ok(configured)) = document.map(|document| self.configure(document)) {
-            let _ = self.current.send_replace(Ok(Arc::new(configured)));
+        match document.map(|document| self.configure(document)) {
+            Some(Ok(configured)) => drop(self.current.send_replace(Ok(Arc::new(configured)))),
+            Some(Err(why)) => self.refuse(&why),
+            None => {}
         }
     }
 

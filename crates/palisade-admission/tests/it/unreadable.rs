@@ -286,6 +286,181 @@ fn reviews_that_make_no_sense_are_bad_requests() {
     assert!(answers("null", &place).is_none());
 }
 
+fn beside(level: &'static str) -> Place<'static> {
+    Place { level, rules: Rules::beside(37), constraints: false, policies: &[] }
+}
+
+/// What the validating webhook answers: nothing, or the code of the refusal.
+fn refused(request: &str, place: &Place<'_>) -> Option<u16> {
+    answers(request, place).map_or(Some(400), |(_, validated)| validated.refused.map(|refusal| refusal.code))
+}
+
+#[test]
+fn an_object_is_what_its_request_says() {
+    let good = request("CREATE", "", GOOD, "null");
+    let bad = format!(r#"{{"metadata":{{"name":"p"}},"spec":{PRIVILEGED}}}"#);
+    for place in [beside("privileged"), beside("restricted")] {
+        for (case, object) in [
+            (
+                "another namespace",
+                r#"{"metadata":{"name":"p","namespace":"other"},"spec":{"containers":[]}}"#,
+            ),
+            ("another name", r#"{"metadata":{"name":"q"},"spec":{"containers":[]}}"#),
+            ("no spec", r#"{"metadata":{"name":"p"}}"#),
+            ("a spec by another name", &bad.replace(r#""spec""#, r#""Spec""#)),
+            ("nothing", "{}"),
+            ("no object", "[]"),
+            (
+                "a key twice",
+                r#"{"metadata":{"name":"p","annotations":{"a":"1","a":"1"}},"spec":{"containers":[]}}"#,
+            ),
+            (
+                "two sources",
+                r#"{"spec":{"containers":[],"volumes":[{"name":"v","emptyDir":{},"hostPath":{}}]}}"#,
+            ),
+            (
+                "a source beside another",
+                r#"{"spec":{"containers":[],"volumes":[{"name":"v","emptyDir":{},"future":{}}]}}"#,
+            ),
+            (
+                "a source twice",
+                r#"{"spec":{"containers":[],"volumes":[{"name":"v","hostPath":{},"hostPath":null}]}}"#,
+            ),
+        ] {
+            for (operation, old) in [("CREATE", "null"), ("UPDATE", GOOD)] {
+                let text = request(operation, "", object, old);
+                assert_eq!(refused(&text, &place), Some(400), "{case} {operation} {}", place.level);
+            }
+        }
+        assert_eq!(refused(&good, &place), None);
+        assert_eq!(
+            refused(&good.replace(r#""name":"p","namespace""#, r#""name":"","namespace""#), &place),
+            None
+        );
+    }
+    // Two subresources are one too many; the one that is ignored would decide.
+    let status = request("UPDATE", "status", &bad, GOOD);
+    let two = |registered: &str| {
+        status.replacen(r#""name":"p""#, &format!(r#""subResource":"{registered}","name":"p""#), 1)
+    };
+    assert_eq!(refused(&two("ephemeralcontainers"), &beside("restricted")), Some(400));
+    assert_eq!(refused(&two("status"), &beside("restricted")), None);
+
+    let namespace = |name: &str| {
+        good.replace(r#""kind":"Pod""#, r#""kind":"Namespace""#)
+            .replace(r#""resource":"pods""#, r#""resource":"namespaces""#)
+            .replace(GOOD, &format!(r#"{{"metadata":{{"name":"{name}"}}}}"#))
+    };
+    assert_eq!(refused(&namespace("p"), &beside("restricted")), None);
+    assert_eq!(refused(&namespace("victim"), &beside("restricted")), Some(400));
+}
+
+#[test]
+fn an_update_is_judged_if_anything_changes_that_is_judged() {
+    let restricted = beside("restricted");
+    let bad = format!(r#"{{"metadata":{{"name":"p"}},"spec":{PRIVILEGED}}}"#);
+    let labelled = bad.replacen(r#""name":"p""#, r#""name":"p","labels":{"a":"b"}"#, 1);
+    // Of a pod that was there before the level was, everything else may change.
+    assert_eq!(refused(&request("UPDATE", "", &labelled, &bad), &restricted), None);
+    let debugged = |context: &str, more: &str| {
+        GOOD.replacen(
+            r#""containers""#,
+            &format!(r#"{more}"ephemeralContainers":[{{"name":"d","image":"i","securityContext":{context}}}],"containers""#),
+            1,
+        )
+    };
+    let confined = r#"{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}"#;
+    for (case, subresource, new, old) in [
+        ("the images stay", "", bad.as_str(), &bad.replace(r#""privileged":true"#, r#""privileged":false"#)),
+        ("by a resize", "resize", &bad, &bad.replace(r#""hostPID":true"#, r#""hostPID":false"#)),
+        (
+            "a debugger",
+            "ephemeralcontainers",
+            &debugged(r#"{"privileged":true}"#, ""),
+            &debugged(confined, ""),
+        ),
+        (
+            "beside a debugger",
+            "ephemeralcontainers",
+            &debugged(confined, r#""hostNetwork":true,"#),
+            &debugged(confined, ""),
+        ),
+    ] {
+        assert_eq!(refused(&request("UPDATE", subresource, new, old), &restricted), Some(403), "{case}");
+    }
+    let added = request("UPDATE", "ephemeralcontainers", &debugged(confined, ""), GOOD);
+    assert_eq!(refused(&added, &restricted), None);
+}
+
+#[test]
+fn only_a_kubelet_mirrors_pods_and_only_its_own() {
+    let pod = |node: &str| {
+        let spec = PRIVILEGED.replacen('{', &format!(r#"{{"nodeName":"{node}","#), 1);
+        format!(
+            r#"{{"metadata":{{"name":"p","annotations":{{"kubernetes.io/config.mirror":"x"}}}},"spec":{spec}}}"#
+        )
+    };
+    let by = |user: &str, groups: &str, node: &str| {
+        let user = format!(r#""userInfo":{{"username":"{user}","groups":[{groups}]}}"#);
+        request("CREATE", "", &pod(node), "null").replace(r#""userInfo":{"username":"alice"}"#, &user)
+    };
+    let nodes = r#""system:nodes""#;
+    for (user, groups, node, expected) in [
+        ("system:node:n", nodes, "n", None),
+        ("system:node:n", nodes, "m", Some(403)),
+        ("system:node:n", "", "n", Some(403)),
+        ("system:node:", nodes, "", Some(403)),
+        ("alice", nodes, "n", Some(403)),
+        ("system:serviceaccount:a:b", nodes, "n", Some(403)),
+    ] {
+        assert_eq!(
+            refused(&by(user, groups, node), &beside("restricted")),
+            expected,
+            "{user} {groups} {node}"
+        );
+    }
+}
+
+#[test]
+fn no_setting_is_ignored_beside_a_release() {
+    // An API server sends these fields only if it knows them, and then its nodes know them.
+    let with = |fields: &str| {
+        GOOD.replacen(r#""runAsNonRoot":true"#, &format!(r#""runAsNonRoot":true,{fields}"#), 1)
+    };
+    for fields in [
+        r#""hostNetwork":true"#,
+        r#""hostIPC":true"#,
+        r#""containerDefaults":{"privileged":true}"#,
+        r#""containerDefaults":{"runAsUser":0}"#,
+        r#""containerDefaults":{"procMount":"Unmasked"}"#,
+        r#""containerDefaults":{"seccompProfile":{"type":"Unconfined"}}"#,
+        r#""containerDefaults":{"appArmorProfile":{"type":"Unconfined"}}"#,
+        r#""containerDefaults":{"seLinuxOptions":{"type":"spc_t"}}"#,
+        r#""containerDefaults":{"windowsOptions":{"hostProcess":true}}"#,
+    ] {
+        let text = request("CREATE", "", &with(fields), "null");
+        assert_eq!(refused(&text, &beside("restricted")), Some(403), "{fields}");
+    }
+    for fields in [
+        r#""hostNetwork":false"#,
+        r#""containerDefaults":{"privileged":false,"runAsUser":7,"seccompProfile":{"type":"RuntimeDefault"}}"#,
+    ] {
+        assert_eq!(refused(&request("CREATE", "", &with(fields), "null"), &beside("restricted")), None);
+    }
+}
+
+#[test]
+fn the_source_of_a_profile_cannot_be_hidden() {
+    let named = |key: &str| {
+        let annotation = format!(r#"{{"name":"p","annotations":{{"{key}":"configmap/a/b"}}}}"#);
+        request("CREATE", "", &GOOD.replacen(r#"{"name":"p"}"#, &annotation, 1), "null")
+    };
+    for key in ["seccomp.palisade.dev/pod", r"seccomp.palisade.dev\/pod", r"\u0073eccomp.palisade.dev/pod"] {
+        assert_eq!(refused(&named(key), &beside("restricted")), Some(422), "{key}");
+    }
+    assert_eq!(refused(&named(r"example.com\/pod"), &beside("restricted")), None);
+}
+
 #[test]
 fn unusable_policies_reject_the_pods_they_are_for() {
     let stored =
@@ -357,4 +532,9 @@ fn policies_that_cannot_be_applied_are_rejected_when_written() {
     assert_eq!(written(rules(json!("RuntimeDefault"))).unwrap().0, 422);
     assert_eq!(written(Value::Null).unwrap().0, 400);
     assert_eq!(written(json!([])).unwrap().0, 400);
+    assert_eq!(written(json!({"kind": 7, "spec": {}})).unwrap().0, 400);
+    assert_eq!(
+        written(json!({"spec": {"namespaceSelector": {"matchLabels": {"team": "a "}}}})).unwrap().0,
+        422
+    );
 }

@@ -168,7 +168,7 @@ impl PodSecurityPlugin {
                 read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
             let old = old.map(Pod::deserialize).transpose();
             if let Some(old) = old.map_err(|error| undecodable(request.kind, &error))?
-                && !is_significant_update(pod.pod(), &old)
+                && !is_significant_update(&pod, &Prepared::stored(old, &self.compat))
             {
                 return Ok(Verdict::default());
             }

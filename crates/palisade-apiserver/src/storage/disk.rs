@@ -326,6 +326,7 @@ impl Drop for Writer {
 }
 
 fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Job>) {
+    // swallowed: nobody is left who could send a job
     while let Ok(first) = waiting.recv() {
         let mut batch = Vec::new();
         let mut discards = Vec::new();

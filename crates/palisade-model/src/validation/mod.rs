@@ -67,6 +67,9 @@ pub fn validate_create_in(scope: Scope, pod: &Prepared<'_>) -> Vec<FieldError> {
 }
 
 fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
+    if scope == Scope::Whole {
+        pod_level::validate_volume_sources(view, problems);
+    }
     let defaults_at = view.path(&["spec", "securityContext", "containerDefaults"]);
     let mut of_defaults = Vec::new();
     if let Some(defaults) = view.security_context().and_then(|c| c.container_defaults.as_deref()) {

@@ -28,6 +28,16 @@ pub(super) fn validate_host_ports(view: &PodView<'_, '_>, problems: &mut Vec<Fie
     }
 }
 
+/// A volume has one source. Which of several is meant cannot be known, and the standards judge the first that they allow.
+pub(super) fn validate_volume_sources(view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
+    for (index, volume) in view.spec().volumes.iter().enumerate() {
+        for source in volume.sources().skip(1) {
+            let at = view.path(&["spec", "volumes"]).index(index).field(source.as_str());
+            problems.push(FieldError::forbidden(at, "may not specify more than 1 volume type"));
+        }
+    }
+}
+
 /// A user namespace of its own does not go with namespaces of the host.
 pub(super) fn validate_host_users(view: &PodView<'_, '_>, problems: &mut Vec<FieldError>) {
     let spec = view.spec();

@@ -1,7 +1,7 @@
 //! What policy judges, what `explain` shows and what the runtime is told are one reading of a pod.
 //!
-//! Pods are generated with every way to say a thing: fields of pod and container, `containerDefaults`, the host fields of the pod
-//! security context, annotations at creation, and annotations and an ephemeral container that are added later.
+//! Pods are generated with every way to say a thing: every field of a container's security context, in containers, init containers,
+//! sidecars and `containerDefaults`; the fields of the pod, the host fields of the pod security context, annotations at creation, and annotations and an ephemeral container that are added later.
 
 use palisade_model::{
     compat::Compat,
@@ -12,15 +12,18 @@ use palisade_model::{
 };
 use palisade_node::{
     cri::{
-        proto::{LinuxContainerSecurityContext, NamespaceMode, ProfileType},
+        proto::{LinuxContainerSecurityContext, NamespaceMode, ProfileType, SecurityProfile},
         translate::{Circumstances, container_context},
     },
     kernel::probe::NodeFeatures,
     pod::RunPod,
 };
-use palisade_policy::standards::{
-    evaluator::Evaluator,
-    level::{Level, LevelVersion, Version},
+use palisade_policy::{
+    profiles::policy::ProfilePolicy,
+    standards::{
+        evaluator::Evaluator,
+        level::{Level, LevelVersion, Version},
+    },
 };
 use proptest::{collection::btree_map, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
@@ -36,7 +39,13 @@ fn context() -> impl Strategy<Value = Value> {
 }
 
 fn any_context() -> impl Strategy<Value = Value> {
-    let profile = || select(vec!["RuntimeDefault", "Unconfined"]).prop_map(|kind| json!({"type": kind}));
+    let profile = || {
+        select(vec![
+            json!({"type": "RuntimeDefault"}),
+            json!({"type": "Unconfined"}),
+            json!({"type": "Localhost", "localhostProfile": "p"}),
+        ])
+    };
     let fields = (
         option::of(any::<bool>()),
         option::of(select(vec![0_i64, 1000])),
@@ -47,7 +56,19 @@ fn any_context() -> impl Strategy<Value = Value> {
         option::of(profile()),
         option::of(select(vec![json!([]), json!([7])])),
     );
-    fields.prop_map(|(privileged, user, non_root, escalation, capabilities, seccomp, app_armor, groups)| {
+    let others = (
+        option::of(select(vec![0_i64, 7])),
+        option::of(any::<bool>()),
+        option::of(select(vec!["Default", "Unmasked"])),
+        option::of(select(vec![
+            json!({"type": "container_t"}),
+            json!({"user": "u"}),
+            json!({"type": "spc_t"}),
+        ])),
+        option::of(select(vec![json!({"hostProcess": true}), json!({"runAsUserName": "n"})])),
+    );
+    (fields, others).prop_map(|(fields, (group, read_only, proc_mount, se_linux, windows))| {
+        let (privileged, user, non_root, escalation, capabilities, seccomp, app_armor, groups) = fields;
         let mut context = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -62,6 +83,11 @@ fn any_context() -> impl Strategy<Value = Value> {
         set("seccompProfile", seccomp);
         set("appArmorProfile", app_armor);
         set("runWithSupplementalGroups", groups);
+        set("runAsGroup", group.map(Value::from));
+        set("readOnlyRootFilesystem", read_only.map(Value::Bool));
+        set("procMount", proc_mount.map(Value::from));
+        set("seLinuxOptions", se_linux);
+        set("windowsOptions", windows);
         Value::Object(context)
     })
 }
@@ -75,11 +101,11 @@ fn later_annotations() -> impl Strategy<Value = std::collections::BTreeMap<Strin
 }
 
 fn annotations() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
-    let keys = ["a", "b", "d"]
+    let keys = ["a", "b", "d", "i"]
         .into_iter()
         .flat_map(|name| [format!("{SECCOMP}{name}"), format!("{APP_ARMOR}{name}")]);
     let keys = keys.chain(["seccomp.security.alpha.kubernetes.io/pod".to_owned()]).collect::<Vec<_>>();
-    let values = vec!["runtime/default", "unconfined"];
+    let values = vec!["runtime/default", "unconfined", "localhost/p"];
     btree_map(select(keys), select(values).prop_map(str::to_owned), 0..3)
 }
 
@@ -89,12 +115,15 @@ prop_compose! {
         defaults in option::of(context()),
         (network, ipc) in (option::of(any::<bool>()), option::of(any::<bool>())),
         (proposed_network, proposed_ipc) in (option::of(any::<bool>()), option::of(any::<bool>())),
+        (pid, shared) in (option::of(any::<bool>()), option::of(any::<bool>())),
         first in context(),
         second in option::of(context()),
+        before in option::of((context(), any::<bool>())),
         annotations in annotations(),
     ) -> Value {
         let mut security = of_pod.as_object().cloned().unwrap_or_default();
-        security.retain(|key, _| ["runAsUser", "runAsNonRoot", "seccompProfile", "appArmorProfile"].contains(&key.as_str()));
+        let of_pods = ["runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile", "appArmorProfile", "seLinuxOptions", "windowsOptions"];
+        security.retain(|key, _| of_pods.contains(&key.as_str()));
         for (key, value) in [("hostNetwork", proposed_network), ("hostIPC", proposed_ipc)] {
             if let Some(value) = value {
                 security.insert(key.to_owned(), json!(value));
@@ -108,7 +137,14 @@ prop_compose! {
         if let Some(second) = second {
             spec["containers"][1]["securityContext"] = second;
         }
-        for (key, value) in [("hostNetwork", network), ("hostIPC", ipc)] {
+        if let Some((context, sidecar)) = before {
+            spec["initContainers"] = json!([{"name": "i", "image": "i", "securityContext": context}]);
+            if sidecar {
+                spec["initContainers"][0]["restartPolicy"] = json!("Always");
+            }
+        }
+        let of_pod = [("hostNetwork", network), ("hostIPC", ipc), ("hostPID", pid), ("shareProcessNamespace", shared)];
+        for (key, value) in of_pod {
             if let Some(value) = value {
                 spec[key] = json!(value);
             }
@@ -122,7 +158,11 @@ fn rows(pod: &Prepared<'_>) -> Vec<Vec<(&'static str, Value)>> {
     effective_contexts(pod).iter().map(|context| context.rows().into_iter().map(values).collect()).collect()
 }
 
-fn runtime_contexts(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSecurityContext> {
+/// What the runtime is told of each container, and the user that the pod names for it.
+fn runtime_contexts(
+    pod: &Prepared<'_>,
+    compat: &Compat,
+) -> Vec<(LinuxContainerSecurityContext, Option<i64>)> {
     let features = NodeFeatures::default();
     let around = Circumstances {
         compat,
@@ -131,11 +171,16 @@ fn runtime_contexts(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSe
         seccomp_path: None,
         target: None,
     };
-    effective_contexts(pod).iter().map(|context| container_context(context, &around).unwrap()).collect()
+    let contexts = effective_contexts(pod);
+    let told = contexts.iter().map(|context| container_context(context, &around).unwrap());
+    told.zip(contexts.iter().map(|context| context.run_as_user.value)).collect()
 }
 
 /// What the level promises, read off what the runtime is told.
-fn breaks_restricted(told: &LinuxContainerSecurityContext) -> Option<&'static str> {
+fn breaks_restricted(
+    (told, asked_user): &(LinuxContainerSecurityContext, Option<i64>),
+) -> Option<&'static str> {
+    let asked_user = *asked_user;
     let namespaces = told.namespace_options.clone().unwrap();
     let dropped = told
         .capabilities
@@ -146,6 +191,16 @@ fn breaks_restricted(told: &LinuxContainerSecurityContext) -> Option<&'static st
         (told.privileged, "privileged"),
         (namespaces.network() == NamespaceMode::Node, "the node's network"),
         (namespaces.ipc() == NamespaceMode::Node, "the node's IPC namespace"),
+        (namespaces.pid() == NamespaceMode::Node, "the node's processes"),
+        (told.masked_paths.is_empty() || told.readonly_paths.is_empty(), "all of /proc"),
+        (
+            told.selinux_options
+                .as_ref()
+                .is_some_and(|label| !label.user.is_empty() || label.r#type == "spc_t"),
+            "an SELinux label",
+        ),
+        // Without a user the node takes the image's, and compares it with runAsNonRoot itself.
+        (asked_user == Some(0), "root"),
         (
             told.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
             "no seccomp profile",
@@ -159,6 +214,22 @@ fn breaks_restricted(told: &LinuxContainerSecurityContext) -> Option<&'static st
     ]
     .into_iter()
     .find_map(|(broken, what)| broken.then_some(what))
+}
+
+/// A policy that allows nothing but the runtime's own profiles.
+fn runtime_default_alone() -> ProfilePolicy {
+    let rules = json!({"allowedProfiles": {"types": ["RuntimeDefault"]}});
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"seccomp": rules, "appArmor": rules}});
+    serde_json::from_value(policy).unwrap()
+}
+
+/// What such a policy promises, read off what the runtime is told.
+fn breaks_policy((told, _): &(LinuxContainerSecurityContext, Option<i64>)) -> Option<&'static str> {
+    let is_default = |profile: &SecurityProfile| profile.profile_type() == ProfileType::RuntimeDefault;
+    if !told.seccomp.as_ref().is_some_and(is_default) {
+        return Some("another seccomp profile");
+    }
+    (!told.apparmor.as_ref().is_none_or(is_default)).then_some("another AppArmor profile")
 }
 
 proptest! {
@@ -194,9 +265,13 @@ proptest! {
         let evaluator = Evaluator::of(&compat);
         let admitted = evaluator.evaluate(level, &created);
         prop_assert_eq!(admitted.details(), evaluator.evaluate(level, &on_node).details());
-        if admitted.allowed() {
-            for told in runtime_contexts(&on_node, &compat) {
+        let policy = runtime_default_alone();
+        for told in runtime_contexts(&on_node, &compat) {
+            if admitted.allowed() {
                 prop_assert_eq!(breaks_restricted(&told), None);
+            }
+            if policy.violations(&created).is_empty() {
+                prop_assert_eq!(breaks_policy(&told), None);
             }
         }
 
@@ -213,9 +288,13 @@ proptest! {
         let run = RunPod::from_stored(with_debugger, &compat).unwrap();
         let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&judged), rows(&on_node));
-        if evaluator.evaluate(level, &judged).allowed() {
-            for told in runtime_contexts(&on_node, &compat) {
+        let allowed = evaluator.evaluate(level, &judged).allowed();
+        for told in runtime_contexts(&on_node, &compat) {
+            if allowed {
                 prop_assert_eq!(breaks_restricted(&told), None);
+            }
+            if policy.violations(&judged).is_empty() {
+                prop_assert_eq!(breaks_policy(&told), None);
             }
         }
     }

@@ -65,13 +65,57 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
+/// Of a selector that no namespace can match: the policy would never be applied.
+const NOT_A_LABEL: &str = "must be the key of a label: letters, digits, '-', '_' or '.', at most 63, after an optional DNS subdomain and '/'";
+const NOT_A_VALUE: &str = "must be the value of a label: letters, digits, '-', '_' or '.', at most 63, with a letter or digit at either end";
+
+fn is_label_key(key: &str) -> bool {
+    let is_subdomain = |prefix: &str| {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let part = |part: &str| {
+            let bytes = part.as_bytes();
+            bytes.first().is_some_and(|&b| plain(b))
+                && bytes.last().is_some_and(|&b| plain(b))
+                && bytes.iter().all(|&b| plain(b) || b == b'-')
+        };
+        prefix.len() <= 253 && prefix.split('.').all(part)
+    };
+    match key.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && !name.is_empty() && is_label_value(name),
+        None => !key.is_empty() && is_label_value(key),
+    }
+}
+
+fn is_label_value(value: &str) -> bool {
+    let (bytes, edge) = (value.as_bytes(), |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric));
+    value.len() <= 63
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
 impl LabelSelector {
     /// What is wrong with the selector. Implements: `ValidateLabelSelector` of apimachinery.
     pub fn problems(&self, at: &FieldPath, problems: &mut Vec<FieldError>) {
+        for (key, value) in &self.match_labels {
+            let at = at.clone().field("matchLabels");
+            if !is_label_key(key) {
+                problems.push(FieldError::invalid(at.clone(), Quoted(key), NOT_A_LABEL));
+            }
+            if !is_label_value(value) {
+                problems.push(FieldError::invalid(at.key(key), Quoted(value), NOT_A_VALUE));
+            }
+        }
         for (index, Requirement { key, operator, values }) in self.match_expressions.iter().enumerate() {
             let at = at.clone().field("matchExpressions").index(index);
             if key.is_empty() {
                 problems.push(FieldError::required(at.clone().field("key"), ""));
+            } else if !is_label_key(key) {
+                problems.push(FieldError::invalid(at.clone().field("key"), Quoted(key), NOT_A_LABEL));
+            }
+            for (index, value) in values.iter().enumerate().filter(|(_, value)| !is_label_value(value)) {
+                let at = at.clone().field("values").index(index);
+                problems.push(FieldError::invalid(at, Quoted(value), NOT_A_VALUE));
             }
             match operator.as_str() {
                 "In" | "NotIn" if values.is_empty() => problems.push(FieldError::required(

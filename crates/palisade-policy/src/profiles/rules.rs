@@ -5,7 +5,7 @@ use std::fmt;
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::{
     change::{Change, NewValue},
-    pod_view::{ContainerRef, PodView},
+    pod_view::{ContainerKind, ContainerRef, PodView},
     prepare::Prepared,
     profile::{ProfileRef, apparmor, kind, seccomp},
     security_context::ProfileField,
@@ -159,7 +159,8 @@ fn path_problem(path: &str) -> Option<&'static str> {
 
 fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
+        // A path that climbs out of the folder only begins like those in it.
+        Some(prefix) => name.starts_with(prefix) && !name.split('/').any(|element| element == ".."),
         None => pattern == name,
     })
 }
@@ -384,7 +385,12 @@ impl ProfileRules {
                 };
                 check(view.annotation_path(&key), reference, value);
             }
-            if field.is_none() && annotation.is_none() && of_pod.is_none() && pod_annotation.is_none() {
+            // Seccomp annotations have become fields when the pod was created; those that were added later, those of ephemeral
+            // containers and those that nobody reads confine nothing. AppArmor annotations are the setting where there is no field yet.
+            let annotated = mechanism == Mechanism::AppArmor
+                && annotation.is_some()
+                && container.kind != ContainerKind::Ephemeral;
+            if field.is_none() && of_pod.is_none() && !annotated {
                 check(path(), Some(mechanism.unset()), "");
             }
         }

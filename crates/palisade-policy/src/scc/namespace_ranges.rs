@@ -52,6 +52,9 @@ pub enum BlockError {
     /// A line ends where a number should begin.
     #[error("unexpected newline")]
     Newline,
+    /// It holds no ids. Upstream has no such error.
+    #[error("the block holds no ids")]
+    Empty,
     /// More than 32 bits.
     #[error("unsigned integer overflow on token {token}")]
     Overflow {
@@ -78,7 +81,10 @@ pub fn parse_block(text: &str) -> Result<Block, BlockError> {
         Some(_) => {}
     }
     let (second, _) = scan_number(chars.as_str())?;
-    // Upstream computes in 32 bits, and so wraps.
+    // Upstream computes in 32 bits, and so wraps: mostly to a block that holds nothing, but `0/0` would hold every id, root included.
+    if is_sized && (start, second) == (0, 0) {
+        return Err(BlockError::Empty);
+    }
     let end = if is_sized { start.wrapping_add(second).wrapping_sub(1) } else { second };
     Ok(Block { start, end })
 }
@@ -200,7 +206,9 @@ mod tests {
             ("1000/10,2000/10", Ok((1000, 1009))),
             ("00/5", Ok((0, 4))),
             ("10-5", Ok((10, 5))),
-            ("0/0", Ok((0, u32::MAX))),
+            ("0/0", Err("the block holds no ids")),
+            ("00/0", Err("the block holds no ids")),
+            ("1000/0", Ok((1000, 999))),
             ("4294967295/2", Ok((u32::MAX, 0))),
             ("", Err("EOF")),
             ("1000/", Err("EOF")),

@@ -33,6 +33,8 @@ fn annotations_and_fields_are_both_checked() {
         (json!({"type": "Localhost", "localhostProfile": "operator/x.json"}), false),
         (json!({"type": "Localhost", "localhostProfile": "a.json"}), false),
         (json!({"type": "Localhost", "localhostProfile": "b.json"}), true),
+        (json!({"type": "Localhost", "localhostProfile": "operator/../b.json"}), true),
+        (json!({"type": "Localhost", "localhostProfile": "operator/..x/b.json"}), false),
         (json!({"type": "ConfigMap", "configMapProfile": "web-1/k"}), false),
         (json!({"type": "ConfigMap", "configMapProfile": "db/k"}), true),
         (json!({"type": "Nonsense"}), true),
@@ -47,6 +49,21 @@ fn annotations_and_fields_are_both_checked() {
         violations(&policy, &diverged),
         ["metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]"]
     );
+    // An annotation confines nothing: it became the field when the pod was created, or it came later.
+    for key in
+        ["container.seccomp.security.alpha.kubernetes.io/c", "seccomp.security.alpha.kubernetes.io/pod"]
+    {
+        let annotated = json!({"metadata": {"annotations": {key: "runtime/default"}}, "spec": {"containers": [{"name": "c"}]}});
+        assert_eq!(violations(&policy, &annotated), [path], "{key}");
+    }
+    // Ephemeral containers never get a field from an annotation.
+    let debugger = json!({"metadata": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/d": "runtime/default"}},
+        "spec": {"containers": [{"name": "c", "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}],
+            "ephemeralContainers": [{"name": "d"}]}});
+    assert_eq!(
+        violations(&policy, &debugger),
+        ["spec.ephemeralContainers[0].securityContext.seccompProfile"]
+    );
     // A container that names nothing runs unconfined, which is not in the set.
     assert_eq!(violations(&policy, &json!({"spec": {"containers": [{"name": "c"}]}})), [path]);
 }
@@ -60,6 +77,10 @@ fn an_unnamed_app_armor_profile_is_the_runtimes() {
     let silent = json!({"spec": {"containers": [{"name": "c"}]}});
     assert_eq!(violations(&strict, &silent).len(), 1);
     assert_eq!(violations(&usual, &silent).len(), 0);
+    // The annotation of a container is its profile where there is no field, and means nothing for an ephemeral container.
+    let annotated = |list: &str| json!({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "localhost/p"}}, "spec": {list: [{"name": "c"}]}});
+    assert_eq!(violations(&strict, &annotated("containers")).len(), 0);
+    assert_eq!(violations(&strict, &annotated("ephemeralContainers")).len(), 1);
 }
 
 #[test]
@@ -172,12 +193,31 @@ fn rules_that_cannot_be_applied_are_problems() {
             json!({"namespaceSelector": {"matchExpressions": [{"operator": "Exists"}]}}),
             "matchExpressions[0].key: Required value",
         ),
+        // A selector that nothing can match would switch the policy off.
+        (
+            json!({"namespaceSelector": {"matchLabels": {"team": "a "}}}),
+            "spec.namespaceSelector.matchLabels[team]: Invalid value: \"a \"",
+        ),
+        (
+            json!({"namespaceSelector": {"matchLabels": {"Team/a/b": "a"}}}),
+            "spec.namespaceSelector.matchLabels: Invalid value: \"Team/a/b\"",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "env ", "operator": "Exists"}]}}),
+            "matchExpressions[0].key: Invalid value: \"env \"",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod", "-"]}]}}),
+            "matchExpressions[0].values[1]: Invalid value: \"-\"",
+        ),
     ] {
         let found = problems(&policy(spec.clone()));
         assert!(found.len() == 1 && found[0].contains(expected), "{spec}: {found:?}");
     }
     for spec in [
         json!({}),
+        json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a-b", "x_Y.z": ""}}}),
+        json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": [""]}]}}),
         json!({"seccomp": {"defaultProfile": {"type": "RuntimeDefault"}}}),
         json!({"seccomp": {"allowedProfiles": {"types": ["Localhost"], "localhostProfiles": ["*"]}}}),
         json!({"seccomp": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "web-1/k.json"}, "allowedProfiles": {"types": ["ConfigMap"], "configMaps": ["web-*"]}}}),

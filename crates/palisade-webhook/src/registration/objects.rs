@@ -195,6 +195,7 @@ fn match_conditions(options: &Registration) -> Value {
     let mut conditions = vec![json!({
         "name": "not-a-mirror-pod",
         "expression": "!(has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups && \
+            has(request.userInfo.username) && request.userInfo.username.startsWith('system:node:') && \
             has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)",
     })];
     if let Some(account) = &options.service_account {

@@ -7,7 +7,7 @@ use palisade_base::field_error::FieldError;
 use palisade_model::{
     pod::{Container, Pod},
     pod_view::PodView,
-    profile::{ProfileRef, seccomp},
+    profile::{ProfileRef, kind, seccomp},
     security_context::ProfileField,
 };
 
@@ -34,7 +34,9 @@ impl<'s> Strategy<'s> {
         let profile = match pod.metadata.annotations.get(seccomp::POD_ANNOTATION) {
             Some(annotation) if !annotation.is_empty() => annotation.to_owned(),
             _ => match pod.spec.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref()) {
-                Some(field) => self.to_annotation(field),
+                Some(field) => {
+                    self.reference(field).map(|profile| profile.to_annotation()).unwrap_or_default()
+                }
                 None => self.allowed().next().unwrap_or_default().to_owned(),
             },
         };
@@ -49,12 +51,21 @@ impl<'s> Strategy<'s> {
             .map(|profile| profile.to_field())
     }
 
+    fn reference<'a>(&self, field: &ProfileField<'a>) -> Option<ProfileRef<'a>> {
+        let known =
+            |profile: &ProfileRef<'_>| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. });
+        field.reference().filter(known)
+    }
+
+    /// What a field says, to be compared with what is allowed. A field of an unknown type is shown by its type: it is not the same
+    /// as no field. Upstream takes it for that, and leaves it to validation, as a `Localhost` without a file still is here.
     fn to_annotation(self, field: &ProfileField<'_>) -> String {
-        field
-            .reference()
-            .filter(|profile| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. }))
-            .map(|profile| profile.to_annotation())
-            .unwrap_or_default()
+        match self.reference(field) {
+            Some(profile) => profile.to_annotation(),
+            None if field.kind.as_str() == kind::LOCALHOST => String::new(),
+            None if field.kind.is_empty() => "\"\"".to_owned(),
+            None => field.kind.to_string(),
+        }
     }
 
     /// `annotation` and `field` are those of the pod after assignment.
@@ -127,7 +138,7 @@ pub(in crate::scc) fn container_annotation<'p>(pod: &'p Pod<'_>, container: &str
 
 #[cfg(test)]
 mod tests {
-    use super::Strategy;
+    use super::{Container, Pod, ProfileField, Strategy};
 
     #[test]
     fn judges_as_the_table_says() {
@@ -157,6 +168,40 @@ mod tests {
         assert_eq!(Strategy::new(&[], false).to_field("configmap/a/b"), None);
         let field = Strategy::new(&[], true).to_field("configmap/a/b").unwrap();
         assert_eq!(Strategy::new(&[], true).to_annotation(&field), "configmap/a/b");
-        assert_eq!(Strategy::new(&[], false).to_annotation(&field), "");
+        assert_eq!(Strategy::new(&[], false).to_annotation(&field), "ConfigMap");
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_read_is_not_no_profile() {
+        let pod = Pod::default();
+        let field = |kind: &'static str| ProfileField { kind: kind.into(), ..ProfileField::default() };
+        for (kind, allowed, refused) in [
+            ("Bogus", &[][..], true),
+            ("Localhost", &[], false),
+            ("", &[], true),
+            ("ConfigMap", &["runtime/default"], true),
+            ("RuntimeDefault", &["runtime/default"], false),
+            ("Bogus", &["*"], false),
+        ] {
+            let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+            let strategy = Strategy::new(&allowed, false);
+            let mut problems = Vec::new();
+            strategy.validate_pod(None, Some(&field(kind)), &mut problems);
+            assert_eq!(!problems.is_empty(), refused, "pod {kind:?} {allowed:?}");
+            problems.clear();
+            strategy.validate_container(
+                &pod,
+                &Container::default(),
+                Some(&field(kind)),
+                None,
+                None,
+                &mut problems,
+            );
+            assert_eq!(!problems.is_empty(), refused, "container {kind:?} {allowed:?}");
+        }
+        // No profile where none may be set is all that such a constraint admits.
+        let mut problems = Vec::new();
+        Strategy::new(&[], false).validate_pod(None, None, &mut problems);
+        assert_eq!(problems, []);
     }
 }

@@ -18,11 +18,6 @@ pub const fn fs_type(source: VolumeSource) -> &'static str {
     }
 }
 
-/// The kind of a volume; one that names none is an `emptyDir` to the API server.
-fn kind_of(volume: &Volume<'_>) -> VolumeSource {
-    volume.sources().next().unwrap_or(VolumeSource::EmptyDir)
-}
-
 pub(in crate::scc) fn validate(
     constraint: &Constraint,
     volumes: &[Volume<'_>],
@@ -32,14 +27,53 @@ pub(in crate::scc) fn validate(
         return;
     }
     for (index, volume) in volumes.iter().enumerate() {
-        let source = kind_of(volume);
-        let kind = fs_type(source);
-        let injected = source == VolumeSource::Projected && volume.is_service_account_token;
-        if constraint.allows_volume(kind) || (injected && constraint.allows_volume("secret")) {
+        let allows = |source: VolumeSource| {
+            let injected = source == VolumeSource::Projected && volume.is_service_account_token;
+            constraint.allows_volume(fs_type(source)) || (injected && constraint.allows_volume("secret"))
+        };
+        // An API server stores one source for each volume, and an `emptyDir` where none is named. A source that is not known is
+        // not allowed, and neither is a second one beside one that is.
+        let refused = volume.sources().find(|&source| !allows(source)).map(fs_type);
+        let Some(kind) = refused.or_else(|| volume.has_unknown_source().then_some("unknown")) else {
             continue;
-        }
+        };
         let detail = format!("{kind} volumes are not allowed to be used");
         let at = FieldPath::of(&["spec", "volumes"]).index(index);
         problems.push(FieldError::invalid(at, Quoted(kind), detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_model::{compat::Compat, pod::Pod, prepare::Prepared};
+    use serde_json::json;
+
+    use super::{Constraint, validate};
+
+    #[test]
+    fn every_source_of_a_volume_must_be_allowed() {
+        let constraint = Constraint::read(&json!({"volumes": ["emptyDir", "secret"]})).unwrap();
+        for (volume, refused) in [
+            (r#"{"name":"v"}"#, None),
+            (r#"{"name":"v","emptyDir":{}}"#, None),
+            (r#"{"name":"v","hostPath":null,"secret":{}}"#, None),
+            (r#"{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}"#, None),
+            (r#"{"name":"v","hostPath":{}}"#, Some("hostPath")),
+            (r#"{"name":"v","emptyDir":{},"hostPath":{}}"#, Some("hostPath")),
+            (r#"{"name":"v","secret":{},"cephfs":{}}"#, Some("cephFS")),
+            (r#"{"name":"v","futureVolume":{}}"#, Some("unknown")),
+            (r#"{"name":"v","emptyDir":{},"futureVolume":{}}"#, Some("unknown")),
+        ] {
+            let text = format!(r#"{{"spec":{{"volumes":[{volume}],"containers":[]}}}}"#);
+            let pod = Prepared::stored(serde_json::from_str::<Pod<'_>>(&text).unwrap(), &Compat::designs());
+            let mut problems = Vec::new();
+            validate(&constraint, &pod.spec().volumes, &mut problems);
+            let expected: Vec<_> = refused
+                .map(|kind| format!("{kind} volumes are not allowed to be used"))
+                .into_iter()
+                .collect();
+            let found: Vec<_> = problems.iter().map(|problem| problem.detail.to_string()).collect();
+            assert_eq!(found, expected, "{volume}");
+        }
     }
 }
