@@ -99,6 +99,8 @@ pub struct Diagnostic {
     pub object: Option<ObjectId>,
     /// What that object is called, if the file has several.
     pub subject: Option<String>,
+    /// Whether it is the reason why something was not checked: such a finding cannot be accepted or turned off.
+    pub is_unchecked: bool,
 }
 
 impl Diagnostic {
@@ -119,7 +121,14 @@ impl Diagnostic {
             annotation: None,
             object: None,
             subject: None,
+            is_unchecked: false,
         }
+    }
+
+    /// An error that keeps a document from being checked.
+    #[must_use]
+    pub fn unchecked(code: Code, file: &Arc<str>, summary: impl Into<String>) -> Self {
+        Self { is_unchecked: true, ..Self::error(code, file, summary) }
     }
 
     /// A warning about a file.

@@ -4,7 +4,7 @@ use palisade_model::{
     spelling::nearest,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_kind},
 };
-use palisade_yaml::{Document, NodeRef};
+use palisade_yaml::{Document, NodeRef, Resolved, View};
 
 use crate::source_map::ObjectSource;
 
@@ -34,6 +34,39 @@ impl Object<'_> {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.metadata("name").or_else(|| self.metadata("generateName"))
+    }
+
+    /// What is wrong with a `List`, whose items are then not among the objects.
+    #[must_use]
+    pub fn list_problem(&self) -> Option<String> {
+        let View::Mapping(entries) = self.node.view() else { return None };
+        if self.kind != "List" || !group_of(self.api_version).is_empty() {
+            return None;
+        }
+        let known = ["apiVersion", "kind", "metadata", "items"];
+        let unknown = entries.iter().find(|entry| !known.contains(&&*entry.key));
+        match (self.node.get("items").map(NodeRef::view), unknown) {
+            (Some(View::Mapping(_)), _) => Some("items is a mapping, and must be a list".to_owned()),
+            (Some(View::Scalar(value)), _) if value != Resolved::Null => {
+                Some("items is a scalar, and must be a list".to_owned())
+            }
+            (_, Some(entry)) => {
+                let near = nearest(&entry.key, known).map(|near| format!("; did you mean {near}?"));
+                Some(format!(
+                    "the List has no items, and the unknown field {:?}{}",
+                    entry.key,
+                    near.unwrap_or_default()
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is wrong with an item of a list: only objects can be items.
+    #[must_use]
+    pub fn item_problem(&self) -> Option<String> {
+        let is_object = matches!(self.node.view(), View::Mapping(_));
+        (!is_object).then(|| "not a Kubernetes object: an item of a list must be a mapping".to_owned())
     }
 }
 
@@ -200,13 +233,8 @@ pub fn misnamed(api_version: &str, kind: &str) -> Option<(String, Option<String>
         let help = near.and_then(|near| did_you_mean(&format!("{near}/{version}")));
         return Some((format!("there is no API group {group:?}"), help));
     };
-    if !own.versions.contains(&version) {
-        let newest = own.versions.first().copied().unwrap_or_default();
-        let slash = if group.is_empty() { "" } else { "/" };
-        return Some((
-            format!("there is no {api_version}"),
-            did_you_mean(&format!("{group}{slash}{newest}")),
-        ));
+    if let Some(problem) = unknown_version(api_version) {
+        return Some(problem);
     }
     let single = kind.strip_suffix("List").filter(|single| !single.is_empty()).unwrap_or(kind);
     if own.kinds.contains(&kind) || own.kinds.contains(&single) {
@@ -222,6 +250,19 @@ pub fn misnamed(api_version: &str, kind: &str) -> Option<(String, Option<String>
         None => nearest(kind, own.kinds.iter().copied()).and_then(did_you_mean),
     };
     Some((format!("{api_version} has no kind {kind}"), help))
+}
+
+/// What is wrong with the version of an object in one of Kubernetes' own groups.
+#[must_use]
+pub fn unknown_version(api_version: &str) -> Option<(String, Option<String>)> {
+    let (group, version) = (group_of(api_version), api_version.rsplit('/').next().unwrap_or_default());
+    let own = OWN_GROUPS.iter().find(|own| own.group == group)?;
+    if own.versions.contains(&version) {
+        return None;
+    }
+    let newest = own.versions.first().copied().unwrap_or_default();
+    let slash = if group.is_empty() { "" } else { "/" };
+    Some((format!("there is no {api_version}"), Some(format!("did you mean {group}{slash}{newest}?"))))
 }
 
 #[cfg(test)]

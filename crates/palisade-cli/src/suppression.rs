@@ -3,7 +3,8 @@
 //! A comment `# palisade:ignore <code>[,<code>] reason="…" [until=YYYY-MM-DD]` on the line of a finding or on the
 //! line above it, an annotation `palisade.dev/ignore: "<code>[,<code>]; reason=…; until=…"` on the object or its
 //! template, or an entry of the configuration file. A reason is required. What has expired or was never needed is
-//! reported, so that suppressions do not outlive their cause.
+//! reported, so that suppressions do not outlive their cause. What keeps a document from being checked cannot be accepted:
+//! nobody knows what else is wrong with it.
 
 use std::sync::Arc;
 
@@ -218,6 +219,10 @@ impl Suppressions {
                     continue;
                 }
                 *used = true;
+                if finding.is_unchecked {
+                    finding.because.push("what was not checked cannot be accepted".to_owned());
+                    continue;
+                }
                 match suppression.terms.expired(today) {
                     None => kept = false,
                     Some(until) => finding.because.push(format!(

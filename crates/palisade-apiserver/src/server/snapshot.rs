@@ -109,6 +109,14 @@ pub(super) async fn load_text(
         flatten(document, &mut objects);
     }
     let mut report = SnapshotReport { path: path.to_owned(), ..SnapshotReport::default() };
+    if objects.is_empty() {
+        report.note(Err("it has no Kubernetes objects".to_owned()));
+    }
+    let (objects, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_object);
+    for other in others {
+        let shown: String = other.to_string().chars().take(MOST_SHOWN).collect();
+        report.note(Err(format!("not a Kubernetes object: {shown}")));
+    }
     let versions =
         objects.iter().filter_map(|object| meta::meta_text(object, "resourceVersion").parse().ok());
     if let Some(newest) = versions.filter(|version| *version <= HIGHEST_VERSION).max() {
@@ -213,6 +221,14 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
     }
     crd::after_bootstrap(api, entry, &key).await;
     Ok(Restored::Stored)
+}
+
+/// How much is shown of what is no object.
+const MOST_SHOWN: usize = 60;
+
+/// Whether a value says what it is.
+fn is_object(value: &Value) -> bool {
+    ["apiVersion", "kind"].iter().any(|key| value.get(key).and_then(Value::as_str).is_some())
 }
 
 /// Objects stored by one task.
@@ -339,8 +355,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
                 }
             }
         }
-        Value::Object(_) => objects.push(document),
-        _ => {}
+        // An empty document is none.
+        Value::Null => {}
+        _ => objects.push(document),
     }
 }
 

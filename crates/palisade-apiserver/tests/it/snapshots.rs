@@ -171,3 +171,28 @@ async fn lists_of_the_api_itself_are_dumps_too() {
     let pod = get(&admin(&server), &format!("{NS}/pods/p")).await;
     assert_eq!(pod.body["status"]["phase"], "Succeeded", "{}", pod.body);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_object_is_reported() {
+    let folder = tempfile::tempdir().expect("folder");
+    let config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for (case, text, loaded, rejected) in [
+        ("an object", config_map.to_owned(), 1, &[][..]),
+        ("an empty file", "# nothing\n".to_owned(), 0, &["it has no Kubernetes objects"]),
+        ("a text", format!("{config_map}---\nroot:x:0\n"), 1, &["not a Kubernetes object: \"root:x:0\""]),
+        (
+            "items of a list",
+            "apiVersion: v1\nkind: List\nitems: [7, {a: b}]\n".to_owned(),
+            0,
+            &["not a Kubernetes object: 7", "not a Kubernetes object: {\"a\":\"b\"}"],
+        ),
+    ] {
+        let file = folder.path().join("dump.yaml");
+        std::fs::write(&file, text).expect("written");
+        let server = start(builder(&file)).await;
+        let report = server.snapshots.first().expect("a report");
+        assert_eq!(report.loaded, loaded, "{case}: {report:?}");
+        assert_eq!(report.rejected, rejected, "{case}");
+        server.shutdown().await;
+    }
+}

@@ -31,7 +31,7 @@ use crate::{
     fix::{Change, apply, unified_diff},
     input::{Input, discover},
     judge::{decode, template_problem, yaml_problem},
-    manifest::{Object, objects},
+    manifest::{Object, misnamed, objects},
     render::human,
     replace::{ReplaceError, replace},
     source_map::Source,
@@ -68,18 +68,17 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
         ));
     }
     let mut problems = found.problems;
-    let mut totals = Totals { unreadable: problems.len(), ..Totals::default() };
+    let mut totals = Totals::default();
     for input in &found.inputs {
         let mut migrated = match migrate(input) {
             Ok(migrated) => migrated,
             Err(problem) => {
-                totals.unreadable += 1;
                 problems.push(*problem);
                 continue;
             }
         };
         problems.append(&mut migrated.problems);
-        totals.readable += 1;
+        totals.objects += migrated.objects;
         write(input, &migrated, args, &mut totals, terminal)?;
     }
     let style = human::Style { color: terminal.err_color, width: None };
@@ -95,9 +94,12 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
             plural(totals.changed, "file")
         ));
     }
+    if totals.objects == 0 && problems.is_empty() {
+        terminal.report("error: nothing was migrated: the input has no Kubernetes objects");
+    }
     Ok(if totals.failed {
         Exit::Incomplete
-    } else if totals.unreadable > 0 && totals.readable == 0 {
+    } else if totals.objects == 0 {
         Exit::Input
     } else if problems.iter().any(|problem| problem.severity == Severity::Error)
         || (args.check && totals.changed > 0)
@@ -112,8 +114,8 @@ pub fn run(args: &MigrateArgs, terminal: &mut Terminal) -> Result<Exit, Failure>
 struct Totals {
     moved: usize,
     changed: usize,
-    readable: usize,
-    unreadable: usize,
+    /// Kubernetes objects, whether or not they hold a pod.
+    objects: usize,
     failed: bool,
 }
 
@@ -169,6 +171,7 @@ struct Migrated {
     /// The new text; `None` if it stays as it is.
     text: Option<String>,
     moved: usize,
+    objects: usize,
     problems: Vec<Diagnostic>,
     utf16: bool,
 }
@@ -193,7 +196,15 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
     let objects: Vec<Object<'_>> = parsed.documents.iter().flat_map(objects).collect();
     let mut planned = Vec::new();
     for object in &objects {
-        let Some(workload) = object.workload else { continue };
+        let Some(workload) = object.workload else {
+            if let Some((what, help)) = misnamed(object.api_version, object.kind) {
+                let problem = Diagnostic::error(Code::of("input/unknown-kind"), &file, what)
+                    .at(source.label(object.source.head(), ""))
+                    .because("an API server does not serve this kind, and the object is not changed");
+                problems.push(Diagnostic { help, ..problem });
+            }
+            continue;
+        };
         match read_template(object.node, workload.path) {
             Ok(Some(pod)) => {
                 let mut plan =
@@ -234,7 +245,9 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
         same
     });
     let moved = if new.is_some() { moved } else { 0 };
-    Ok(Migrated { text: new, moved, problems, utf16, old: text.into_owned() })
+    let is_object = |object: &&Object<'_>| !object.api_version.is_empty() || !object.kind.is_empty();
+    let objects = objects.iter().filter(is_object).count();
+    Ok(Migrated { text: new, moved, objects, problems, utf16, old: text.into_owned() })
 }
 
 /// What every container of a text runs with, read with Palisade's extensions: field before annotation, container before pod.

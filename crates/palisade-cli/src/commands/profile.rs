@@ -134,8 +134,19 @@ fn spec(object: &Object<'_>) -> Result<Spec, palisade_yaml::DeserializeError> {
 
 const OPERATOR_GROUP: &str = "security-profiles-operator.x-k8s.io/";
 
-/// The profiles of a text; a ConfigMap may hold several. None if the text is a Kubernetes object that holds no profile.
-fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Vec<Profile<'p>> {
+/// The profiles of a file.
+struct Profiles<'p> {
+    /// None if the text is a Kubernetes object that holds no profile.
+    list: Vec<Profile<'p>>,
+    /// Whether the text is a manifest, rather than a profile.
+    is_manifest: bool,
+}
+
+const NO_PROFILE: &str =
+    "no seccomp profile found: neither a SeccompProfile nor a ConfigMap with a JSON value";
+
+/// The profiles of a text; a ConfigMap may hold several.
+fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Profiles<'p> {
     let mut found = Vec::new();
     let mut is_manifest = false;
     for object in parsed.documents.iter().flat_map(objects) {
@@ -165,7 +176,22 @@ fn profiles<'p>(text: &str, parsed: &'p Parsed<'_>) -> Vec<Profile<'p>> {
         let content = Content::Text { text: text.to_owned(), span: Span::at(0), literal: None };
         found.push(Profile { name: None, content });
     }
-    found
+    Profiles { list: found, is_manifest }
+}
+
+/// What is wrong with a manifest as a text: what cannot be read may be a profile, and a key that is there twice may be one.
+fn manifest_problems(
+    profiles: &Profiles<'_>,
+    parsed: &Parsed<'_>,
+    file: &Arc<str>,
+    source: &Source<'_>,
+) -> Vec<Diagnostic> {
+    if !profiles.is_manifest {
+        return Vec::new();
+    }
+    let errors = parsed.errors.iter().map(|error| yaml_problem(error, file, source));
+    let documents = parsed.documents.iter().flat_map(|document| duplicate_keys(document, file, source));
+    errors.chain(documents).collect()
 }
 
 /// The span of a literal block scalar (`|`), whose lines are those of the text with indentation before them.
@@ -207,17 +233,15 @@ fn lint(path: &Path, kernel: Option<KernelVersion>) -> (FileReport, usize) {
     let outer = Source::new(&text);
     let parsed = parse(&text, &Limits::default());
     let profiles = profiles(&text, &parsed);
-    if profiles.is_empty() {
-        let problem = Diagnostic::error(
-            Code::of("profile/none"),
-            &file,
-            "no seccomp profile found: neither a SeccompProfile nor a ConfigMap with a JSON value",
-        );
-        report.diagnostics.push(problem);
+    if profiles.list.is_empty() {
+        report.diagnostics.push(Diagnostic::error(Code::of("profile/none"), &file, NO_PROFILE));
         report.errors = 1;
     }
+    let problems = manifest_problems(&profiles, &parsed, &file, &outer);
+    report.errors += problems.len();
+    report.diagnostics.extend(problems);
     let mut judged = 0;
-    for profile in &profiles {
+    for profile in &profiles.list {
         let first = report.diagnostics.len();
         match &profile.content {
             Content::Object(object) => {
@@ -252,19 +276,16 @@ fn lint_object(
     source: &Source<'_>,
     report: &mut FileReport,
 ) -> bool {
-    let document = object.node.document();
-    let duplicates: Vec<Diagnostic> = duplicate_keys(document, file, source);
+    if !object.node.document().duplicate_keys().is_empty() {
+        // Reported with the manifest.
+        return false;
+    }
     let read = spec(object).map_err(|error| {
         Diagnostic::error(Code::of("profile/not-a-profile"), file, error.to_string())
             .at(source.label(error.span, error.message.clone()))
     });
     let spec = match read {
-        Ok(spec) if duplicates.is_empty() => spec,
-        Ok(_) => {
-            report.diagnostics.extend(duplicates);
-            report.errors += 1;
-            return false;
-        }
+        Ok(spec) => spec,
         Err(problem) => {
             report.diagnostics.push(problem);
             report.errors += 1;
@@ -436,7 +457,10 @@ fn single(path: &Path) -> Result<Filter, Failure> {
     let parsed = parse(&text, &Limits::default());
     let mut profiles = profiles(&text, &parsed);
     let unusable = |problem: &dyn std::fmt::Display| Failure::input(format!("{file}{problem}"));
-    let value = match (profiles.pop().map(|profile| profile.content), profiles.is_empty()) {
+    if let Some(problem) = manifest_problems(&profiles, &parsed, &file, &Source::new(&text)).first() {
+        return Err(unusable(&format_args!(": {}", problem.summary)));
+    }
+    let value = match (profiles.list.pop().map(|profile| profile.content), profiles.list.is_empty()) {
         (None, _) => return Err(unusable(&" has no seccomp profile")),
         (Some(_), false) => {
             return Err(unusable(&" has several profiles: write the one to compare to a file"));
@@ -445,9 +469,6 @@ fn single(path: &Path) -> Result<Filter, Failure> {
             strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))?
         }
         (Some(Content::Object(object)), true) => {
-            if let Some(duplicate) = object.node.document().duplicate_keys().first() {
-                return Err(unusable(&format_args!(" sets the key {:?} twice", duplicate.key)));
-            }
             let spec = spec(&object).map_err(|error| unusable(&format_args!(": {error}")))?;
             if let Some(base) = spec.base {
                 let problem = format_args!(" has the base profile {base:?}, whose rules are not in the file");
@@ -496,7 +517,11 @@ fn syscall_name(found: &Difference) -> &'static str {
 
 fn diff_line(found: &Difference) -> String {
     let Difference { call, before, after, .. } = found;
-    let change = format!("{before} -> {after}");
+    let change = if before == after {
+        format!("{before}: the rules of both contradict each other, and are not the same in the same order")
+    } else {
+        format!("{before} -> {after}")
+    };
     match (found.reach, found.kind) {
         (Reach::Default, _) => format!("! default action: {change}, such as for {call}"),
         (Reach::Architecture, _) => {
@@ -546,7 +571,14 @@ fn hash(files: &[PathBuf], terminal: &mut Terminal) -> Result<Exit, Failure> {
             }
         };
         let parsed = parse(&content, &Limits::default());
-        for profile in profiles(&content, &parsed) {
+        let profiles = profiles(&content, &parsed);
+        let problems = manifest_problems(&profiles, &parsed, &file, &Source::new(&content));
+        let none = profiles.list.is_empty().then_some(NO_PROFILE);
+        for problem in problems.iter().map(|problem| problem.summary.as_str()).chain(none) {
+            terminal.report(format!("error: {file}: {problem}"));
+            exit = Exit::Input;
+        }
+        for profile in profiles.list {
             let Content::Text { text: document, .. } = &profile.content else {
                 terminal.report(format!(
                     "error: {file}: the operator generates the file of a SeccompProfile, so that its hash is not known"

@@ -9,6 +9,7 @@ mod custom_resources;
 pub(crate) mod text;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -23,7 +24,10 @@ use palisade_controllers::{
         report::{NamespaceReport, report, report_with_times},
     },
 };
-use palisade_model::{compat::Compat, workload::workload_kind};
+use palisade_model::{
+    compat::Compat,
+    workload::{group_of, workload_kind},
+};
 use palisade_policy::{enforcement::labels::LEVEL_ANNOTATION, standards::policy::Mode};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
@@ -36,7 +40,7 @@ use crate::{
     failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
-    manifest::objects,
+    manifest::{Object, misnamed, objects},
     service,
     terminal::Terminal,
 };
@@ -301,12 +305,28 @@ impl<'a> Reading<'a> {
         } else {
             cluster.without_label_syncer();
         }
+        let mut known: BTreeMap<[&str; 4], &Value> = BTreeMap::new();
         for (object, name) in &objects {
             self.hides_owners |= hides_owners(object);
+            let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
             match cluster.observe(object) {
                 Seen::Used | Seen::Undecided => self.used += 1,
-                Seen::Irrelevant => {}
+                Seen::Irrelevant => {
+                    if let Some((what, help)) = misnamed(api_version, kind) {
+                        let help = help.map(|help| format!("; {help}")).unwrap_or_default();
+                        self.problems.push(format!("cannot read {name}: {what}{help}"));
+                    }
+                    continue;
+                }
                 Seen::Unreadable => self.problems.push(format!("cannot read {name}")),
+            }
+            let [namespace, own] = ["/metadata/namespace", "/metadata/name"].map(|at| text(object, at));
+            let same = known.insert([group_of(api_version), kind, namespace, own], object);
+            // Of two observations of a cluster the later counts; of two manifests nothing tells which will.
+            let is_observed = |object: &Value| object["metadata"].get("uid").is_some();
+            if same.is_some_and(|same| same != object && !(is_observed(same) && is_observed(object))) {
+                self.problems
+                    .push(format!("{name} is there twice with different content, and only one is evaluated"));
             }
         }
         cluster.assume_what_manifests_leave_out();
@@ -326,20 +346,34 @@ impl<'a> Reading<'a> {
         let parsed = parse(&text, &Limits::default());
         self.problems.extend(parsed.errors.iter().map(|error| format!("{file}: {error}")));
         for document in &parsed.documents {
+            let duplicates = document.duplicate_keys().iter();
+            self.problems.extend(duplicates.map(|duplicate| {
+                format!("{file}: the key \"{}\" is set twice in the same mapping", duplicate.key)
+            }));
             for object in objects(document) {
-                match object.node.to_json() {
-                    Ok(value) => {
-                        let value = self.complete(value, object.api_version, object.kind);
-                        let name = object.name().unwrap_or("without a name");
-                        self.objects.push((value, format!("{file}: {} {name}", object.kind)));
-                    }
-                    Err(error) => self.problems.push(format!("{file}: {error}")),
-                }
+                self.object(&file, &object);
             }
         }
     }
 
-    /// Adds what items of a list and manifests may omit: `apiVersion`, `kind` and the namespace.
+    fn object(&mut self, file: &str, object: &Object<'_>) {
+        let value = match object.node.to_json() {
+            Ok(value) => value,
+            Err(error) => return self.problems.push(format!("{file}: {error}")),
+        };
+        if let Some(problem) = object.list_problem() {
+            return self.problems.push(format!("{file}: {problem}"));
+        }
+        let value = self.complete(value, object.api_version, object.kind);
+        let name = object.name().unwrap_or("without a name");
+        let described = format!("{file}: {} {name}", object.kind);
+        if object.kind == "Pod" && text(&value, "/metadata/name").is_empty() {
+            return self.problems.push(format!("cannot read {described}"));
+        }
+        self.objects.push((value, described));
+    }
+
+    /// Adds what items of a list and manifests may omit: `apiVersion`, `kind`, the namespace, and a generated name.
     fn complete(&self, mut value: Value, api_version: &str, kind: &str) -> Value {
         let is_namespaced = workload_kind(api_version, kind).is_some()
             || matches!(kind, "Pod" | "ServiceAccount" | "Role" | "RoleBinding")
@@ -349,11 +383,23 @@ impl<'a> Reading<'a> {
         object.insert("kind".to_owned(), kind.into());
         if let Some(Value::Object(metadata)) = object.get_mut("metadata")
             && is_namespaced
-            && metadata.get("namespace").and_then(Value::as_str).is_none_or(str::is_empty)
         {
-            let namespace = self.args.namespace.as_deref().unwrap_or("default");
-            metadata.insert("namespace".to_owned(), namespace.into());
+            let is_empty = |field: Option<&Value>| field.and_then(Value::as_str).is_none_or(str::is_empty);
+            if is_empty(metadata.get("namespace")) {
+                let namespace = self.args.namespace.as_deref().unwrap_or("default");
+                metadata.insert("namespace".to_owned(), namespace.into());
+            }
+            let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
+            if is_empty(metadata.get("name")) && !prefix.is_empty() {
+                // Two objects with the same prefix are two objects.
+                let name = format!("{prefix}<generated {}>", self.objects.len() + 1);
+                metadata.insert("name".to_owned(), name.into());
+            }
         }
         value
     }
+}
+
+fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

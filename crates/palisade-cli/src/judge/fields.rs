@@ -9,6 +9,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use palisade_apimachinery::schema::{EXTENSION, Field, Type, TypeKind, TypeRef, builtin};
 use palisade_base::{
     field_path::{FieldPath, PathStep},
+    quantity::Quantity,
     version::KubeVersion,
 };
 use palisade_model::{
@@ -105,6 +106,12 @@ impl Walk<'_, '_, '_> {
                     self.path.push(PathStep::Index(index));
                     self.value(value, of.with(item));
                     self.path.pop();
+                }
+            }
+            (View::Scalar(Resolved::Str(text)), TypeKind::Quantity) => {
+                if Quantity::parse(text).is_err() {
+                    let found = format!("the string {text:?}");
+                    self.wrong_type(node, &found, "a quantity such as 500m or 128Mi");
                 }
             }
             (View::Scalar(value), kind) => {

@@ -249,6 +249,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     name_subjects(&mut report);
     if !settings.severities.is_empty() {
         report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
+            _ if finding.is_unchecked => true,
             Some(Some(severity)) => {
                 finding.severity = severity;
                 true
@@ -282,9 +283,13 @@ fn name_subjects(report: &mut FileReport) {
 pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
     let span = palisade_yaml::looks_like_template(source.text())?;
     Some(
-        Diagnostic::error(Code::of("input/template"), file, format!("{file} is a template, not a manifest"))
-            .at(source.label(span, "filled in by a template engine such as Helm"))
-            .help("check the rendered manifests: helm template CHART | palisade check -"),
+        Diagnostic::unchecked(
+            Code::of("input/template"),
+            file,
+            format!("{file} is a template, not a manifest"),
+        )
+        .at(source.label(span, "filled in by a template engine such as Helm"))
+        .help("check the rendered manifests: helm template CHART | palisade check -"),
     )
 }
 
@@ -304,7 +309,7 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     if let Some((span, text)) = &error.related {
         label = label.related(source.label(*span, text.clone()));
     }
-    Diagnostic::error(Code::of(code), file, error.message.clone()).at(label)
+    Diagnostic::unchecked(Code::of(code), file, error.message.clone()).at(label)
 }
 
 const NOT_AN_OBJECT: &str = "not a Kubernetes object: apiVersion and kind are missing";
@@ -320,7 +325,7 @@ struct Walk<'w, 's> {
 impl<'w, 's> Walk<'w, 's> {
     fn object(&mut self, object: &Object<'_>) {
         let Some(workload) = object.workload else {
-            self.skip(&object.source, object.api_version, object.kind);
+            self.skip(object);
             return;
         };
         let before = self.report.diagnostics.len();
@@ -330,12 +335,23 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    fn skip(&mut self, object: &ObjectSource<'_>, api_version: &str, kind: &str) {
+    fn skip(&mut self, manifest: &Object<'_>) {
+        let Object { source: object, api_version, kind, .. } = manifest;
+        let (api_version, kind) = (*api_version, *kind);
         if let Some((what, help)) = manifest::misnamed(api_version, kind) {
-            let mut finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
+            let mut finding = Diagnostic::unchecked(Code::of("input/unknown-kind"), self.file, what)
                 .at(self.source.label(object.head(), ""))
                 .because("an API server does not serve this kind, and the object was not checked");
             finding.help = help;
+            self.report.diagnostics.push(finding);
+            self.report.errors += 1;
+            return;
+        }
+        let is_item = !object.id().items.is_empty();
+        if let Some(what) = manifest.list_problem().or_else(|| manifest.item_problem().filter(|_| is_item)) {
+            let finding = Diagnostic::unchecked(Code::of("api/type"), self.file, what)
+                .at(self.source.label(object.head(), ""))
+                .because("an API server cannot read this list");
             self.report.diagnostics.push(finding);
             self.report.errors += 1;
             return;
@@ -367,7 +383,7 @@ impl<'w, 's> Walk<'w, 's> {
         let pod: Option<Pod<'_>> = match read_template(node, workload.path) {
             Ok(pod) => pod,
             Err(error) => {
-                let finding = Diagnostic::error(Code::of("api/type"), self.file, error.to_string())
+                let finding = Diagnostic::unchecked(Code::of("api/type"), self.file, error.to_string())
                     .at(self.source.label(error.span, error.message.clone()))
                     .because(format!("an API server cannot read this {}", workload.kind));
                 self.report.diagnostics.push(finding);
@@ -383,7 +399,7 @@ impl<'w, 's> Walk<'w, 's> {
         let Some(pod) = pod else {
             let path = FieldPath::of(workload.path);
             let place = object.place(&path, None);
-            let finding = Diagnostic::error(
+            let finding = Diagnostic::unchecked(
                 Code::of("api/invalid"),
                 self.file,
                 format!("{} has no pod template at {path}", workload.kind),
@@ -400,6 +416,12 @@ impl<'w, 's> Walk<'w, 's> {
         let compat = &self.settings.compat;
         let mut context = self.context(object, workload);
         let findings = &mut self.report.diagnostics;
+        if let Some((what, help)) = manifest::unknown_version(manifest.api_version) {
+            let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
+                .at(self.source.label(object.head(), ""))
+                .because(format!("an API server does not serve this {}", workload.kind));
+            findings.push(Diagnostic { help, ..finding });
+        }
         fields::report(&context, node, findings);
         annotations::report(&context, node, &subject.view(&pod), findings);
         // An API server validates a template as it is written; policy decides about the pods that it becomes.

@@ -364,7 +364,8 @@ impl Cluster {
         };
         let metadata = &pod.pod().metadata;
         let key = self.key("", "Pod", &metadata.name);
-        let judged = (!status.is_over()).then(|| {
+        // The API server drops the status of a pod that is created.
+        let judged = (is_new || !status.is_over()).then(|| {
             let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
             let subject = Subject {
                 kind: "Pod",

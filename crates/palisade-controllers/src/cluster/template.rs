@@ -181,7 +181,8 @@ fn owner(object: &Value) -> Option<Owner> {
 fn is_idle(kind: &WorkloadKind, object: &Value) -> bool {
     match kind.kind {
         "ReplicaSet" | "ReplicationController" => object["spec"]["replicas"] == 0,
-        "Job" => has_ended(object),
+        // The API server drops the status of what is created; only what it created has an identity.
+        "Job" => has_ended(object) && object["metadata"].get("uid").is_some(),
         _ => false,
     }
 }

@@ -59,7 +59,15 @@ impl Lint {
                 "a container with this profile may do more than the rule allows"
             }
             (Severity::Error, "not-judged") => "what the profile allows is not known",
-            (Severity::Error, _) => "a container with this profile does not start",
+            (Severity::Error, _) | (Severity::Warning, "cannot-start") => {
+                "a container with this profile does not start"
+            }
+            (Severity::Warning, "conflicting-actions") => {
+                "which rule applies depends on the order of the rules and on libseccomp"
+            }
+            (Severity::Warning, "alternative-conditions") => {
+                "runtimes make a rule of its own out of every condition"
+            }
             (Severity::Warning, _) => "the runtime accepts this and ignores it",
         }
     }
@@ -194,6 +202,11 @@ impl Linter {
         }
         match Filter::read(profile) {
             Ok(filter) => {
+                let listener = fields.get("listenerPath").and_then(Value::as_str).unwrap_or_default();
+                if filter.notifies() && listener.is_empty() {
+                    let message = "SCMP_ACT_NOTIFY needs a listener, and listenerPath is missing";
+                    self.error("missing-listener", root().field("syscalls"), message);
+                }
                 let judged = self.whole(&filter);
                 if judged == Err(TooComplex) {
                     let message = "the rules are too involved to be judged";
@@ -432,6 +445,17 @@ impl Linter {
                 self.report(Severity::Warning, "cannot-start", FieldPath::root(), message, help);
             }
         }
+        for syscall in filter.named_calls() {
+            if let Some((first, second)) = filter.contradiction(syscall) {
+                let name = syscall.name();
+                let message = format!(
+                    "{name} has two rules with the same conditions, {first} and {second}: runtimes reject the second"
+                );
+                let help = Some("remove one of them".to_owned());
+                let at = FieldPath::root().field("syscalls");
+                self.report(Severity::Error, "contradicting-rules", at, message, help);
+            }
+        }
         let conflicts = filter.conflicts()?;
         for (call, answer) in &conflicts {
             let name = call.syscall.map_or("", Syscall::name);
@@ -525,6 +549,25 @@ mod tests {
                     {"names": ["chmod"], "action": "SCMP_ACT_KILL"}, {"names": ["chmod"], "action": "SCMP_ACT_ERRNO"}]}),
                 None,
                 &["conflicting-actions syscalls"],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                    {"names": ["chmod"], "action": "SCMP_ACT_KILL", "args": [{"index": 1, "op": "SCMP_CMP_EQ", "value": 5}]},
+                    {"names": ["chmod"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 1, "op": "SCMP_CMP_EQ", "value": 5}]}]}),
+                None,
+                &["contradicting-rules syscalls", "conflicting-actions syscalls"],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                    {"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}, {"names": ["chmod"], "action": "SCMP_ACT_NOTIFY"}]}),
+                None,
+                &["missing-listener syscalls"],
+            ),
+            (
+                json!({"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/listener.sock", "syscalls": [
+                    {"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}, {"names": ["chmod"], "action": "SCMP_ACT_NOTIFY"}]}),
+                None,
+                &[],
             ),
             (
                 json!({"defaultAction": "SCMP_ACT_ALLOW", "archMap": [{"architecture": "SCMP_ARCH_X86_64"}], "syscalls": [

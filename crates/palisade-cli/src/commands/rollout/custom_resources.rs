@@ -8,13 +8,37 @@ use serde_json::{Value, json};
 /// As many objects as one answer holds.
 const PAGE: usize = 500;
 
-/// Groups whose kinds are read elsewhere, or make no pods.
-fn is_built_in(group: &str) -> bool {
-    matches!(group, "apps" | "batch" | "autoscaling" | "policy" | "extensions" | "apps.openshift.io")
-        || group.ends_with(".k8s.io")
-        || group.ends_with("palisade.dev")
-        || matches!(group, "security.openshift.io" | "config.openshift.io")
-}
+/// Groups whose kinds are read elsewhere, or make no pods. Custom resources may be in other groups of `k8s.io`.
+const BUILT_IN: &[&str] = &[
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "apps.openshift.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "config.openshift.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "metrics.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "palisade.dev",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "security.openshift.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
 
 /// Every custom resource; where a kind cannot be listed, its `apiVersion` and `kind` and why.
 pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
@@ -32,7 +56,7 @@ pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
         else {
             continue;
         };
-        if is_built_in(name) {
+        if BUILT_IN.contains(&name) {
             continue;
         }
         let resources = match api.get(&format!("/apis/{api_version}")).await {
@@ -77,4 +101,23 @@ pub(super) async fn list(api: &Api) -> Vec<(Value, Option<String>)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BUILT_IN;
+
+    #[test]
+    fn custom_resources_in_groups_of_kubernetes_are_listed() {
+        assert!(BUILT_IN.is_sorted());
+        for (group, expected) in [
+            ("rbac.authorization.k8s.io", true),
+            ("palisade.dev", true),
+            ("sparkoperator.k8s.io", false),
+            ("jobset.x-k8s.io", false),
+            ("notpalisade.dev", false),
+        ] {
+            assert_eq!(BUILT_IN.contains(&group), expected, "{group}");
+        }
+    }
 }
