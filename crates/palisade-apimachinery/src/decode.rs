@@ -117,6 +117,16 @@ pub fn read_as(type_name: &str, document: Value, version: KubeVersion) -> std::r
     }
 }
 
+/// Reads JSON whose objects have each key once; `None` if it is something else.
+#[must_use]
+pub fn read_unique(body: &[u8]) -> Option<Value> {
+    let mut problems = Problems::new(KubeVersion::LATEST);
+    let mut input = serde_json::Deserializer::from_slice(body);
+    // swallowed: the caller has another reader for what this one does not take
+    let value = read_untyped(&mut input, &mut problems).ok()?;
+    (input.end().is_ok() && problems.strict.is_empty()).then_some(value)
+}
+
 /// Whether a patched document is still of its kind: a patch may reach `apiVersion` and `kind` as well.
 pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result<(), String> {
     let unrecognized = |why: String| format!("couldn't get version/kind; json parse error: {why}");
@@ -230,13 +240,6 @@ struct Header {
 }
 
 fn read_header(kind: &Kind, body: &[u8]) -> Result<Header> {
-    #[derive(serde::Deserialize, Default)]
-    struct Raw {
-        #[serde(rename = "apiVersion", default)]
-        api_version: Option<Value>,
-        #[serde(default)]
-        kind: Option<Value>,
-    }
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
@@ -265,24 +268,74 @@ fn read_header(kind: &Kind, body: &[u8]) -> Result<Header> {
             go::json_type(&other)
         ))),
     };
-    // Duplicate keys are legal here and the last one counts; serde's derive refuses them, so a map is read then.
-    let raw = if let Ok(raw) = serde_json::from_slice::<Raw>(body) {
-        raw
-    } else {
-        let mut value: Value =
-            serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
-        Raw {
-            api_version: value.get_mut("apiVersion").map(Value::take),
-            kind: value.get_mut("kind").map(Value::take),
-        }
-    };
+    let raw: RawHeader =
+        serde_json::from_slice(body).map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
     Ok(Header { api_version: text(raw.api_version, "apiVersion")?, kind: text(raw.kind, "kind")? })
+}
+
+/// `apiVersion` and `kind` as the text has them. Go reads these two by a decoder that ignores case, the last one counts;
+/// a body must not be one kind to it and another to this server.
+#[derive(Debug, Default)]
+struct RawHeader {
+    api_version: Option<Value>,
+    kind: Option<Value>,
+}
+
+impl<'de> serde::Deserialize<'de> for RawHeader {
+    fn deserialize<D: serde::Deserializer<'de>>(input: D) -> std::result::Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> serde::de::Visitor<'de> for Fields {
+            type Value = RawHeader;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<RawHeader, A::Error> {
+                let mut header = RawHeader::default();
+                while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+                    match folded(&key).as_str() {
+                        "apiversion" => header.api_version = Some(map.next_value()?),
+                        "kind" => header.kind = Some(map.next_value()?),
+                        _ => {
+                            map.next_value::<serde::de::IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(header)
+            }
+        }
+
+        input.deserialize_map(Fields)
+    }
+}
+
+/// A key as Go's decoder compares it: without case, and with the two letters that Unicode folds into ASCII.
+fn folded(key: &str) -> String {
+    let fold = |c: char| match c {
+        '\u{212a}' => 'k',
+        '\u{17f}' => 's',
+        c => c.to_ascii_lowercase(),
+    };
+    key.chars().take("apiversion".len() + 1).map(fold).collect()
 }
 
 impl Header {
     fn of(body: &Value) -> Self {
-        let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Self { api_version: text("apiVersion"), kind: text("kind") }
+        let mut header = Self::default();
+        for (key, value) in body.as_object().into_iter().flatten() {
+            let text = || value.as_str().unwrap_or_default().to_owned();
+            match folded(key).as_str() {
+                "apiversion" => header.api_version = text(),
+                "kind" => header.kind = text(),
+                _ => {}
+            }
+        }
+        header
     }
 
     fn version(&self) -> &str {

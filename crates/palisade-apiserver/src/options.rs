@@ -27,7 +27,7 @@ fn invalid(kind: &str, errors: &[FieldError], version: KubeVersion) -> Box<Statu
 }
 
 fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
-    let values: Vec<&str> = values.filter(|v| !v.is_empty()).collect();
+    let values: Vec<&str> = values.collect();
     if values.iter().any(|v| *v != "All") {
         let given: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
         errors.push(FieldError::not_supported("dryRun", Value::from(given), &["All"]));

@@ -1,5 +1,6 @@
 //! YAML bodies as upstream reads them.
 
+use palisade_apimachinery::decode;
 use palisade_base::go;
 use palisade_yaml::{Limits, LineIndex};
 use serde_json::Value;
@@ -13,8 +14,9 @@ pub(crate) struct Read {
 
 /// Reads a body that is YAML or JSON. The error is worded as Go's parser words it, as far as it has the same.
 pub(crate) fn parse(body: &[u8]) -> Result<Read, String> {
+    // JSON with a key twice is read as YAML, which reports it.
     if body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
-        && let Ok(value) = serde_json::from_slice(body)
+        && let Some(value) = decode::read_unique(body)
     {
         return Ok(Read { value, duplicates: None });
     }
@@ -81,7 +83,10 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(expected), "{text}");
         }
-        let twice = parse(b"a: 1\nb:\n  c: 1\n  c: 2\n").expect("YAML").duplicates;
-        assert_eq!(twice.as_deref(), Some("yaml: unmarshal errors:\n  line 4: key \"c\" already set in map"));
+        for (text, line) in [("a: 1\nb:\n  c: 1\n  c: 2\n", 4), (r#"{"a": 1, "b": {"c": 1, "c": 2}}"#, 1)] {
+            let twice = parse(text.as_bytes()).expect("YAML").duplicates;
+            let expected = format!("yaml: unmarshal errors:\n  line {line}: key \"c\" already set in map");
+            assert_eq!(twice, Some(expected), "{text}");
+        }
     }
 }

@@ -165,7 +165,7 @@ pub(crate) fn read_typed<'de, D>(
 where
     D: Deserializer<'de> + EndOfInput,
 {
-    let value = Seed { of, problems }.deserialize(input)?;
+    let value = Seed { of, problems, before: Value::Null }.deserialize(input)?;
     Ok(value)
 }
 
@@ -178,6 +178,9 @@ impl EndOfInput for Value {}
 struct Seed<'t, 'p> {
     of: TypeRef<'t>,
     problems: &'p mut Problems,
+    /// What the same key held before in the same object. Go decodes the second value into the first: structs and maps are
+    /// merged, and so are the elements of lists. Otherwise a pod that Kubernetes rejects could be written twice and pass.
+    before: Value,
 }
 
 impl Seed<'_, '_> {
@@ -225,7 +228,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+        // `null` leaves what is no pointer as it was.
+        let plain = matches!(
+            self.of.ty.kind,
+            TypeKind::String | TypeKind::Bool | TypeKind::Int(_) | TypeKind::Float | TypeKind::Struct { .. }
+        );
+        Ok(if plain && !self.of.ty.pointer { self.before } else { Value::Null })
     }
 
     fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
@@ -291,9 +299,15 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             }
         };
         let mut items = Vec::new();
+        let mut earlier = match self.before {
+            Value::Array(items) => items.into_iter(),
+            _ => Vec::new().into_iter(),
+        };
         loop {
             self.problems.path.push(PlaceStep::Index(items.len()));
-            let next = seq.next_element_seed(Seed { of: self.of.with(item), problems: self.problems });
+            let before = earlier.next().unwrap_or_default();
+            let next =
+                seq.next_element_seed(Seed { of: self.of.with(item), problems: self.problems, before });
             self.problems.path.pop();
             match next? {
                 // `null` in a list is the zero value of the item.
@@ -310,7 +324,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         match &self.of.ty.kind {
             TypeKind::Struct { .. } | TypeKind::SchemaOr => match self.of.as_struct() {
-                Some(s) => read_struct(s, self.of, map, self.problems),
+                Some(s) => read_struct(s, self.of, map, self.problems, self.before),
                 None => Ok(Value::Null),
             },
             TypeKind::Map { item, .. } => {
@@ -320,13 +334,19 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                         self.problems.strict("duplicate", &key);
                     }
                     self.problems.path.push(PlaceStep::Key(key.clone()));
-                    let value = map.next_value_seed(Seed { of: self.of.with(item), problems: self.problems });
+                    let seed = Seed { of: self.of.with(item), problems: self.problems, before: Value::Null };
+                    let value = map.next_value_seed(seed);
                     self.problems.path.pop();
                     let mut value = value?;
                     if value.is_null() && !item.pointer {
                         value = self.of.with(item).zero(self.problems.version);
                     }
                     object.insert(key, value);
+                }
+                if let Value::Object(earlier) = self.before {
+                    for (key, value) in earlier {
+                        object.entry(key).or_insert(value);
+                    }
                 }
                 Ok(Value::Object(object))
             }
@@ -417,9 +437,13 @@ fn read_struct<'de, A: MapAccess<'de>>(
     of: TypeRef<'_>,
     mut map: A,
     problems: &mut Problems,
+    before: Value,
 ) -> Result<Value, A::Error> {
     let version = problems.version;
-    let mut object = Map::new();
+    let (mut object, merges) = match before {
+        Value::Object(object) => (object, true),
+        _ => (Map::new(), false),
+    };
     // Which fields were seen, for duplicates; structs have fewer than 128 fields.
     let mut seen: u128 = 0;
     while let Some(key) = map.next_key_seed(KeySeed { s, version })? {
@@ -432,15 +456,18 @@ fn read_struct<'de, A: MapAccess<'de>>(
             }
         };
         let field = &s.fields[at];
+        let mut twice = false;
         if at < 128 {
-            if seen & (1 << at) != 0 {
+            twice = seen & (1 << at) != 0;
+            if twice {
                 problems.strict("duplicate", &field.name);
             }
             seen |= 1 << at;
         }
+        let before = if twice || merges { object.remove(&*field.name) } else { None }.unwrap_or_default();
         problems.path.push(PlaceStep::Field(field.name.clone()));
         let outer = std::mem::replace(&mut problems.owner, s.name.clone());
-        let value = map.next_value_seed(Seed { of: of.with(&field.ty), problems });
+        let value = map.next_value_seed(Seed { of: of.with(&field.ty), problems, before });
         problems.owner = outer;
         problems.path.pop();
         let value = value?;
@@ -595,4 +622,51 @@ fn bad_base64(text: &str) -> Option<usize> {
         let digits = bytes.iter().position(|b| *b == b'=').unwrap_or(bytes.len());
         if digits == bytes.len() { digits - digits % 4 } else { digits }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::decode::{FieldValidation, decode};
+    use crate::scheme::LATEST;
+
+    #[test]
+    fn a_key_that_is_there_twice_is_decoded_into_what_it_held() {
+        let kind = LATEST.by_kind("", "v1", "Pod").expect("a kind");
+        for (case, spec, expected) in [
+            ("a scalar is replaced", r#""hostPID": true, "hostPID": false"#, json!({"containers": null})),
+            (
+                "null leaves what is no pointer",
+                r#""hostPID": true, "hostPID": null"#,
+                json!({"containers": null, "hostPID": true}),
+            ),
+            (
+                "null unsets a pointer",
+                r#""hostUsers": false, "hostUsers": null, "securityContext": {}, "securityContext": null"#,
+                json!({"containers": null}),
+            ),
+            (
+                "structs are merged",
+                r#""securityContext": {"runAsUser": 0}, "securityContext": {"runAsGroup": 1}"#,
+                json!({"containers": null, "securityContext": {"runAsUser": 0, "runAsGroup": 1}}),
+            ),
+            (
+                "maps are merged",
+                r#""nodeSelector": {"a": "1", "b": "1"}, "nodeSelector": {"b": "2"}"#,
+                json!({"containers": null, "nodeSelector": {"a": "1", "b": "2"}}),
+            ),
+            (
+                "lists keep as many elements as the last has, and merge those",
+                r#""containers": [{"name": "a", "image": "i"}, {"name": "b"}], "containers": [{"name": "c"}]"#,
+                json!({"containers": [{"name": "c", "image": "i", "resources": {}}]}),
+            ),
+        ] {
+            let body = format!(r#"{{"spec": {{{spec}}}}}"#);
+            let decoded = decode(kind, body.as_bytes(), FieldValidation::Warn).expect("a pod");
+            assert_eq!(decoded.object["spec"], expected, "{case}");
+            assert!(decoded.warnings.iter().all(|w| w.contains("duplicate field")), "{case}");
+            decode(kind, body.as_bytes(), FieldValidation::Strict).expect_err(case);
+        }
+    }
 }

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::admission_chain::{Notes, Operation, Plugin, Request};
 
-/// The spec of a pod that is created; none of any other object.
-fn spec_of_new_pod<'a>(
+/// The spec of a pod that is written; none of any other object.
+fn spec_of_pod<'a>(
     request: &Request<'_>,
     object: &'a mut Value,
 ) -> Result<Option<&'a mut Map<String, Value>>, Box<Status>> {
-    if request.operation != Operation::Create || !request.is("", "pods") {
+    if !matches!(request.operation, Operation::Create | Operation::Update) || !request.is("", "pods") {
         return Ok(None);
     }
     match object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -32,7 +32,17 @@ impl Plugin for Priority {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        let Some(spec) = spec_of_new_pod(request, object)? else { return Ok(()) };
+        let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
+        if let Some(old) = request.old_object.filter(|_| request.operation == Operation::Update) {
+            // What was set at creation stays; validation rejects any other value.
+            for field in ["priority", "preemptionPolicy"] {
+                let stored = old.get("spec").and_then(|spec| spec.get(field));
+                if let (None, Some(stored)) = (spec.get(field), stored) {
+                    spec.insert(field.to_owned(), stored.clone());
+                }
+            }
+            return Ok(());
+        }
         let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
         let priority = match class.as_str() {
             "" => 0,
@@ -64,7 +74,7 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
-        let Some(spec) = spec_of_new_pod(request, object)? else { return Ok(()) };
+        let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
         let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut tolerations = given.clone();
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

@@ -9,7 +9,8 @@ use palisade_model::compat::Compat;
 use palisade_model::pod::Pod;
 use palisade_model::prepare::{Prepared, Subject};
 use palisade_model::validation::{
-    Scope, validate_create_in, validate_ephemeral_security_contexts, validate_update_security_contexts,
+    Scope, validate_annotation_updates, validate_create_in, validate_ephemeral_security_contexts,
+    validate_update_security_contexts,
 };
 use palisade_model::warnings::warnings;
 use palisade_model::workload::{WorkloadKind, read_template, workload_resource};
@@ -29,9 +30,18 @@ pub struct PodRules {
 impl PodRules {
     fn workload(kind: &Kind, subresource: &str) -> Option<&'static WorkloadKind> {
         let workload = workload_resource(&kind.group, &kind.plural).filter(|workload| workload.built_in)?;
-        // Through `status` nothing of what runs can change.
         (subresource.is_empty() || (workload.path.is_empty() && subresource == "ephemeralcontainers"))
             .then_some(workload)
+    }
+
+    /// Through `status` nothing of what runs can change, but the annotations of a pod can.
+    fn review_status(&self, kind: &Kind, object: &Value, old: &Value) -> Result<RuleReview, Box<Status>> {
+        let read = |object| Pod::deserialize(object).map_err(|error| undecodable(kind, &error));
+        let (mut pod, before) = (read(object)?, read(old)?);
+        pod.spec = before.spec.clone();
+        let pod = Prepared::changed(pod, &before, Subject::Pod, &self.compat);
+        let errors = validate_annotation_updates(&pod, &Prepared::stored(before, &self.compat));
+        Ok(RuleReview { errors, ..RuleReview::default() })
     }
 }
 
@@ -49,6 +59,11 @@ impl ObjectRules for PodRules {
                 warnings: if self.compat.is_designs() { psp::warnings(object, old) } else { Vec::new() },
                 ..RuleReview::default()
             });
+        }
+        if let ("status", true, Some(old)) =
+            (subresource, kind.group.is_empty() && kind.plural == "pods", old)
+        {
+            return self.review_status(kind, object, old);
         }
         let Some(workload) = Self::workload(kind, subresource) else { return Ok(RuleReview::default()) };
         let is_pod = workload.path.is_empty();

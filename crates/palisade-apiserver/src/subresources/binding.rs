@@ -107,7 +107,9 @@ async fn bind(call: &Call<'_>, pods: &Entry, binding: &Value, dry_run: bool) -> 
         if !assigned.is_empty() {
             return Err(conflict(&format!("pod {name} is already assigned to node {assigned:?}")));
         }
+        let before = pod.clone();
         assign(&mut pod, node, binding);
+        check_annotations(call, pods, &mut pod, &before)?;
         if dry_run {
             return Ok(());
         }
@@ -118,6 +120,25 @@ async fn bind(call: &Call<'_>, pods: &Entry, binding: &Value, dry_run: bool) -> 
         }
     }
     Err(Status::modified(GroupName::new("", "pods"), name))
+}
+
+/// A binding brings annotations, and upstream stores them unseen. Those that decide about profiles follow the rules of every
+/// other write: a bound pod never runs with a profile that it was not admitted with.
+fn check_annotations(
+    call: &Call<'_>,
+    pods: &Entry,
+    pod: &mut Value,
+    before: &Value,
+) -> Result<(), Box<Status>> {
+    if pod.pointer("/metadata/annotations") == before.pointer("/metadata/annotations") {
+        return Ok(());
+    }
+    let kind = &pods.kind;
+    let review = call.api.rules.review(kind, "status", pod, Some(before))?;
+    if review.errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(kind.kind_name(), meta::meta_text(pod, "name"), &review.errors, kind.emulated))
 }
 
 fn assign(pod: &mut Value, node: &str, binding: &Value) {

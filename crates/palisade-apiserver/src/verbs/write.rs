@@ -291,7 +291,9 @@ impl<'a> Writer<'a> {
         let kind = self.kind();
         object = self.admit(Operation::Create, object, None).await?.into_value();
         self.check_escalation(&object, None)?;
-        let versioned = !matches!(meta::meta_text(&object, "resourceVersion"), "" | "0");
+        // Upstream looks at the version of what is posted, if it is one, and not of what an apply or a PUT creates.
+        let version = meta::meta_text(&object, "resourceVersion").parse::<u64>();
+        let versioned = self.call.info.verb == "create" && version.is_ok_and(|version| version != 0);
         let generated = meta::meta_text(&object, "name").is_empty();
         let unnamed = generated.then(|| object.clone());
         let base = meta::meta_text(&object, "generateName").to_owned();

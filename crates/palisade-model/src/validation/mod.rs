@@ -18,8 +18,8 @@ use palisade_base::{
     go::JsonQuoted,
 };
 pub use update::{
-    immutable_spec_changes, validate_ephemeral_containers_update, validate_ephemeral_security_contexts,
-    validate_update, validate_update_security_contexts,
+    immutable_spec_changes, validate_annotation_updates, validate_ephemeral_containers_update,
+    validate_ephemeral_security_contexts, validate_update, validate_update_security_contexts,
 };
 
 use crate::{

@@ -47,6 +47,15 @@ pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<FieldErro
     problems
 }
 
+/// Every problem of the profile annotations after a write to the `status` subresource, which may change annotations.
+#[must_use]
+pub fn validate_annotation_updates(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
+    annotations::validate(&new.view(), new.kept(), &mut problems);
+    problems
+}
+
 fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let (view, compat) = (new.view(), new.kept());

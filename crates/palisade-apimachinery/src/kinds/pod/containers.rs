@@ -158,8 +158,9 @@ pub(super) fn validate_ephemeral(
             errors.not_found(&at.field("targetContainerName"), target);
         }
         for (field, value) in container.as_object().into_iter().flatten() {
+            // An empty list or `resources` without content is as good as none; a pointer to an empty struct is set.
             let empty = value.is_null()
-                || value.as_object().is_some_and(serde_json::Map::is_empty)
+                || (field == "resources" && value.as_object().is_some_and(serde_json::Map::is_empty))
                 || value.as_array().is_some_and(Vec::is_empty);
             if !EPHEMERAL_FIELDS.contains(&field.as_str()) && !empty {
                 errors.forbidden(&at.field(field), RULE);

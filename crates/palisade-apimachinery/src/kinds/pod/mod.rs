@@ -110,16 +110,17 @@ fn containers(pod: &Value, field: &str) -> Vec<Value> {
     pod.get("spec").map(|spec| spec.list(field).to_vec()).unwrap_or_default()
 }
 
-/// Nothing of a container but its resources and what a change of them does is taken over. Containers that come or go
-/// are left for validation to refuse.
+/// Nothing of a container but its resources and what a change of them does is taken over. Containers that come, go, move or
+/// get another name are left for validation to reject.
 fn keep_only_resources(pod: &mut Value, field: &str, wanted: &[Value]) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let stored = spec.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-    let resized = wanted.iter().map(|container| {
-        let Some(before) = stored.iter().find(|c| c.text("name") == container.text("name")) else {
-            return container.clone();
-        };
-        let mut after = before.clone();
+    let same = |(before, container): (&Value, &Value)| before.text("name") == container.text("name");
+    if stored.len() != wanted.len() || !stored.iter().zip(wanted).all(same) {
+        spec.insert(field.to_owned(), wanted.into());
+        return;
+    }
+    let resized = stored.into_iter().zip(wanted).map(|(mut after, container)| {
         for part in ["resources", "resizePolicy"] {
             match (container.get(part), after.as_object_mut()) {
                 (Some(value), Some(after)) => after.insert(part.to_owned(), value.clone()),

@@ -1,9 +1,9 @@
 //! What may change in a pod after it was created.
 
 use palisade_base::field_path::Path;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::validate::validate_metadata_and_spec;
+use super::validate::{MIRROR, validate_annotations, validate_metadata_and_spec};
 use crate::kinds::internal;
 use crate::rest::meta;
 use crate::rest::names;
@@ -14,21 +14,7 @@ pub(super) fn validate_update(new: &Value, old: &Value, subresource: &str, _: &K
     match subresource {
         "status" => validate_status(new, old, errors),
         "ephemeralcontainers" => validate_ephemeral(new, old, errors),
-        "resize" => {
-            meta::validate_update(new, old, errors);
-            validate_metadata_and_spec(new, errors);
-            for field in ["containers", "initContainers"] {
-                let count = |pod: &Value| pod.get("spec").map_or(0, |spec| spec.list(field).len());
-                if count(new) != count(old) {
-                    errors.forbidden(&SPEC, format!("{field} may not be added or removed on resize"));
-                    return;
-                }
-            }
-            if super::qos::class(new) != super::qos::class(old) {
-                let shown = new.pointer("/status/qosClass").and_then(Value::as_str).unwrap_or_default();
-                errors.invalid(&SPEC, shown, "Pod QOS Class may not change as a result of resizing");
-            }
-        }
+        "resize" => validate_resize(new, old, errors),
         _ => validate_main(new, old, errors),
     }
 }
@@ -38,6 +24,7 @@ const SPEC: Path<'static> = Path::Root("spec");
 fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
     meta::validate_update(new, old, errors);
     validate_metadata_and_spec(new, errors);
+    validate_mirror(new, old, errors);
     let empty = Value::Null;
     let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
     for field in ["containers", "initContainers"] {
@@ -88,6 +75,66 @@ fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
     let munged = munge(spec, old_spec, errors.version);
     if munged != *old_spec {
         errors.forbidden(&SPEC, unchangeable(&munged, old_spec, errors.version));
+    }
+}
+
+/// Nothing but the CPU and memory of containers may change.
+fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
+    meta::validate_update(new, old, errors);
+    validate_metadata_and_spec(new, errors);
+    let empty = Value::Null;
+    let (spec, old_spec) = (new.get("spec").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
+    for field in ["containers", "initContainers"] {
+        if spec.list(field).len() != old_spec.list(field).len() {
+            let why = format!("{field} may not be added or removed on resize");
+            errors.forbidden(&SPEC.field(field), why);
+            return;
+        }
+    }
+    if super::qos::class(new) != super::qos::class(old) {
+        let shown = new.pointer("/status/qosClass").and_then(Value::as_str).unwrap_or_default();
+        errors.invalid(&SPEC, shown, "Pod QOS Class may not change as a result of resizing");
+    }
+    let mut munged = spec.clone();
+    for field in ["containers", "initContainers"] {
+        let at = SPEC.field(field);
+        let containers = super::defaults::list_mut(&mut munged, field);
+        for (i, (container, before)) in containers.iter_mut().zip(old_spec.list(field)).enumerate() {
+            if container.text("name") != before.text("name") {
+                let why = format!("{field} may not be renamed or reordered on resize");
+                errors.forbidden(&at.index(i).field("name"), why);
+                return;
+            }
+            restore_cpu_and_memory(container, before);
+        }
+    }
+    if munged != *old_spec {
+        errors.forbidden(&SPEC, "only cpu and memory resources are mutable");
+    }
+}
+
+fn restore_cpu_and_memory(container: &mut Value, before: &Value) {
+    let Some(container) = container.as_object_mut() else { return };
+    let mut resources = container.get("resources").cloned().unwrap_or_else(|| json!({}));
+    let stored = before.get("resources").cloned().unwrap_or_else(|| json!({}));
+    let Some(fields) = resources.as_object_mut() else { return };
+    for list in ["limits", "requests"] {
+        let amounts = fields.entry(list).or_insert_with(|| json!({}));
+        let Some(amounts) = amounts.as_object_mut() else { continue };
+        for name in ["cpu", "memory"] {
+            match stored.get(list).and_then(|amounts| amounts.get(name)) {
+                Some(amount) => amounts.insert(name.to_owned(), amount.clone()),
+                None => amounts.remove(name),
+            };
+        }
+        if amounts.is_empty() && stored.get(list).is_none() {
+            fields.remove(list);
+        }
+    }
+    if before.get("resources").is_some() || fields.values().any(|value| !value.is_null()) {
+        container.insert("resources".to_owned(), resources);
+    } else {
+        container.remove("resources");
     }
 }
 
@@ -203,10 +250,30 @@ fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
+/// Whether a pod mirrors one that the kubelet runs by itself is decided when it is created.
+fn validate_mirror(new: &Value, old: &Value, errors: &mut Errors) {
+    let mirrored = |pod: &'_ Value| {
+        let annotations = pod.pointer("/metadata/annotations");
+        annotations.and_then(|annotations| annotations.get(MIRROR)).cloned()
+    };
+    let at = Path::Root("metadata");
+    let at = at.field("annotations");
+    match (mirrored(old), mirrored(new)) {
+        (None, Some(_)) => errors.forbidden(&at.key(MIRROR), "may not add mirror pod annotation"),
+        (before @ Some(_), after) if before != after => {
+            errors.forbidden(&at.key(MIRROR), "may not remove or update mirror pod annotation");
+        }
+        _ => {}
+    }
+}
+
 fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
     meta::validate_update(new, old, errors);
+    validate_mirror(new, old, errors);
     let at = Path::Root("status");
     let empty = Value::Null;
+    let (metadata, spec) = (new.get("metadata").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
+    validate_annotations(metadata, spec, &Path::Root("metadata"), errors);
     let (status, old_status) = (new.get("status").unwrap_or(&empty), old.get("status").unwrap_or(&empty));
     let nominated = status.text("nominatedNodeName");
     if nominated != old_status.text("nominatedNodeName") && !nominated.is_empty() {

@@ -2,9 +2,10 @@
 
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{containers, resources, scheduling, volumes};
+use crate::decode::syntax_error;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
@@ -28,9 +29,9 @@ pub(super) fn validate_pod(pod: &Value, _: &Kind, errors: &mut Errors) {
 
 pub(super) fn validate_metadata_and_spec(pod: &Value, errors: &mut Errors) {
     meta::validate(pod, true, NameRule::Subdomain, errors);
-    validate_annotations(pod.get("metadata").unwrap_or(&Value::Null), &Path::Root("metadata"), errors);
     let empty = Value::Null;
-    let spec = pod.get("spec").unwrap_or(&empty);
+    let (metadata, spec) = (pod.get("metadata").unwrap_or(&empty), pod.get("spec").unwrap_or(&empty));
+    validate_annotations(metadata, spec, &Path::Root("metadata"), errors);
     let at = Path::Root("spec");
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     validate_spec(spec, &at, Context { is_pod: true, pod_name: name }, errors);
@@ -66,10 +67,25 @@ pub(super) fn validate_metadata_and_spec(pod: &Value, errors: &mut Errors) {
     }
 }
 
+/// The annotation of a pod that a kubelet runs from a file: this pod only mirrors it.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+
 /// Annotations with a meaning, apart from security profiles.
-fn validate_annotations(meta: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_annotations(meta: &Value, spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     let at = at.field("annotations");
     let Some(annotations) = meta.get("annotations") else { return };
+    if let Some(mirrored) = annotations.get(MIRROR).and_then(Value::as_str)
+        && spec.text("nodeName").is_empty()
+    {
+        errors.invalid(&at.key(MIRROR), mirrored, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    let tolerations = annotations.text(TOLERATIONS);
+    if !tolerations.is_empty()
+        && let Err(error) = serde_json::from_str::<Vec<Map<String, Value>>>(tolerations)
+    {
+        errors.invalid(&at, TOLERATIONS, syntax_error(tolerations.as_bytes(), &error.to_string()));
+    }
     let cost = annotations.get("controller.kubernetes.io/pod-deletion-cost").and_then(Value::as_str);
     if let Some(cost) = cost {
         let digits = cost.strip_prefix('-').unwrap_or(cost);
@@ -95,9 +111,9 @@ pub(crate) fn validate_template(template: Option<&Value>, at: &Path<'_>, errors:
     // Upstream leaves `metadata` out of these paths.
     meta::validate_labels(meta, "labels", at, errors);
     meta::validate_annotations(meta, at, errors);
-    validate_annotations(meta, at, errors);
     let spec_at = at.field("spec");
     let spec = template.get("spec").unwrap_or(&empty);
+    validate_annotations(meta, spec, at, errors);
     validate_spec(spec, &spec_at, Context { is_pod: false, pod_name: "" }, errors);
     if !spec.list("ephemeralContainers").is_empty() {
         errors.forbidden(

@@ -38,6 +38,12 @@ pub enum ProtobufError {
     /// Messages inside messages inside messages.
     #[error("proto: message is nested too deeply")]
     Depth,
+    /// A value that its type does not have.
+    #[error("proto: {0} cannot be read")]
+    Value(&'static str),
+    /// A field without a number.
+    #[error("proto: illegal tag 0")]
+    Tag,
     /// A kind whose protobuf form is not known here.
     #[error("no protobuf form of kind {0}")]
     Kind(String),
@@ -137,7 +143,8 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let name = message_name(&api_version, &kind);
     let (name, message) =
         MESSAGES.get_key_value(name.as_str()).ok_or_else(|| ProtobufError::Kind(kind.clone()))?;
-    let mut object = read_message(name, message, raw, 0)?;
+    let mut object = Map::new();
+    read_message(name, message, raw, 0, &mut object)?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
@@ -152,32 +159,36 @@ fn message_name(api_version: &str, kind: &str) -> String {
     format!("{}.{kind}", group.split('.').next().unwrap_or(group))
 }
 
+/// Reads a message into what earlier occurrences of its field left: a message that is there twice is merged.
 fn read_message(
     name: &str,
     message: &Message,
     bytes: &[u8],
     depth: usize,
-) -> Result<Map<String, Value>, ProtobufError> {
+    object: &mut Map<String, Value>,
+) -> Result<(), ProtobufError> {
     if depth > DEPTH {
         return Err(ProtobufError::Depth);
     }
-    let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
         let Some(field) = message.fields.get(&number) else { continue };
         let wrong = || ProtobufError::WireType(format!("{name}.{}", field.name));
         match field.cardinality {
-            Cardinality::One => {
-                let value = read_value(field, &wire, depth)?.ok_or_else(wrong)?;
-                match value {
-                    Value::Object(inner) if field.inline => object.extend(inner),
-                    value => {
-                        object.insert(field.name.to_owned(), value);
-                    }
+            Cardinality::One if field.inline => {
+                let mut whole = Value::Object(std::mem::take(object));
+                read_value(field, &wire, depth, &mut whole)?.ok_or_else(wrong)?;
+                if let Value::Object(merged) = whole {
+                    *object = merged;
                 }
             }
+            Cardinality::One => {
+                let value = object.entry(field.name).or_insert(Value::Null);
+                read_value(field, &wire, depth, value)?.ok_or_else(wrong)?;
+            }
             Cardinality::List => {
-                let value = read_value(field, &wire, depth)?.ok_or_else(wrong)?;
+                let mut value = Value::Null;
+                read_value(field, &wire, depth, &mut value)?.ok_or_else(wrong)?;
                 let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(list) = list {
                     list.push(value);
@@ -190,7 +201,7 @@ fn read_message(
                 while let Some((number, wire)) = entry.field()? {
                     match (number, &wire) {
                         (1, Wire::Bytes(bytes)) => key = text(bytes, field.name)?,
-                        (2, wire) => value = read_value(field, wire, depth)?.ok_or_else(wrong)?,
+                        (2, wire) => read_value(field, wire, depth, &mut value)?.ok_or_else(wrong)?,
                         _ => {}
                     }
                 }
@@ -201,7 +212,7 @@ fn read_message(
             }
         }
     }
-    Ok(object)
+    Ok(())
 }
 
 fn zero(ty: Type) -> Value {
@@ -214,21 +225,27 @@ fn zero(ty: Type) -> Value {
     }
 }
 
-/// `None` if the wire type does not fit.
-fn read_value(field: &Field, wire: &Wire<'_>, depth: usize) -> Result<Option<Value>, ProtobufError> {
-    Ok(match (field.ty, wire) {
-        (Type::Text, Wire::Bytes(bytes)) => Some(text(bytes, field.name)?.into()),
-        (Type::Bytes, Wire::Bytes(bytes)) => Some(STANDARD.encode(bytes).into()),
-        (Type::Bool, Wire::Number(number)) => Some((*number != 0).into()),
-        (Type::Integer, Wire::Number(number)) => Some(number.cast_signed().into()),
-        (Type::Double, Wire::Fixed(bits)) => Some(f64::from_bits(*bits).into()),
-        (Type::Message(name), Wire::Bytes(bytes)) => Some(read_special(name, bytes, depth)?),
-        _ => None,
-    })
+/// Reads a value over the one before it; `None` if the wire type does not fit.
+fn read_value(
+    field: &Field,
+    wire: &Wire<'_>,
+    depth: usize,
+    value: &mut Value,
+) -> Result<Option<()>, ProtobufError> {
+    *value = match (field.ty, wire) {
+        (Type::Text, Wire::Bytes(bytes)) => text(bytes, field.name)?.into(),
+        (Type::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (Type::Bool, Wire::Number(number)) => (*number != 0).into(),
+        (Type::Integer, Wire::Number(number)) => number.cast_signed().into(),
+        (Type::Double, Wire::Fixed(bits)) => f64::from_bits(*bits).into(),
+        (Type::Message(name), Wire::Bytes(bytes)) => read_special(name, bytes, depth, value.take())?,
+        _ => return Ok(None),
+    };
+    Ok(Some(()))
 }
 
 /// Messages that are not objects in JSON, and all others.
-fn read_special(name: &str, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
+fn read_special(name: &str, bytes: &[u8], depth: usize, before: Value) -> Result<Value, ProtobufError> {
     match name {
         "meta.Time" | "meta.MicroTime" => time(bytes, name == "meta.MicroTime"),
         "resource.Quantity" => Ok(first_text(bytes, 1)?.into()),
@@ -237,29 +254,39 @@ fn read_special(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Protobu
             let mut value = Value::Null;
             while let Some((number, wire)) = reader.field()? {
                 if let (1, Wire::Bytes(raw)) = (number, wire) {
-                    value = serde_json::from_slice(raw).unwrap_or_default();
+                    value = serde_json::from_slice(raw)
+                        .map_err(|_| ProtobufError::Value("JSON inside the message"))?;
                 }
             }
             Ok(value)
         }
         "intstr.IntOrString" => {
-            let (mut is_text, mut number, mut string) = (false, 0, String::new());
+            let (mut kind, mut number, mut string) = (0, 0, String::new());
             let mut reader = Reader(bytes);
             while let Some((field, wire)) = reader.field()? {
                 match (field, wire) {
-                    (1, Wire::Number(kind)) => is_text = kind == 1,
+                    (1, Wire::Number(value)) => kind = value,
                     (2, Wire::Number(value)) => number = value.cast_signed(),
                     (3, Wire::Bytes(bytes)) => string = text(bytes, "strVal")?,
                     _ => {}
                 }
             }
-            Ok(if is_text { string.into() } else { number.into() })
+            match kind {
+                0 => Ok(number.into()),
+                1 => Ok(string.into()),
+                _ => Err(ProtobufError::Value("IntOrString")),
+            }
         }
         _ => {
             let Some(message) = MESSAGES.get(name) else { return Err(ProtobufError::Kind(name.to_owned())) };
-            let object = read_message(name, message, bytes, depth + 1)?;
+            let mut object = match before {
+                Value::Object(object) => object,
+                items @ Value::Array(_) => Map::from_iter([("items".to_owned(), items)]),
+                _ => Map::new(),
+            };
+            read_message(name, message, bytes, depth + 1, &mut object)?;
             if message.list {
-                return Ok(object.get("items").cloned().unwrap_or_else(|| Value::Array(Vec::new())));
+                return Ok(object.remove("items").unwrap_or_else(|| Value::Array(Vec::new())));
             }
             Ok(Value::Object(object))
         }
@@ -290,8 +317,9 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, ProtobufError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    let nanos = i32::try_from(nanos).unwrap_or(0);
-    let Ok(time) = jiff::Timestamp::new(seconds, nanos) else { return Ok(Value::Null) };
+    // swallowed: both say the same, that there is no such time
+    let time = i32::try_from(nanos).ok().and_then(|nanos| jiff::Timestamp::new(seconds, nanos).ok());
+    let time = time.ok_or(ProtobufError::Value("time"))?;
     let text = if micro { crate::meta::format_micro_time(time) } else { crate::meta::format_time(time) };
     Ok(text.into())
 }
@@ -335,6 +363,9 @@ impl<'a> Reader<'a> {
             }
             _ => return Err(ProtobufError::WireType((tag >> 3).to_string())),
         };
+        if tag >> 3 == 0 {
+            return Err(ProtobufError::Tag);
+        }
         Ok(Some((tag >> 3, wire)))
     }
 
@@ -387,6 +418,12 @@ mod tests {
             ("JSON", b"{}".to_vec(), ProtobufError::Magic),
             ("unknown kind", envelope("v1", "Nope", &[]), ProtobufError::Kind("Nope".to_owned())),
             ("cut off", envelope("v1", "ConfigMap", &[0x0a, 0x50, 1]), ProtobufError::Truncated),
+            ("no field", envelope("v1", "ConfigMap", &[0x00, 1]), ProtobufError::Tag),
+            (
+                "no JSON where JSON belongs",
+                envelope("apps/v1", "ControllerRevision", &field(2, &field(1, b"{bad"))),
+                ProtobufError::Value("JSON inside the message"),
+            ),
             (
                 "wrong wire type",
                 envelope("v1", "ConfigMap", &[0x08, 1]),
@@ -395,6 +432,21 @@ mod tests {
         ] {
             assert_eq!(decode(&body), Err(expected), "{case}");
         }
+    }
+
+    #[test]
+    fn merges_a_message_that_is_there_twice() {
+        let number = |field: &str| {
+            let fields = &MESSAGES["core.PodSpec"].fields;
+            let found = fields.iter().find(|(_, known)| known.name == field).expect("a field");
+            u8::try_from(*found.0).expect("small")
+        };
+        let container = |name: &str| field(number("containers"), &field(1, name.as_bytes()));
+        let first = [container("a"), vec![number("hostPID") << 3, 1]].concat();
+        let raw = [field(2, &first), field(1, &field(1, b"p")), field(2, &container("b"))].concat();
+        let pod = decode(&envelope("v1", "Pod", &raw)).expect("a pod");
+        assert_eq!(pod["spec"], json!({"hostPID": true, "containers": [{"name": "a"}, {"name": "b"}]}));
+        assert_eq!(pod["metadata"], json!({"name": "p"}));
     }
 
     #[test]
