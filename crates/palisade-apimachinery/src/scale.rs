@@ -3,6 +3,8 @@
 //! Implements: `autoscaling/v1` Scale for replication controllers, the `apps` kinds and custom kinds, with the managed
 //! fields a write through it leaves in the parent (`managedfields.ScaleHandler`).
 
+use std::sync::Arc;
+
 use palisade_base::field_path::Path;
 use palisade_base::label_selector::LabelSelector;
 use palisade_base::version::KubeVersion;
@@ -120,7 +122,8 @@ pub fn apply(
                 continue;
             }
             // Others are seen as owners of the Scale, in its version.
-            conflicts.push((Entry { api_version: "autoscaling/v1".into(), ..other.clone() }, path.to_vec()));
+            let owner = Entry { api_version: "autoscaling/v1".into(), ..other.clone() };
+            conflicts.push((Arc::new(owner), path.to_vec()));
             other.set = other.set.difference(&entry.set);
         }
         if !conflicts.is_empty() && !force {

@@ -2,6 +2,8 @@
 //!
 //! Implements: the validation half of `sigs.k8s.io/structured-merge-diff/typed`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::set::{Element, Path};
@@ -45,7 +47,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         }
         (TypeKind::List { item, list }, Value::Array(items)) => {
             let item = of.with(item);
-            let mut seen: Vec<Element> = Vec::new();
+            let mut seen: BTreeSet<Element> = BTreeSet::new();
             for (at, value) in (0i64..).zip(items) {
                 let element = if *list == ListType::Atomic {
                     Element::Index(at)
@@ -58,16 +60,15 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
                         }
                     }
                 };
-                if seen.contains(&element) {
+                if *list != ListType::Atomic && !seen.insert(element.clone()) {
                     errors.push(format!(
                         "{}: duplicate entries for key {element}",
                         super::set::path_text(path)
                     ));
                 }
-                path.push(element.clone());
+                path.push(element);
                 validate_at(item, value, path, errors);
                 path.pop();
-                seen.push(element);
             }
         }
         (TypeKind::Struct { .. } | TypeKind::Map { .. }, other) => {

@@ -13,6 +13,7 @@ pub(crate) mod set;
 mod typed;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use palisade_base::go;
 use serde_json::{Map, Value};
@@ -303,8 +304,11 @@ fn check_config(kind: &Kind, config: &Value) -> Result<()> {
 
 enum Failure {
     Merge(Box<Status>),
-    Conflicts(Vec<(Entry, set::Path)>),
+    Conflicts(Vec<Conflict>),
 }
+
+/// A field, and the manager that owns it. Many conflicts share a manager.
+type Conflict = (Arc<Entry>, set::Path);
 
 impl Failure {
     fn into_status(self) -> Box<Status> {
@@ -349,7 +353,11 @@ fn applied(
     changed.add(comparison.added);
     let mut conflicts = Vec::new();
     for other in &managed.entries {
-        other.set.intersection(&changed).for_each(&mut |path| conflicts.push((other.clone(), path.to_vec())));
+        let owned = other.set.intersection(&changed);
+        if !owned.is_empty() {
+            let other = Arc::new(other.clone());
+            owned.for_each(&mut |path| conflicts.push((other.clone(), path.to_vec())));
+        }
     }
     if !force && !conflicts.is_empty() {
         return Err(Failure::Conflicts(conflicts));
@@ -396,7 +404,7 @@ fn prune(kind: &Kind, merged: &Value, others: &Managed, own: &Entry, last: &Fiel
 
 /// Conflicts that are not explained by kubectl's `last-applied-configuration`: the first server-side apply of an object
 /// that kubectl applied on the client side before takes over its own fields.
-fn not_allowed(kind: &Kind, live: &Value, conflicts: &[(Entry, set::Path)]) -> Vec<(Entry, set::Path)> {
+fn not_allowed(kind: &Kind, live: &Value, conflicts: &[Conflict]) -> Vec<Conflict> {
     let last = live
         .pointer("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
         .and_then(Value::as_str)
@@ -414,7 +422,7 @@ fn not_allowed(kind: &Kind, live: &Value, conflicts: &[(Entry, set::Path)]) -> V
     conflicts.iter().filter(|(_, path)| !allowed.has(path)).cloned().collect()
 }
 
-pub(crate) fn conflict_status(conflicts: &[(Entry, set::Path)]) -> Box<Status> {
+pub(crate) fn conflict_status(conflicts: &[Conflict]) -> Box<Status> {
     let causes = conflicts
         .iter()
         .map(|(entry, path)| Cause {

@@ -3,6 +3,8 @@
 //! Implements: `sigs.k8s.io/structured-merge-diff/typed`. A value is a leaf if it is a scalar, atomic, or empty on both
 //! sides; values of unknown type are taken as what they look like, with atomic lists.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::set::{Element, FieldSet, Path, same_value};
@@ -219,15 +221,10 @@ fn compare_lists(
     new: Option<&Vec<Value>>,
     out: &mut Comparison,
 ) {
-    let (left, right) = (index(item, list, old), index(item, list, new));
-    let none: &[&Value] = &[];
-    let only_right = right.iter().filter(|(e, _)| !left.iter().any(|(known, _)| known == e));
-    for (element, _) in left.iter().chain(only_right) {
-        let find = |side: &'_ [(Element, Vec<&'_ Value>)]| -> Option<usize> {
-            side.iter().position(|(e, _)| e == element)
-        };
-        let l = find(&left).map_or(none, |at| left[at].1.as_slice());
-        let r = find(&right).map_or(none, |at| right[at].1.as_slice());
+    let (left, right) = (ItemIndex::of(item, list, old), ItemIndex::of(item, list, new));
+    let only_right = right.elements.iter().filter(|element| !left.items.contains_key(element));
+    for element in left.elements.iter().chain(only_right) {
+        let (l, r) = (left.get(element), right.get(element));
         let mut below = Comparison::default();
         let change = match (l, r) {
             ([] | [_], [] | [_]) => compare_at(item, l.first().copied(), r.first().copied(), &mut below),
@@ -258,21 +255,31 @@ fn compare_lists(
     }
 }
 
-/// The items of a list by their element; an element that is there twice has several.
-fn index<'v>(
-    item: TypeRef<'_>,
-    list: &ListType,
-    values: Option<&'v Vec<Value>>,
-) -> Vec<(Element, Vec<&'v Value>)> {
-    let mut seen: Vec<(Element, Vec<&'v Value>)> = Vec::new();
-    for value in values.into_iter().flatten() {
-        let Ok(element) = item_element(item, list, value) else { continue };
-        match seen.iter_mut().find(|(known, _)| *known == element) {
-            Some((_, values)) => values.push(value),
-            None => seen.push((element, vec![value])),
+/// The items of a list by their element; an element that is there twice has several. Lists may be as long as a request:
+/// nothing here compares each item with each other one.
+#[derive(Default)]
+struct ItemIndex<'v> {
+    /// In the order of the list, each once.
+    elements: Vec<Element>,
+    items: BTreeMap<Element, Vec<&'v Value>>,
+}
+
+impl<'v> ItemIndex<'v> {
+    fn of(item: TypeRef<'_>, list: &ListType, values: Option<&'v Vec<Value>>) -> Self {
+        let mut index = Self::default();
+        for value in values.into_iter().flatten() {
+            let Ok(element) = item_element(item, list, value) else { continue };
+            if !index.items.contains_key(&element) {
+                index.elements.push(element.clone());
+            }
+            index.items.entry(element).or_default().push(value);
         }
+        index
     }
-    seen
+
+    fn get(&self, element: &Element) -> &[&'v Value] {
+        self.items.get(element).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Every field an object sets.
@@ -301,9 +308,13 @@ fn collect(of: TypeRef<'_>, value: &Value, path: &mut Path, out: &mut FieldSet) 
         (Shape::List { item, list }, Value::Array(items)) => {
             let elements: Vec<Option<Element>> =
                 items.iter().map(|value| item_element(item, list, value).ok()).collect();
+            let mut counts: BTreeMap<&Element, usize> = BTreeMap::new();
+            for element in elements.iter().flatten() {
+                *counts.entry(element).or_default() += 1;
+            }
             for (value, element) in items.iter().zip(&elements) {
                 let Some(element) = element else { continue };
-                let twice = elements.iter().flatten().filter(|e| *e == element).count() > 1;
+                let twice = counts.get(element).is_some_and(|count| *count > 1);
                 path.push(element.clone());
                 if !twice {
                     collect(item, value, path, out);
@@ -387,14 +398,20 @@ fn merge_lists(
             .collect()
     };
     let (left, right) = (elements(live)?, elements(config)?);
-    for (at, element) in right.iter().enumerate() {
-        if right[..at].contains(element) {
+    let mut in_right = BTreeSet::new();
+    for element in &right {
+        if !in_right.insert(element) {
             return Err(format!("duplicate entries for key {element}"));
         }
     }
-    let mut shared = right.iter().filter(|e| left.contains(e));
+    // Where each live element is; none if it is there twice.
+    let mut in_left: BTreeMap<&Element, Option<usize>> = BTreeMap::new();
+    for (at, element) in left.iter().enumerate() {
+        in_left.entry(element).and_modify(|place| *place = None).or_insert(Some(at));
+    }
+    let mut shared = right.iter().filter(|e| in_left.contains_key(e));
     let mut next_shared = shared.next();
-    let mut merged: Vec<&Element> = Vec::new();
+    let mut merged: BTreeSet<&Element> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len().max(right.len()));
     let mut emit = |element: &Element, l: Option<&Value>, r: Option<&Value>| -> Result<(), String> {
         path.push(element.clone());
@@ -406,37 +423,35 @@ fn merge_lists(
     // A live item that is there twice cannot be merged with; upstream takes it as null.
     let null = Value::Null;
     let live_of = |element: &Element| -> Option<&Value> {
-        let mut places = left.iter().enumerate().filter(|(_, e)| *e == element);
-        let first = places.next()?;
-        if places.next().is_some() { Some(&null) } else { live.get(first.0) }
+        in_left.get(element)?.map_or(Some(&null), |at| live.get(at))
     };
     let (mut l, mut r) = (0, 0);
     while l < left.len() || r < right.len() {
         if l < left.len() && r < right.len() {
             if left[l] == right[r] {
-                merged.push(&right[r]);
+                merged.insert(&right[r]);
                 emit(&right[r], live_of(&right[r]), config.get(r))?;
                 l += 1;
                 r += 1;
                 next_shared = shared.next();
                 continue;
             }
-            if right.contains(&left[l]) && next_shared.is_some_and(|next| *next != left[l]) {
+            if in_right.contains(&left[l]) && next_shared.is_some_and(|next| *next != left[l]) {
                 l += 1;
                 continue;
             }
         }
         if l < left.len() {
-            if !right.contains(&left[l]) {
+            if !in_right.contains(&left[l]) {
                 emit(&left[l], live.get(l), None)?;
                 l += 1;
                 continue;
-            } else if merged.contains(&&left[l]) {
+            } else if merged.contains(&left[l]) {
                 l += 1;
             }
         }
         if r < right.len() {
-            merged.push(&right[r]);
+            merged.insert(&right[r]);
             emit(&right[r], live_of(&right[r]), config.get(r))?;
             if next_shared == Some(&right[r]) {
                 next_shared = shared.next();

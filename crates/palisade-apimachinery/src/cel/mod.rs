@@ -23,6 +23,11 @@ use cel::{Env, Program};
 use budget::{Budget, Fault};
 pub use value::{Key, Val};
 
+/// Code points of an expression, as cel-go has it.
+const MAX_CODE_POINTS: usize = 100_000;
+/// Operators, brackets and commas of an expression, those in texts and comments included. The parser spends stack, time and
+/// memory on each, and what is a text for the parser need not be one for [`is_too_deep`].
+const MAX_MARKS: usize = 4_000;
 /// Brackets inside brackets.
 const MAX_DEPTH: usize = 32;
 /// Operators in one expression.
@@ -60,6 +65,12 @@ impl Expression {
 
 /// Reads an expression that may name the given variables; the error is worded as upstream's compiler does.
 pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, String> {
+    let size = expression.chars().count();
+    if size > MAX_CODE_POINTS {
+        return Err(format!(
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
+        ));
+    }
     if is_too_deep(expression) {
         return Err(RECURSION.to_owned());
     }
@@ -191,6 +202,9 @@ pub(crate) fn find_word(expression: &str, name: &str) -> Option<usize> {
 
 /// Whether the parser could run out of stack: it recurses for every bracket and operator.
 fn is_too_deep(expression: &str) -> bool {
+    let is_operator = |c: char| ".?!-+*/%|&=<>".contains(c);
+    let is_mark = |c: &char| is_operator(*c) || "()[]{},:".contains(*c);
+    let marks = expression.chars().filter(is_mark).count() + expression.matches("in").count();
     let (mut depth, mut deepest, mut operators) = (0_usize, 0, 0_usize);
     let mut quote = None;
     let mut characters = expression.chars();
@@ -206,13 +220,11 @@ fn is_too_deep(expression: &str) -> bool {
                 deepest = deepest.max(depth);
             }
             (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
-            (None, '.' | '?' | '!' | '-' | '+' | '*' | '/' | '%' | '|' | '&' | '=' | '<' | '>') => {
-                operators += 1;
-            }
+            (None, c) if is_operator(c) => operators += 1,
             _ => {}
         }
     }
-    deepest > MAX_DEPTH || operators > MAX_OPERATORS
+    deepest > MAX_DEPTH || operators > MAX_OPERATORS || marks > MAX_MARKS
 }
 
 /// Reads an expression where there is stack enough for it, and where a parser that gives up harms nobody.
@@ -432,6 +444,41 @@ mod tests {
         ] {
             assert!(run(&expression, &word).is_err());
         }
+    }
+
+    #[test]
+    fn nesting_cannot_hide_behind_quotes() {
+        let chains = [
+            format!("self{}", ".a".repeat(49_000)),
+            format!("1{}", "+1".repeat(49_000)),
+            format!("self{}", "[0]".repeat(30_000)),
+            format!("1{}", " in 1".repeat(19_000)),
+            format!("[{}]", "1,".repeat(49_000)),
+            format!("{}1{}", "(".repeat(49_000), ")".repeat(49_000)),
+        ];
+        // What stands before each chain is a text or a comment with half a pair of quotes.
+        for before in ["// '\n", "r'\\' == '' || ", "''' ' ''' == '' || ", "\"\"\" \" \"\"\" == '' || "] {
+            for chain in &chains {
+                let expression = format!("{before}{chain}");
+                let outcome = compile(&expression, &["self"]).map(|_| ());
+                assert_eq!(
+                    outcome.unwrap_err(),
+                    RECURSION,
+                    "{before}{}",
+                    chain.get(..20).unwrap_or_default()
+                );
+            }
+        }
+        for harmless in
+            ["// it's\nself.a == 1", "r'\\d+' == 'x' || self.b in ['a', 'b']", "''' it's ''' != ''"]
+        {
+            assert!(compile(harmless, &["self"]).is_ok(), "{harmless}");
+        }
+        let long = format!("'{}' != ''", "a".repeat(MAX_CODE_POINTS));
+        let expected =
+            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 100008, limit 100000";
+        assert_eq!(compile(&long, &["self"]).map(|_| ()).unwrap_err(), expected);
+        assert!(compile(&format!("'{}' != ''", "a".repeat(90_000)), &["self"]).is_ok());
     }
 
     #[test]

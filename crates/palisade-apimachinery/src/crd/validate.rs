@@ -3,6 +3,8 @@
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apiserver/validation`, which is `k8s.io/kube-openapi/pkg/validation`,
 //! and `…/apiserver/schema/listtype`.
 
+use std::collections::HashMap;
+
 use palisade_base::field_error::{BadValue, FieldError, FieldErrorKind};
 use palisade_base::go;
 use palisade_base::time;
@@ -267,10 +269,12 @@ fn lists(schema: &JsonSchema, value: &Value, path: &str, errors: &mut Vec<FieldE
                     .collect(),
                 _ => Vec::new(),
             };
+            let mut seen: HashMap<String, usize> = HashMap::new();
             for (at, key) in keys.iter().enumerate() {
                 // Each key is reported once, where it comes back first.
-                let before = keys[..at].iter().filter(|k| *k == key).count();
-                if before == 1 {
+                let count = seen.entry(key.to_string()).or_default();
+                *count += 1;
+                if *count == 2 {
                     errors.push(FieldError::duplicate(format!("{path}[{at}]"), BadValue::from(key)));
                 }
             }

@@ -4,6 +4,9 @@
 //! `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`,
 //! <https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md>.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
 use palisade_base::go;
 use serde_json::{Map, Value};
 
@@ -247,9 +250,11 @@ fn apply_element_orders(
                 }
             }
         };
-        let server_order = in_original.unwrap_or_default();
-        let (ours, servers) = partition(merged, &order, merge_key.as_deref())?;
-        let both = interleave(ours, servers, &order, &server_order, merge_key.as_deref());
+        let key = merge_key.as_deref();
+        let order = Order::of(&order, key);
+        let server_order = Order::of(&in_original.unwrap_or_default(), key);
+        let (ours, servers) = partition(merged, &order, key)?;
+        let both = interleave(ours, servers, &order, &server_order);
         original.insert(list.to_owned(), Value::Array(both));
         patch.remove(list);
     }
@@ -323,38 +328,45 @@ fn merge_slice(
     }
     if !objects {
         if deletes {
-            original.retain(|v| !patch.contains(v));
+            let patch = Order::of(&patch, None);
+            original.retain(|v| patch.place(v).is_none());
             return Ok(original);
         }
-        let server_order = original.clone();
+        let (patch_order, server_order) = (Order::of(&patch, None), Order::of(&original, None));
         let mut merged = original;
-        merged.extend(patch.iter().cloned());
+        merged.extend(patch);
         let merged = deduplicate(merged);
-        let (ours, servers) = partition(merged, &patch, None)?;
-        return Ok(interleave(ours, servers, &patch, &server_order, None));
+        let (ours, servers) = partition(merged, &patch_order, None)?;
+        return Ok(interleave(ours, servers, &patch_order, &server_order));
     }
     let Some(key) = merge_key else {
         let name = item.and_then(TypeRef::as_struct).map_or_else(String::new, |s| s.short_name().to_owned());
         return Err(Error::Other(format!("cannot merge lists without merge key for {name}")));
     };
     let (original, patch) = apply_special_items(original, patch, key)?;
-    let server_order = original.clone();
-    let patch_order = patch.clone();
+    let (patch_order, server_order) = (Order::of(&patch, Some(key)), Order::of(&original, Some(key)));
+    let mut places = server_order.places.clone();
     let mut merged = original;
     for value in patch {
         let Value::Object(map) = value else { continue };
-        let Some(wanted) = map.get(key).cloned() else { return Err(no_merge_key(&Value::Object(map), key)) };
-        match merged.iter().position(|v| v.get(key) == Some(&wanted)) {
-            Some(at) => {
-                if let Value::Object(current) = std::mem::take(&mut merged[at]) {
-                    merged[at] = Value::Object(merge_map(current, map, item)?);
+        let Some(wanted) = map.get(key).map(Value::to_string) else {
+            return Err(no_merge_key(&Value::Object(map), key));
+        };
+        match places.entry(wanted) {
+            Entry::Occupied(place) => {
+                let Some(merged) = merged.get_mut(*place.get()) else { continue };
+                if let Value::Object(current) = std::mem::take(merged) {
+                    *merged = Value::Object(merge_map(current, map, item)?);
                 }
             }
-            None => merged.push(Value::Object(map)),
+            Entry::Vacant(place) => {
+                place.insert(merged.len());
+                merged.push(Value::Object(map));
+            }
         }
     }
     let (ours, servers) = partition(merged, &patch_order, Some(key))?;
-    Ok(interleave(ours, servers, &patch_order, &server_order, Some(key)))
+    Ok(interleave(ours, servers, &patch_order, &server_order))
 }
 
 /// `$patch: delete` and `$patch: replace` items of a list.
@@ -365,12 +377,13 @@ fn apply_special_items(
 ) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut rest = Vec::new();
     let mut replace = false;
+    let mut deleted = HashSet::new();
     for value in patch {
         match value.get(PATCH) {
             None => rest.push(value),
             Some(Value::String(directive)) if directive == "delete" => {
                 let Some(wanted) = value.get(key) else { return Err(no_merge_key(&value, key)) };
-                original.retain(|v| v.get(key) != Some(wanted));
+                deleted.insert(wanted.to_string());
             }
             Some(Value::String(directive)) if directive == "replace" => replace = true,
             Some(Value::String(directive)) if directive == "merge" => {
@@ -385,11 +398,22 @@ fn apply_special_items(
             }
         }
     }
+    if !deleted.is_empty() {
+        original.retain(|v| v.get(key).is_none_or(|found| !deleted.contains(&found.to_string())));
+    }
     if replace { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
 
+/// Lists whose order after dropping repeated scalars is upstream's. It compares each item with each other one.
+const MAX_IN_UPSTREAMS_ORDER: usize = 1_000;
+
 /// Upstream's way to drop repeated scalars: the last item takes the place of the repeated one.
 fn deduplicate(mut items: Vec<Value>) -> Vec<Value> {
+    if items.len() > MAX_IN_UPSTREAMS_ORDER {
+        let mut seen = HashSet::new();
+        items.retain(|item| seen.insert(item.to_string()));
+        return items;
+    }
     let mut i = 0;
     while i < items.len() {
         let mut j = i + 1;
@@ -405,44 +429,63 @@ fn deduplicate(mut items: Vec<Value>) -> Vec<Value> {
     items
 }
 
+/// Where items are in a list: by their merge key, or by themselves. Lists may be as long as a request, so that no item is
+/// compared with each other one.
+struct Order<'k> {
+    merge_key: Option<&'k str>,
+    /// The first place of each item, by its text.
+    places: HashMap<String, usize>,
+}
+
+impl<'k> Order<'k> {
+    fn of(items: &[Value], merge_key: Option<&'k str>) -> Self {
+        let mut order = Self { merge_key, places: HashMap::with_capacity(items.len()) };
+        for (at, item) in items.iter().enumerate() {
+            if let Some(text) = order.text(item) {
+                order.places.entry(text).or_insert(at);
+            }
+        }
+        order
+    }
+
+    fn text(&self, item: &Value) -> Option<String> {
+        match self.merge_key {
+            None => Some(item.to_string()),
+            Some(key) => item.get(key).map(Value::to_string),
+        }
+    }
+
+    fn place(&self, item: &Value) -> Option<usize> {
+        self.places.get(&self.text(item)?).copied()
+    }
+}
+
 /// Splits into items that are in `by` and items that are not.
 fn partition(
     items: Vec<Value>,
-    by: &[Value],
+    by: &Order<'_>,
     merge_key: Option<&str>,
 ) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut ours = Vec::new();
     let mut servers = Vec::new();
     for item in items {
-        let found = match merge_key {
-            None => by.contains(&item),
-            Some(key) => {
-                let Some(wanted) = item.get(key) else { return Err(no_merge_key(&item, key)) };
-                by.iter().any(|v| v.get(key) == Some(wanted))
-            }
-        };
-        if found { ours.push(item) } else { servers.push(item) }
+        if let Some(key) = merge_key.filter(|key| item.get(key).is_none()) {
+            return Err(no_merge_key(&item, key));
+        }
+        if by.place(&item).is_some() { ours.push(item) } else { servers.push(item) }
     }
     Ok((ours, servers))
-}
-
-fn place(order: &[Value], item: &Value, merge_key: Option<&str>) -> Option<usize> {
-    match merge_key {
-        None => order.iter().position(|v| v == item),
-        Some(key) => order.iter().position(|v| v.get(key) == item.get(key)),
-    }
 }
 
 /// Puts the patch's items and the server's together: each in its own order, mixed by the order on the server.
 fn interleave(
     mut ours: Vec<Value>,
     mut servers: Vec<Value>,
-    patch_order: &[Value],
-    server_order: &[Value],
-    merge_key: Option<&str>,
+    patch_order: &Order<'_>,
+    server_order: &Order<'_>,
 ) -> Vec<Value> {
-    ours.sort_by_key(|item| place(patch_order, item, merge_key));
-    servers.sort_by_key(|item| place(server_order, item, merge_key));
+    ours.sort_by_cached_key(|item| patch_order.place(item));
+    servers.sort_by_cached_key(|item| server_order.place(item));
     let mut out = Vec::with_capacity(ours.len() + servers.len());
     let mut ours = ours.into_iter().peekable();
     let mut servers = servers.into_iter().peekable();
@@ -451,12 +494,10 @@ fn interleave(
             (None, None) => return out,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(server), Some(our)) => {
-                match (place(server_order, server, merge_key), place(server_order, our, merge_key)) {
-                    (Some(server), Some(our)) => server < our,
-                    _ => false,
-                }
-            }
+            (Some(server), Some(our)) => match (server_order.place(server), server_order.place(our)) {
+                (Some(server), Some(our)) => server < our,
+                _ => false,
+            },
         };
         out.extend(if server_first { servers.next() } else { ours.next() });
     }

@@ -409,3 +409,25 @@ fn configurations_that_do_not_fit_the_schema_are_rejected() {
         assert_eq!(written(("v1", "Pod"), &[Apply("a", config)]).0, Err(expected), "{case}");
     }
 }
+
+/// Each step of these would take minutes, or tens of gigabytes, if items were compared with each other one by one or if each
+/// conflict had a copy of its owner's fields.
+#[test]
+fn many_fields_and_items_cost_in_proportion() {
+    const COUNT: usize = 20_000;
+    let kind = LATEST.by_kind("", "v1", "ConfigMap").unwrap();
+    let manager = |name| Manager { name, subresource: "", now: NOW };
+    let config = |value: &str, finalizers: usize| {
+        let data: serde_json::Map<String, Value> =
+            (0..COUNT).map(|i| (format!("k{i}"), Value::from(value))).collect();
+        let finalizers: Vec<String> = (0..finalizers).map(|i| format!("example.com/f{i}")).collect();
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": "o", "namespace": "n", "finalizers": finalizers}})
+    };
+    let made = apply::apply(kind, None, &config("a", COUNT), &manager("a"), false).unwrap();
+    let status = apply::apply(kind, Some(&made), &config("b", 0), &manager("b"), false).unwrap_err();
+    assert_eq!(status.details.unwrap().causes.len(), COUNT);
+    assert!(status.message.starts_with("Apply failed with 20000 conflicts: conflicts with \"a\""));
+    let fewer = apply::apply(kind, Some(&made), &config("a", COUNT / 2), &manager("a"), false).unwrap();
+    assert_eq!(fewer["metadata"]["finalizers"].as_array().map(Vec::len), Some(COUNT / 2));
+}

@@ -286,3 +286,24 @@ fn patches_that_cannot_be_applied_are_rejected() {
         assert_eq!(patched(POD, at, &live, &body), Err(expected.to_owned()), "{case}");
     }
 }
+
+/// Each of these would take minutes if items were compared with each other one by one.
+#[test]
+fn long_lists_cost_in_proportion() {
+    const COUNT: usize = 20_000;
+    let finalizers =
+        |from: usize| -> Vec<String> { (from..COUNT).map(|i| format!("example.com/f{i}")).collect() };
+    let containers = |image: &str| -> Vec<Value> {
+        (0..COUNT).map(|i| json!({"name": format!("c{i}"), "image": image})).collect()
+    };
+    let (half, all) = (json!({"finalizers": finalizers(COUNT / 2)}), json!({"finalizers": finalizers(0)}));
+    let merged = patched(POD, "metadata", &half, &all).unwrap();
+    assert_eq!(merged["finalizers"].as_array().map(Vec::len), Some(COUNT));
+    let cut = json!({"$deleteFromPrimitiveList/finalizers": finalizers(COUNT / 2)});
+    let left = patched(POD, "metadata", &all, &cut).unwrap();
+    assert_eq!(left["finalizers"].as_array().map(Vec::len), Some(COUNT / 2));
+    let (old, new) = (json!({"containers": containers("1")}), json!({"containers": containers("2")}));
+    let merged = patched(POD, "spec", &old, &new).unwrap();
+    assert_eq!(merged["containers"][COUNT - 1]["image"], "2");
+    assert_eq!(merged["containers"].as_array().map(Vec::len), Some(COUNT));
+}
