@@ -1,6 +1,6 @@
-//! What policy judges, what `explain` shows and what the runtime is told are one reading of a pod.
+//! What policy judges, what `explain` shows and what the runtime gets are one reading of a pod.
 //!
-//! Pods are generated with every way to say a thing: fields of pod and container, `containerDefaults`, the host fields of the pod
+//! Pods are generated with every way to set a value: fields of pod and container, `containerDefaults`, the host fields of the pod
 //! security context, annotations at creation, and annotations and an ephemeral container that are added later.
 
 use palisade_model::{
@@ -134,27 +134,30 @@ fn runtime_contexts(pod: &Prepared<'_>, compat: &Compat) -> Vec<LinuxContainerSe
     effective_contexts(pod).iter().map(|context| container_context(context, &around).unwrap()).collect()
 }
 
-/// What the level promises, read off what the runtime is told.
-fn breaks_restricted(told: &LinuxContainerSecurityContext) -> Option<&'static str> {
-    let namespaces = told.namespace_options.clone().unwrap();
-    let dropped = told
+/// What the level promises, read off what the runtime gets.
+fn breaks_restricted(context: &LinuxContainerSecurityContext) -> Option<&'static str> {
+    let namespaces = context.namespace_options.clone().unwrap();
+    let dropped = context
         .capabilities
         .as_ref()
         .is_some_and(|list| list.drop_capabilities.iter().any(|name| name == "ALL"));
-    let added = told.capabilities.as_ref().is_some_and(|list| !list.add_capabilities.is_empty());
+    let added = context.capabilities.as_ref().is_some_and(|list| !list.add_capabilities.is_empty());
     [
-        (told.privileged, "privileged"),
+        (context.privileged, "privileged"),
         (namespaces.network() == NamespaceMode::Node, "the node's network"),
         (namespaces.ipc() == NamespaceMode::Node, "the node's IPC namespace"),
         (
-            told.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
+            context.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
             "no seccomp profile",
         ),
         (
-            told.apparmor.as_ref().is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined),
+            context
+                .apparmor
+                .as_ref()
+                .is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined),
             "no AppArmor profile",
         ),
-        (!told.no_new_privs, "may gain privileges"),
+        (!context.no_new_privs, "may gain privileges"),
         (!dropped || added, "capabilities"),
     ]
     .into_iter()
@@ -179,7 +182,7 @@ proptest! {
         let explained = Prepared::future_pod(written, Subject::Template(&["spec", "template"]), &compat);
         prop_assert_eq!(rows(&created), rows(&explained));
 
-        // What is stored, after somebody has annotated it, and what the node makes of it.
+        // What is stored, after a client has annotated it, and what the node makes of it.
         let mut stored = manifest.clone();
         created.changes().iter().for_each(|change| change.apply(&mut stored));
         for (key, value) in &later {
@@ -195,8 +198,8 @@ proptest! {
         let admitted = evaluator.evaluate(level, &created);
         prop_assert_eq!(admitted.details(), evaluator.evaluate(level, &on_node).details());
         if admitted.allowed() {
-            for told in runtime_contexts(&on_node, &compat) {
-                prop_assert_eq!(breaks_restricted(&told), None);
+            for context in runtime_contexts(&on_node, &compat) {
+                prop_assert_eq!(breaks_restricted(&context), None);
             }
         }
 
@@ -214,8 +217,8 @@ proptest! {
         let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&judged), rows(&on_node));
         if evaluator.evaluate(level, &judged).allowed() {
-            for told in runtime_contexts(&on_node, &compat) {
-                prop_assert_eq!(breaks_restricted(&told), None);
+            for context in runtime_contexts(&on_node, &compat) {
+                prop_assert_eq!(breaks_restricted(&context), None);
             }
         }
     }
