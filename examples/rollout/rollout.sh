@@ -36,7 +36,7 @@ up() {
     exit 1
 }
 
-say() {
+step() {
     printf '\n== %s\n' "$*"
 }
 
@@ -71,13 +71,13 @@ bad_pod() {
 
 data="$work/data"
 
-say 'release n-1: the API exists, labels warn and audit, nothing is enforced'
+step 'release n-1: the API exists, labels warn and audit, nothing is enforced'
 up --release n-1
 kubectl apply -f "$here/cluster"
 expect namespace/shop '{.metadata.labels.pod-security\.kubernetes\.io/warn}' restricted
 expect "$config" "$mode" ''
 
-say 'release n: three namespaces violate their level, one for each reason; the cluster opts out'
+step 'release n: three namespaces violate their level, one for each reason; the cluster opts out'
 up --release n
 expect "$config" "$wanted" Legacy
 expect "$config" "$(state by-user)" Current
@@ -91,21 +91,21 @@ if "$palisade" rollout status; then
     exit 1
 fi
 
-say 'by-user: its service account may now use what the pod needs'
+step 'by-user: its service account may now use what the pod needs'
 kubectl create rolebinding anyuid -n by-user --clusterrole=system:openshift:scc:anyuid --serviceaccount=by-user:default
 expect "$config" "$(state by-user)" Previous
 
-say 'no-syncer: its labels are synced again'
+step 'no-syncer: its labels are synced again'
 kubectl label namespace no-syncer security.openshift.io/scc.podSecurityLabelSync-
 expect "$config" "$(state no-syncer)" Previous
 
-say 'openshift-addon: the command that palisade suggests'
+step 'openshift-addon: the command that palisade suggests'
 "$palisade" rollout plan | tee "$work/plan.sh" || true
 sh "$work/plan.sh"
 expect "$config" "$(state openshift-addon)" Previous
 "$palisade" rollout status
 
-say 'release n+1: still opted out, until an administrator opts in'
+step 'release n+1: still opted out, until an administrator opts in'
 up --release n+1
 expect "$config" "$mode" Legacy
 expect namespace/shop "$enforce" ''
@@ -126,14 +126,14 @@ if bad_pod shop; then
 fi
 bad_pod no-syncer
 
-say 'every instance reports what it enforces'
+step 'every instance reports what it enforces'
 kubectl get leases -n palisade-system -l palisade.dev/pod-security-instance \
     -o 'custom-columns=INSTANCE:.metadata.name,ENFORCES:.metadata.annotations.palisade\.dev/pod-security-enforce'
 
-say 'labels of users are not changed'
+step 'labels of users are not changed'
 kubectl label --overwrite namespace shop pod-security.kubernetes.io/enforce=baseline
 
-say 'break-glass: the feature gate reverts everything, global configuration first'
+step 'break-glass: the feature gate reverts everything, global configuration first'
 up --release n+1 --feature-gates OpenShiftPodSecurityAdmission=false
 expect "$config" "$mode" ''
 expect namespace/no-syncer "$enforce" ''
@@ -142,13 +142,13 @@ expect namespace/shop "$enforce" baseline
 expect namespace/openshift-addon "$enforce" privileged
 bad_pod by-user
 
-say 'the feature gate is enabled again'
+step 'the feature gate is enabled again'
 up --release n+1
 expect "$config" "$mode" Restricted
 expect namespace/by-user "$enforce" baseline
 expect namespace/shop "$enforce" baseline
 
-say 'opting out and in again'
+step 'opting out and in again'
 kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Legacy"}}'
 expect "$config" "$mode" Legacy
 expect namespace/by-user "$enforce" ''
@@ -156,7 +156,7 @@ kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":""}}'
 expect "$config" "$mode" Restricted
 expect namespace/by-user "$enforce" baseline
 
-say 'downgrade to n: labels are removed, nothing is enforced'
+step 'downgrade to n: labels are removed, nothing is enforced'
 up --release n
 expect "$config" "$mode" ''
 expect namespace/by-user "$enforce" ''
@@ -165,7 +165,7 @@ bad_pod by-user
 kubectl get events -n default --field-selector involvedObject.kind=PSAEnforcementConfig \
     -o 'custom-columns=REASON:.reason,MESSAGE:.message'
 
-say 'another cluster, upgraded twice before it was evaluated: enforcement begins unchecked'
+step 'another cluster, upgraded twice before it was evaluated: enforcement begins unchecked'
 data="$work/fast"
 up --release n-1
 kubectl apply -f "$here/cluster" >/dev/null
@@ -177,4 +177,4 @@ kubectl patch "$config" --type=merge -p '{"spec":{"enforcementMode":"Legacy"}}'
 expect "$config" "$mode" Legacy
 expect namespace/by-user "$enforce" ''
 
-say 'done'
+step 'done'

@@ -1,7 +1,7 @@
 //! The Restricted level of the Pod Security Standards, latest version, as a plain reading of a pod's JSON.
 //!
 //! Written from the standard's text and shared with nothing: it is what the fuzz target `requests` holds the server's own
-//! reading against. It knows Palisade's extensions of the pod's security context: what a container does not set comes
+//! reading against. It covers Palisade's extensions of the pod's security context: what a container does not set comes
 //! from `containerDefaults`, then from the pod; `hostNetwork` and `hostIPC` may stand there as well.
 
 use serde_json::Value;
@@ -103,7 +103,7 @@ pub fn problems(pod: &Value) -> Vec<String> {
     }
     let lists = ["/initContainers", "/containers", "/ephemeralContainers"];
     for container in lists.iter().flat_map(|list| items(spec, list)) {
-        // What the container says, or else the defaults.
+        // The container's value, or else the defaults.
         let own = |field: &str| {
             get(container, &format!("/securityContext/{field}"))
                 .or_else(|| get(context, &format!("/containerDefaults/{field}")))

@@ -1,5 +1,5 @@
 #![no_main]
-//! Any JSON as a configuration: applying it twice changes nothing, and another manager may say the same without conflict.
+//! Any JSON as a configuration: applying it twice changes nothing, and another manager may apply the same without conflict.
 
 use libfuzzer_sys::fuzz_target;
 use palisade_apimachinery::{
@@ -20,5 +20,5 @@ fuzz_target!(|bytes: &[u8]| {
         panic!("what was applied cannot be applied again");
     };
     assert_eq!(made.get("spec"), again.get("spec"), "applying twice changed the object");
-    assert!(apply::apply(kind, Some(&made), &config, &manager("b"), false).is_ok(), "saying the same is no conflict");
+    assert!(apply::apply(kind, Some(&made), &config, &manager("b"), false).is_ok(), "applying the same is no conflict");
 });

@@ -1,4 +1,4 @@
-//! Whether ARCHITECTURE.md tells the truth: every crate, file, folder, type and function that it names in code must exist.
+//! Whether ARCHITECTURE.md is true: every crate, file, folder, type and function that it names in code must exist.
 //!
 //! A name in backticks, or in a block of code, is checked if it has one of these forms: `palisade-x` (a crate), `x/src/…`
 //! (a file or folder of `palisade-x`), `name()` or `Type::name` (an item of the sources). Names in braces stand for several

@@ -185,13 +185,13 @@ fn namespace(lines: &mut Vec<Line>) -> Result<(), Failure> {
     let evaluator = Evaluator::default();
     let exemptions = Exemptions::default();
     let policy = LevelVersion::new(Level::Restricted, Version::Latest);
-    let mut told = 0;
+    let mut found = 0;
     let time = best(1, || {
         let existing = ExistingPods::new(&evaluator, &exemptions, policy, Limit::None);
-        told = existing.warnings("shop", &pods, || false).len();
+        found = existing.warnings("shop", &pods, || false).len();
     });
-    if told != 2 {
-        return Err(Failure(format!("{told} warnings instead of 2")));
+    if found != 2 {
+        return Err(Failure(format!("{found} warnings instead of 2")));
     }
     lines.push(Line {
         what: "100,000 pods of a namespace judged, a third of them refused".into(),
@@ -239,8 +239,9 @@ fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The embedded API server, measured from outside by a program that speaks TLS.
+/// The embedded API server, measured from outside by a program over TLS.
 fn server(lines: &mut Vec<Line>) -> Result<(), Failure> {
+    example(lines, "palisade-apiserver", "allocations", &[])?;
     example(lines, "palisade-apiserver", "measure", &[root().join("target/release/palisade")])
 }
 
@@ -269,7 +270,7 @@ fn example(
     )?;
     for line in printed.lines() {
         let [what, figure, target, met] = line.split('\t').collect::<Vec<_>>()[..] else {
-            return Err(Failure(format!("a line nobody understands: {line}")));
+            return Err(Failure(format!("cannot read the line: {line}")));
         };
         lines.push(Line {
             what: what.to_owned().into(),
@@ -289,7 +290,7 @@ fn node(lines: &mut Vec<Line>) -> Result<(), Failure> {
     }
     let start = measured("palisade-node", "measures_the_start_of_a_pod")?;
     let memory = measured("palisade-cli", "the_agent_is_small")?;
-    let number = |told: &Value, key: &str| told.get(key).and_then(Value::as_f64).unwrap_or(f64::MAX);
+    let number = |figures: &Value, key: &str| figures.get(key).and_then(Value::as_f64).unwrap_or(f64::MAX);
     let (idle, busy) = (number(&memory, "idleMemoryKB") / 1024.0, number(&memory, "memoryKB") / 1024.0);
     let (whole, added) = (number(&start, "startMs"), number(&start, "addedStartMs"));
     for (what, figure, target, met) in [
@@ -324,15 +325,15 @@ fn measured(package: &str, test: &str) -> Result<Value, Failure> {
             ])
             .current_dir(root()),
     )?;
-    let told =
+    let figures =
         printed.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object));
-    told.ok_or_else(|| Failure(format!("{test} printed no figures")))
+    figures.ok_or_else(|| Failure(format!("{test} printed no figures")))
 }
 
 fn write_manifests(folder: &Path) -> Result<(), Failure> {
     let manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: NAME\n  namespace: shop\n  labels:\n    app: web\n  annotations:\n    prometheus.io/scrape: \"true\"\nspec:\n  # Nothing here runs as root.\n  securityContext:\n    runAsNonRoot: true\n    seccompProfile:\n      type: RuntimeDefault\n  containers:\n  - name: web\n    image: registry.example/shop/web:1.4.2\n    ports:\n    - name: http\n      containerPort: 8080\n    env:\n    - name: DATABASE_URL\n      valueFrom:\n        secretKeyRef:\n          name: db\n          key: url\n    resources:\n      requests: {cpu: 100m, memory: 128Mi}\n      limits: {memory: 256Mi}\n    readinessProbe:\n      httpGet:\n        path: /ready\n        port: 8080\n    securityContext:\n      allowPrivilegeEscalation: false\n      readOnlyRootFilesystem: true\n      capabilities:\n        drop: [ALL]\n    volumeMounts:\n    - name: tmp\n      mountPath: /tmp\n  volumes:\n  - name: tmp\n    emptyDir: {}\n";
     for index in 0..FILES {
-        // One in ten is refused, so that findings are made and told as well.
+        // One in ten is refused, so that findings are made and reported as well.
         let mut text = manifest.replace("NAME", &format!("web-{index}"));
         if index % 10 == 0 {
             text = text.replace("readOnlyRootFilesystem: true", "privileged: true");

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use crate::{Failure, fuzz, generate, process::run, root, setup, tidy};
 
-/// How long each fuzz target runs here; whoever hunts a bug runs `cargo xtask fuzz` for longer.
+/// How long each fuzz target runs here; to hunt a bug, run `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
 
 /// Runs the gate. Root runs the tests on a real runtime as well; who is not must leave them out by name.
@@ -60,7 +60,7 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
         println!("everything else holds");
         return Ok(());
     }
-    Err(Failure("the gate is not complete: run it as root, or say --without-system".to_owned()))
+    Err(Failure("the gate is not complete: run it as root, or pass --without-system".to_owned()))
 }
 
 /// Lists the tests that need `../shared` and did not have it; they write it down themselves.

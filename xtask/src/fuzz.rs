@@ -40,7 +40,7 @@ pub(crate) fn run_fuzz(only: Option<&str>, seconds: u32) -> Result<(), Failure> 
         for folder in [&corpus, &seeds, &artifacts] {
             fs::create_dir_all(folder).map_err(|error| Failure(error.to_string()))?;
         }
-        // libFuzzer chatters; what it says matters only when it found something.
+        // libFuzzer logs much; its output matters only when it found something.
         let log_file = artifacts.join("log");
         let log = fs::File::create(&log_file).map_err(|error| Failure(error.to_string()))?;
         println!("fuzzing {target} for {seconds} s");

@@ -1,5 +1,5 @@
 //! Every chore of the project, in Rust: `cargo xtask <chore>`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore talks to the person who runs it")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a chore prints to its terminal")]
 
 mod architecture;
 mod bench;
@@ -26,7 +26,7 @@ use std::{
 const USAGE: &str = "usage: cargo xtask CHORE
   demo                             check and explain the bundled example manifests
   check [--without-system]         the one gate: format, lints, tests, documentation, conformance, fuzzing; as root also
-                                   the tests on a real runtime, which anybody else must leave out by name
+                                   the tests on a real runtime, which other users must leave out by name
   conformance [--recordings DIR]   replay what real servers answered, and upstream's fixtures
   conformance --server             only against the embedded API server, over HTTPS
   conformance --webhook            those about pods through /mutate and /validate of the webhook, over TLS

@@ -1,4 +1,4 @@
-//! Running other programs, and saying what is run.
+//! Running other programs, and printing what is run.
 
 use std::process::{Command, Stdio};
 

@@ -29,11 +29,11 @@ const NODE_PACKAGES: &[(&str, &str, &str)] = &[
 /// A cargo tool, and the crate it comes in.
 const TOOLS: &[(&str, &str)] = &[("cargo-nextest", "cargo-nextest"), ("cargo-deny", "cargo-deny")];
 
-/// Installs what is missing; without the right to, says what is missing.
+/// Installs what is missing; without the right to, lists what is missing.
 pub(crate) fn run_setup() -> Result<(), Failure> {
     install(PACKAGES)?;
     if !has_venv() {
-        // No program of its own tells whether it is there.
+        // It has no program by which it can be found.
         install(&[("", "python3-venv", "an environment for the Python client")])?;
     }
     for (program, package) in TOOLS {

@@ -1,4 +1,4 @@
-//! Failed reads that nobody hears of: a judge that cannot read something must reject it with a reason.
+//! Failed reads that are not reported: a judge that cannot read something must reject it with a reason.
 //!
 //! In judging code these are findings, unless a comment `// swallowed: <reason>` stands before them in the statement, match arm
 //! or field they are part of, on their line, or on the line before that statement:
@@ -334,17 +334,17 @@ fn reads(expression: &Expr) -> bool {
     }
 }
 
-/// Whether a branch returns an error, or says why something is rejected.
+/// Whether a branch returns an error, or rejects with a reason.
 fn mentions_error(expression: &Expr) -> bool {
     struct Errors(bool);
     impl<'ast> Visit<'ast> for Errors {
         fn visit_ident(&mut self, name: &'ast syn::Ident) {
             let name = name.to_string();
-            let says = ["Err", "ok_or", "panic", "unreachable"].contains(&name.as_str());
+            let reports = ["Err", "ok_or", "panic", "unreachable"].contains(&name.as_str());
             let words =
                 ["error", "refus", "reject", "forbid", "unreadable", "invalid", "problem", "fail", "unknown"];
             let lower = name.to_lowercase();
-            self.0 |= says || words.iter().any(|word| lower.contains(word));
+            self.0 |= reports || words.iter().any(|word| lower.contains(word));
         }
         fn visit_macro(&mut self, item: &'ast Macro) {
             if let Some(segment) = item.path.segments.last() {

@@ -106,7 +106,7 @@ fn sources(files: &[&str], problems: &mut Vec<String>) {
     for name in files {
         let path = root().join(name);
         let Ok(text) = fs::read_to_string(&path) else { continue };
-        // A path of the machine somebody worked on helps nobody else. (Written in two parts to pass itself.)
+        // A path of one developer's machine does not exist elsewhere. (Written in two parts to pass itself.)
         for hint in [
             concat!("/work", "/main"),
             concat!("/work", "/shared"),

@@ -1,7 +1,7 @@
 //! A virtual machine with AppArmor and cgroup v2: Debian's cloud kernel under QEMU, without installing anything.
 //!
 //! `cargo xtask vm --payload DIR` puts busybox, containerd, runc, apparmor_parser and their libraries into an initramfs, adds
-//! the payload as `/payload`, boots, runs `/payload/run` and prints what the serial console says. KVM is not needed. Needed
+//! the payload as `/payload`, boots, runs `/payload/run` and prints the serial console. KVM is not needed. Needed
 //! are the packages qemu-system-x86, containerd, runc, apparmor and busybox-static, and a package archive to fetch the kernel
 //! from, once: it is unpacked below `target/vm`.
 
@@ -23,7 +23,7 @@ use crate::{Failure, root};
 /// Far more than the twenty seconds it takes: emulation on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_mins(8);
 
-/// What the last line says when the payload has run; its exit status follows.
+/// The last line when the payload has run; its exit status follows.
 const END: &str = "PALISADE-VM-END ";
 
 /// What runs in the machine. The second is where containerd's own check looks for it.
@@ -82,7 +82,7 @@ fn work_folder() -> Result<PathBuf, Failure> {
     Ok(work)
 }
 
-/// Boots the machine with a payload and prints what it says.
+/// Boots the machine with a payload and prints its console.
 pub(crate) fn run_vm(payload: &Path) -> Result<(), Failure> {
     let work = work_folder()?;
     let (kernel, overlay) = kernel(&work)?;
@@ -128,7 +128,7 @@ fn kernel(work: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let package = if let Some(package) = kernel_package()? {
         package
     } else {
-        // A machine that never asked its archive knows no packages.
+        // Without an update, apt has no list of packages.
         output(Command::new("apt-get").args(["update", "-qq"]))?;
         kernel_package()?.ok_or_else(|| Failure("the archive has no linux-image-cloud-amd64".to_owned()))?
     };
@@ -146,11 +146,11 @@ fn kernel(work: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     found().ok_or_else(|| Failure(format!("{package} holds no kernel, or no overlay.ko")))
 }
 
-/// The package behind `linux-image-cloud-amd64`, if the machine knows it.
+/// The package behind `linux-image-cloud-amd64`, if apt has it.
 fn kernel_package() -> Result<Option<String>, Failure> {
-    let asked = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
-    let asked = asked.map_err(|error| Failure(format!("apt-cache: {error}")))?;
-    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let listed = Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]).output();
+    let listed = listed.map_err(|error| Failure(format!("apt-cache: {error}")))?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     let depends = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     Ok(depends.map(str::to_owned).find(|name| name.starts_with("linux-image-")))
 }
@@ -204,7 +204,7 @@ fn fill(tree: &Path, payload: &Path, overlay: &Path) -> Result<(), Failure> {
                 .map_err(at)?;
         }
     }
-    // Runtimes copy these into every pod, and the parser wants its settings.
+    // Runtimes copy these into every pod, and the parser needs its settings.
     for (name, text) in [
         ("hosts", "127.0.0.1 localhost\n"),
         ("resolv.conf", ""),
@@ -250,7 +250,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 fn libraries(programs: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for program in programs {
-        // A static program, or a script, has none and ldd says so with its exit status.
+        // A static program, or a script, has none and ldd reports that with its exit status.
         let Ok(output) = Command::new("ldd").arg(program).output() else { continue };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         found.extend(

@@ -1,6 +1,6 @@
 //! `AdmissionReview` v1: a request in bytes, a verdict in bytes.
 //!
-//! Implements: the protocol of Pod Security Admission's webhook. What must be looked up first is said by
+//! Implements: the protocol of Pod Security Admission's webhook. What must be looked up first is named by
 //! [`Review::needs`]; who looks it up, and how long that may take, is the caller's business. The object is read only
 //! when request and namespace do not decide already.
 
@@ -44,10 +44,10 @@ pub enum ReviewError {
     /// Another kind of document.
     #[error("unexpected AdmissionReview kind: {0}")]
     UnexpectedKind(String),
-    /// A review without a request asks nothing.
+    /// A review without a request has nothing to answer.
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// A review that does not say what it is about cannot be judged.
+    /// A review without an object kind cannot be judged.
     #[error("the AdmissionReview names no resource")]
     NoResource,
     /// Which of the two is judged would be a guess.
@@ -120,7 +120,7 @@ pub struct Review<'a> {
     /// `CREATE`, `UPDATE`, …
     #[serde(borrow, default, deserialize_with = "text")]
     pub operation: Cow<'a, str>,
-    /// Who asks.
+    /// The user who made the request.
     #[serde(borrow, default)]
     pub user_info: UserInfo<'a>,
     /// Whether nothing will be stored, so that nothing else may be done either.
@@ -253,14 +253,14 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// The kind of workload the request is about, if it is one that Kubernetes knows.
+    /// The kind of workload the request is about, if it is one of Kubernetes.
     #[must_use]
     pub fn workload(&self) -> Option<&'static WorkloadKind> {
         workload_resource(&self.resource.group, &self.resource.resource)
             .filter(|kind| kind.built_in && kind.kind == self.kind.kind)
     }
 
-    /// Whether a kubelet reports a pod that it runs whatever we say: refusing it would only hide it.
+    /// Whether a kubelet reports a pod that it runs whatever the response is: refusing it would only hide it.
     #[must_use]
     pub fn is_mirror_pod(&self) -> bool {
         #[derive(Default, Deserialize)]
@@ -335,7 +335,7 @@ impl<'a> Review<'a> {
     }
 
     /// What Pod Security Admission answers. Objects are read by the rules of `reading`: an API server has set its defaults
-    /// before it asks, and setting them again changes nothing.
+    /// before it calls the webhook, and setting them again changes nothing.
     #[must_use]
     pub fn answer(
         &self,
@@ -416,7 +416,7 @@ impl<'a> Review<'a> {
     }
 
     fn read_pod(&self, raw: Option<&'a RawValue>, wording: Wording) -> Result<Pod<'a>, Unreadable> {
-        /// A pod and what it says it is: anything else would be read as a pod that asks for nothing.
+        /// A pod and the kind it declares: anything else would be read as a pod that requests nothing.
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Typed<'l> {
@@ -518,7 +518,7 @@ impl<'a> Review<'a> {
         Some((workload.group, workload.kind))
     }
 
-    /// An object need not say what it is, but may not say that it is something else.
+    /// An object need not declare its kind, but may not declare another one.
     fn check_type(&self, api_version: &str, kind: &str, wording: Wording) -> Result<(), Unreadable> {
         let GroupVersionKind { group, kind: expected, .. } = &self.kind;
         if (kind.is_empty() || kind == expected) && (api_version.is_empty() || group_of(api_version) == group)

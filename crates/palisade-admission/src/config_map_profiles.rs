@@ -1,9 +1,9 @@
-//! Seccomp profiles in ConfigMaps, for a kubelet that knows nothing of them.
+//! Seccomp profiles in ConfigMaps, for a kubelet without support for them.
 //!
 //! Implements: the ConfigMap profile design on a stock cluster. A released API server refuses the profile type, and the
 //! annotation value as well, so a reference is rewritten before it is validated: in a pod to `Localhost
 //! palisade/<sha256>.json`, with where it came from in an annotation of ours; in a template, whose pods are made later, to
-//! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that says what its bytes hash
+//! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that states what its bytes hash
 //! to is believed only if the ConfigMap still holds them, so that no profile passes for another.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub struct Reference {
 pub enum Fault {
     /// The reference is wrong until the pod or the ConfigMap changes.
     Unusable(ConfigMapProblem),
-    /// The API server could not be asked.
+    /// The API server could not be reached.
     Unavailable(String),
 }
 
@@ -109,7 +109,7 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
             continue;
         }
         match reference.field_in(pod) {
-            Some(field) if !says(field, hash, &reference.source) => {
+            Some(field) if !agrees(field, hash, &reference.source) => {
                 let at = reference.field.clone().field("type");
                 problems.push(FieldError::forbidden(at, "seccomp type in annotation and field must match"));
             }
@@ -163,7 +163,7 @@ pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Chang
     }
 }
 
-/// The writes that let an API server accept a template: the reference moves to an annotation that it does not know.
+/// The writes that let an API server accept a template: the reference moves to an annotation that it does not interpret.
 #[must_use]
 pub fn move_in_template(view: &PodView<'_, '_>) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -205,7 +205,7 @@ pub fn restore(pod: &mut Pod<'_>) {
     }
 }
 
-/// Every profile that a pod was given out of a ConfigMap and that its annotations tell the wrong story about.
+/// Every profile that a pod was given out of a ConfigMap and that its annotations describe wrongly.
 #[must_use]
 pub fn contradictions(pod: &Pod<'_>) -> Vec<FieldError> {
     let view = PodView::of_pod(pod);
@@ -266,7 +266,7 @@ fn is_localhost(field: &ProfileField<'_>, hash: &str) -> bool {
         && field.localhost_profile.as_deref() == Some(published::published_name(hash).as_str())
 }
 
-/// Whether a field says what its annotation says already: the rewritten form, or the same reference in the designs' form.
-fn says(field: &ProfileField<'_>, hash: &str, source: &Source) -> bool {
+/// Whether a field agrees with its annotation: the rewritten form, or the same reference in the designs' form.
+fn agrees(field: &ProfileField<'_>, hash: &str, source: &Source) -> bool {
     is_localhost(field, hash) || field.reference() == Some(source.reference())
 }

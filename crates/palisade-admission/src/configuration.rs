@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn reports_what_is_wrong() {
         for (body, expected) in [
             (
                 r#","defaults":{"enforce":"x"}"#,

@@ -1,7 +1,7 @@
 //! Pods get the constraint that the user or their service account may use, and what it writes into them.
 //!
 //! Implements: OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`, from a request to what is
-//! told and written. A constraint that makes no sense is skipped with a warning; upstream refuses every pod then.
+//! reported and written. A constraint that makes no sense is skipped with a warning; upstream refuses every pod then.
 //!
 //! Leaves to others: the choice and its texts (`palisade_policy::scc::choose`), and where constraints and grants come from.
 
@@ -16,7 +16,7 @@ use palisade_model::{
 use palisade_policy::scc::{
     choose::{self, Admission, Authorizer, Malformed},
     constraint::ReadError,
-    decision::{ConstraintOutcome, Decision},
+    decision::{ConstraintDecision, ConstraintOutcome},
     evaluate::Options,
     run_level,
     set::ConstraintSet,
@@ -47,7 +47,7 @@ pub struct Constraints<'c> {
 /// A pod that is created or changed.
 #[derive(Clone, Copy)]
 pub struct ConstraintRequest<'q> {
-    /// Which half of the plugin asks.
+    /// Which half of the plugin calls.
     pub pass: Pass,
     /// Whose reading of the pod is judged.
     pub compat: &'q Compat,
@@ -76,7 +76,7 @@ pub struct ConstraintReview {
     pub changes: Vec<Change>,
     /// Why it is refused: the pod's name, and upstream's sentence.
     pub refused: Option<(String, String)>,
-    /// What to tell the user.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Annotations for the audit log.
     pub audit: Vec<(String, String)>,
@@ -143,9 +143,9 @@ impl Constraints<'_> {
         };
         self.report(&outcome, &mut judged);
         match outcome.decision {
-            Decision::Ignored => {}
-            Decision::Admitted(admitted) => judged.changes = admitted.changes,
-            Decision::Refused(refusal) => {
+            ConstraintDecision::Ignored => {}
+            ConstraintDecision::Admitted(admitted) => judged.changes = admitted.changes,
+            ConstraintDecision::Refused(refusal) => {
                 let name = match pod.pod().metadata.display_name() {
                     "" => "Unknown",
                     name => name,

@@ -22,7 +22,7 @@ mod tests {
     }
 
     #[test]
-    fn says_no_more_than_it_must() {
+    fn contains_only_what_changes() {
         for (case, before, after, expected) in [
             ("nothing", json!({"a": [1, {"b": null}]}), json!({"a": [1, {"b": null}]}), json!([])),
             (

@@ -1,7 +1,7 @@
-//! What do we answer to a request to admit a pod?
+//! The response to a request to admit a pod, from facts.
 //!
 //! Request and facts in, verdict out, and nothing else: no client, no clock. The embedded API server and the
-//! webhook both ask here. [`review`] is the API server's own part (prepare, sync, validate, warn), [`pod_security`]
+//! webhook both call this crate. [`review`] is the API server's own part (prepare, sync, validate, warn), [`pod_security`]
 //! is Pod Security Admission, [`configuration`] its `PodSecurityConfiguration`, [`profile_policies`] and
 //! [`constraints`] are the other judges. [`admission_review`] is the protocol of webhooks, [`mutation`] and
 //! [`validation`] are what is answered to the two kinds of them, [`config_map_profiles`] and [`json_patch`] what they

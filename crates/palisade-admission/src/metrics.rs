@@ -53,7 +53,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts what a verdict says about a request: its operation in lower case, whether it is about a `pod`, a
+    /// Counts a verdict about a request: its operation in lower case, whether it is about a `pod`, a
     /// `namespace` or a `controller`, and the subresource.
     pub fn count(&self, operation: &str, resource: &str, subresource: &str, counted: &[Counted]) {
         let request =

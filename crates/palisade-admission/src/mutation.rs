@@ -1,8 +1,8 @@
 //! What a mutating webhook answers: the fields that an object lacks, as a patch.
 //!
 //! Implements: sync of legacy annotations where the API server no longer does it, ConfigMap profiles on a stock cluster,
-//! the defaults of ProfilePolicies and of security context constraints. Everything here may be asked again about its
-//! own answer, and then has nothing more to say. Looking things up is left to the caller: [`Mutation::config_maps`] says
+//! the defaults of ProfilePolicies and of security context constraints. Everything here may be called again on its
+//! own answer, and then changes nothing. Looking things up is left to the caller: [`Mutation::config_maps`] lists
 //! which ConfigMaps are needed.
 
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ pub struct Mutation<'r, 'a> {
 pub struct MutationFacts<'f> {
     /// The policies for the namespace.
     pub policies: Selection<'f>,
-    /// The profiles in ConfigMaps that [`Mutation::config_maps`] asked for.
+    /// The profiles in ConfigMaps that [`Mutation::config_maps`] requested.
     pub profiles: Profiles,
     /// The constraints, and grants besides those in them, where they are in force.
     pub constraints: Option<(Constraints<'f>, &'f Authorizer<'f>)>,
@@ -234,9 +234,9 @@ impl<'r, 'a> Mutation<'r, 'a> {
             groups: &review.user_info.groups,
             authorizer,
         });
-        let (changes, said) = crate::validation::constraint_response(judged);
-        let refused = said.refused.clone();
-        response.join(Response { refused: None, ..said });
+        let (changes, answered) = crate::validation::constraint_response(judged);
+        let refused = answered.refused.clone();
+        response.join(Response { refused: None, ..answered });
         refused.map_or(Ok(changes), |refusal| Err(Box::new(refusal)))
     }
 
@@ -262,7 +262,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             json::from_value::<Pod<'_>>(&object).map_err(|error| undecodable(&error))?
         };
         // The texts are the designs', in which annotations still work: beside us they do.
-        let told = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
+        let deprecations = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
         let mut changes = Vec::new();
         if seccomp {
             changes.extend(sync::fill_seccomp(&mut pod));
@@ -273,7 +273,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             response.warnings.extend(synced.warnings);
         }
         if !changes.is_empty() {
-            response.warnings.extend(told);
+            response.warnings.extend(deprecations);
         }
         draft.extend(changes);
         Ok(())

@@ -18,7 +18,7 @@ pub const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
 const IGNORED_SUBRESOURCES: &[&str] =
     &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// Who asks for what.
+/// Who requests what.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'r> {
     /// The namespace of the request.
@@ -31,7 +31,7 @@ pub struct Request<'r> {
     pub is_pod: bool,
 }
 
-/// What Pod Security Admission says.
+/// The verdict of Pod Security Admission.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Why the pod is refused: `violates PodSecurity "L:V": …`.
@@ -81,13 +81,13 @@ pub fn metric_version(policy: LevelVersion) -> String {
 pub struct PodSecurity {
     /// The rules.
     pub evaluator: Evaluator,
-    /// What namespaces get that say nothing.
+    /// What namespaces without labels get.
     pub defaults: Policy,
     /// Who is never judged.
     pub exemptions: Exemptions,
 }
 
-/// What the request alone tells, before the object need be read.
+/// What the request alone decides, before the object need be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Screened {
     /// Nothing more to do.

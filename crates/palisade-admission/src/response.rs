@@ -21,7 +21,7 @@ use crate::{
 pub struct Response {
     /// Why the request is refused; none: it is allowed.
     pub refused: Option<Refusal>,
-    /// What to tell the user.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Audit annotations.
     pub audit: Vec<(Cow<'static, str>, String)>,
@@ -31,7 +31,7 @@ pub struct Response {
     pub patch: Vec<u8>,
 }
 
-/// A refusal, as a `Status` tells it.
+/// A refusal, as a `Status` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP code.
@@ -40,7 +40,7 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Text.
     pub message: String,
-    /// Group, kind and name of what is refused, if told.
+    /// Group, kind and name of what is refused, if reported.
     pub details: Option<(String, String, String)>,
     /// Fields behind an `Invalid`.
     pub causes: Vec<FieldError>,
@@ -93,7 +93,7 @@ impl Response {
         Self { refused: Some(refusal), ..Self::default() }
     }
 
-    /// Adds what another part of admission says. The first refusal stays, and nothing is said twice.
+    /// Adds the response of another part of admission. The first refusal stays, and each warning is kept once.
     pub fn join(&mut self, other: Self) {
         if self.refused.is_none() {
             self.refused = other.refused;

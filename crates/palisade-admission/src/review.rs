@@ -25,7 +25,7 @@ pub struct Reviewed<'a> {
     pub changes: Vec<Change>,
     /// Why to refuse it; none: it is valid.
     pub problems: Vec<FieldError>,
-    /// What to tell the user, also when the object is refused.
+    /// Warnings for the user, also when the object is refused.
     pub warnings: Vec<String>,
     /// The pod or template as it would be stored; none if the workload has no template.
     pub pod: Option<Prepared<'a>>,
@@ -40,11 +40,11 @@ pub fn review_create<'a>(
     let Some(pod) = read_template(object, kind.path)? else { return Ok(Reviewed::default()) };
     let pod = Prepared::new(pod, kind.subject(), compat);
     let problems = validate_create(&pod);
-    let mut told = pod.warnings().to_vec();
+    let mut notices = pod.warnings().to_vec();
     if problems.is_empty() {
-        told.extend(warnings(&pod));
+        notices.extend(warnings(&pod));
     }
-    Ok(Reviewed { changes: pod.changes().to_vec(), problems, warnings: told, pod: Some(pod) })
+    Ok(Reviewed { changes: pod.changes().to_vec(), problems, warnings: notices, pod: Some(pod) })
 }
 
 /// Reviews the new version of a pod.

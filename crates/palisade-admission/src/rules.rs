@@ -1,8 +1,8 @@
-//! Who does what: the API server that asks, and the webhook that answers.
+//! Who does what: the API server that calls, and the webhook that answers.
 //!
 //! An API server syncs annotations and fields, validates and warns by itself, each release in its own way. A webhook
 //! beside it does what that release no longer does. A webhook may also answer as a whole release would: that is how
-//! it is held against recordings of real servers, and how a cluster can be shown what another release would say.
+//! it is held against recordings of real servers, and how a cluster can be shown what another release would answer.
 
 use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR};
 use palisade_model::compat::{Compat, SyncDirection};

@@ -2,7 +2,7 @@
 //!
 //! The order is the embedded API server's: what the API server itself would refuse (where it is answered for), then
 //! policies, Pod Security Admission, constraints. The first no is the answer; warnings and audit annotations of
-//! all that were asked go along.
+//! all that were consulted go along.
 
 use palisade_model::{
     change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, workload::WorkloadKind,
@@ -22,7 +22,7 @@ use crate::{
 
 /// What was looked up for a validation.
 pub struct ValidationFacts<'f> {
-    /// What Pod Security Admission asked for.
+    /// What Pod Security Admission requested.
     pub pod_security: PodSecurityFacts<'f>,
     /// The policies for the namespace.
     pub policies: Selection<'f>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for ValidationFacts<'_> {
     }
 }
 
-/// Whether policies and constraints have a say in a request: pods and what is debugged in them.
+/// Whether policies and constraints apply to a request: pods and what is debugged in them.
 #[must_use]
 pub fn concerns_policies(review: &Review<'_>) -> bool {
     review.is_pod()
@@ -65,7 +65,7 @@ pub fn validate_policy(review: &Review<'_>) -> Response {
     }
 }
 
-/// Answers a review. `expired` says when looking at the pods of a namespace has to end.
+/// Answers a review. `expired` returns true when looking at the pods of a namespace has to end.
 #[must_use]
 pub fn validate(
     review: &Review<'_>,
@@ -98,7 +98,7 @@ pub fn validate(
     response
 }
 
-/// What the API server's own validation says, where it is answered for.
+/// The result of the API server's own validation, where it is answered for.
 fn own_part(review: &Review<'_>, rules: &Rules) -> Response {
     let (Some(compat), Some(kind)) = (rules.instead(), review.workload()) else { return Response::default() };
     if !matches!(review.operation.as_ref(), "CREATE" | "UPDATE") {
@@ -186,7 +186,7 @@ fn by_constraints(
     Ok(constraint_response(judged).1)
 }
 
-/// What constraints said, as a response. An API server puts the webhook's name before the key of an annotation and a
+/// The verdict of constraints, as a response. An API server puts the webhook's name before the key of an annotation and a
 /// slash between, so the key's own prefix goes.
 pub(crate) fn constraint_response(judged: ConstraintReview) -> (Vec<Change>, Response) {
     let refused = judged.refused.map(|(name, why)| Refusal::forbidden_pod(&name, &why));

@@ -26,7 +26,7 @@ pub(crate) use typed::{Problems, is_base64, read_typed, read_untyped};
 pub enum FieldValidation {
     /// Drop them silently (the default before v1.25).
     Ignore,
-    /// Drop them and say so in `Warning` headers (the default).
+    /// Drop them and report them in `Warning` headers (the default).
     #[default]
     Warn,
     /// Refuse the request.
@@ -214,7 +214,7 @@ pub(crate) fn settle(
     }
 }
 
-/// What a YAML parser has to say about several places, place by place; anything else as it is.
+/// The errors of a YAML parser about several places, place by place; anything else as it is.
 #[must_use]
 pub fn one_by_one(problem: &str) -> Vec<String> {
     let prefixes = ["yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"];
@@ -364,7 +364,7 @@ impl Header {
             && (self.api_version.is_empty() || self.api_version == kind.api_version())
     }
 
-    /// A registered object of another kind decodes, but cannot become what the path asks for.
+    /// A registered object of another kind decodes, but cannot become what the path requests.
     fn conversion(&self, kind: &Kind) -> Result<()> {
         if self.matches(kind) {
             return Ok(());

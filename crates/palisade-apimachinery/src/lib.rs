@@ -1,6 +1,6 @@
-//! How are Kubernetes objects described, patched, merged, defaulted, validated, selected and printed?
+//! How Kubernetes objects are described, patched, merged, defaulted, validated, selected and printed.
 //!
-//! Everything an API server has to know about objects and nothing about serving them: no IO, no clock (time is a
+//! Everything an API server needs for objects and nothing about serving them: no IO, no clock (time is a
 //! parameter), no async, no logging. Objects are [`serde_json::Value`]s in the form upstream's Go types would encode
 //! them to ("canonical form": see [`schema`]); every function that takes an object from a client makes it so.
 //!
@@ -15,7 +15,7 @@
 //! list    selector::LabelSelector and selector::FieldSelector, table::table for `as=Table`
 //! ```
 //!
-//! Upstream records managed fields *before* mutating admission, so what admission adds belongs to nobody; keep the
+//! Upstream records managed fields *before* mutating admission, so what admission adds has no owner; keep the
 //! order above. `on_update` and `apply` leave `metadata.managedFields` in the object they return.
 //!
 //! # Signatures, in short

@@ -103,7 +103,7 @@ pub fn set(kind: &Kind, object: &Value, scale: &Value, manager: &Manager<'_>) ->
     Ok(new)
 }
 
-/// The same for a Scale that is applied: replicas that somebody else owns are a conflict, or taken by force.
+/// The same for a Scale that is applied: replicas that another manager owns are a conflict, or taken by force.
 pub fn apply(
     kind: &Kind,
     object: &Value,

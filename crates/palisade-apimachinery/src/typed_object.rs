@@ -70,7 +70,7 @@ impl fmt::Display for TypeError {
 impl std::error::Error for TypeError {}
 
 impl TypeError {
-    /// What a client is told about an object of its own.
+    /// The error that a client gets for an object of its own.
     #[must_use]
     pub fn into_status(self, kind: &Kind, name: &str) -> Box<Status> {
         match self {
@@ -106,7 +106,7 @@ impl Kind {
     }
 }
 
-/// A value as its type wants it: as it is if nothing is to be done, else in canonical form.
+/// A value as its type requires it: as it is if nothing is to be done, else in canonical form.
 pub(crate) fn convert(of: TypeRef<'_>, value: Value, version: KubeVersion) -> Result<Value, TypeError> {
     if is_typed(of, &value, version) {
         return Ok(value);

@@ -114,10 +114,12 @@ fn builder() -> Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::Wants
     Ok(rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?)
 }
 
-/// Before the kubeconfig is there, nobody knows the server's CA; only `/readyz` is asked this way.
+/// Before the kubeconfig is there, the server's CA is unknown; only `/readyz` is requested this way.
 fn anonymous() -> Result<TlsConnector, Failure> {
-    let config =
-        builder()?.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    let config = builder()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+        .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
@@ -136,9 +138,9 @@ fn administrator(kubeconfig: &str) -> Result<TlsConnector, Failure> {
 }
 
 #[derive(Debug)]
-struct Anybody;
+struct AnyCertificate;
 
-impl rustls::client::danger::ServerCertVerifier for Anybody {
+impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -227,7 +229,7 @@ async fn load(up: &Up) -> Result<(f64, Duration), Failure> {
     Ok((f64::from(u32::try_from(times.len())?) / LOAD.as_secs_f64(), slow))
 }
 
-/// A namespace with very many pods is asked what a stricter level would mean.
+/// The warnings for a stricter level on a namespace with very many pods.
 async fn label(palisade: &Path) -> Result<(Duration, usize), Failure> {
     let up = Up::start(palisade, &[]).await?;
     let mut clients = Vec::new();

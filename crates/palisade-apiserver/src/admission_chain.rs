@@ -3,7 +3,7 @@
 //!
 //! Implements: Admission Control in Kubernetes. <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>
 //!
-//! Plugins are plain functions over values: what they may want to look up comes through [`Cluster`]. The chain takes and
+//! Plugins are plain functions over values: what they look up comes through [`Cluster`]. The chain takes and
 //! returns [`Typed`] objects, so that no plugin sees a value that the kind's decoder would reject.
 
 use std::fmt;
@@ -107,7 +107,7 @@ impl Request<'_> {
     }
 }
 
-/// What plugins say besides yes and no.
+/// What plugins return besides their decision.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// Texts for `Warning` headers.
@@ -116,18 +116,21 @@ pub struct Notes {
     pub audit: Vec<(String, String)>,
 }
 
+/// The end of an admission plugin: the request goes on, or is rejected.
+pub type Admission = Result<(), Box<Status>>;
+
 /// One admission plugin.
 pub trait Plugin: Send + Sync {
     /// Upstream's name, for `--disable-admission-plugins`.
     fn name(&self) -> &'static str;
 
     /// Changes the object. Runs before defaulting of what it adds, validation and the judging plugins.
-    fn admit(&self, _: &Request<'_>, _: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, _: &Request<'_>, _: &mut Value, _: &mut Notes) -> Admission {
         Ok(())
     }
 
     /// Judges the object; for deletions, `object` is absent.
-    fn validate(&self, _: &Request<'_>, _: Option<&Value>, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn validate(&self, _: &Request<'_>, _: Option<&Value>, _: &mut Notes) -> Admission {
         Ok(())
     }
 

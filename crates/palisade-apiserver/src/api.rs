@@ -65,7 +65,7 @@ pub struct Api {
     pub store: Store,
     /// Resources.
     pub registry: Registry,
-    /// Who is asking.
+    /// The user.
     pub authenticator: Authenticator,
     /// May they.
     pub authorizer: Authorizer,
@@ -108,18 +108,18 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// What is known about a request once it is clear who asks for what.
+/// What is known about a request once it is clear who requests what.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The server.
     pub api: &'a Arc<Api>,
     /// Method, headers.
     pub parts: &'a Parts,
-    /// What is asked for.
+    /// What is requested.
     pub info: &'a RequestInfo,
     /// Parameters.
     pub query: &'a Query,
-    /// Who asks, after impersonation.
+    /// The user, after impersonation.
     pub user: &'a UserInfo,
     /// The body.
     pub body: Bytes,
@@ -176,28 +176,10 @@ impl Api {
         let impersonated = impersonate::impersonated(&parts.headers, &user, &self.authorizer)?;
         seen.impersonated.clone_from(&impersonated);
         let user = impersonated.unwrap_or(user);
-        seen.reason = self.check_access(&user, info)?;
+        seen.reason = self.authorize(&user, &Attributes::of(info.verb, info))?;
         let wants_body = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let body = if wants_body { read_body(body).await? } else { Bytes::new() };
         dispatch::dispatch(Call { api: self, parts, info, query, user: &user, body }).await
-    }
-
-    fn check_access(&self, user: &UserInfo, info: &RequestInfo) -> Result<String, Box<Status>> {
-        let attributes = if info.is_resource {
-            Attributes {
-                verb: info.verb,
-                group: &info.group,
-                version: &info.version,
-                resource: &info.resource,
-                subresource: &info.subresource,
-                namespace: &info.namespace,
-                name: &info.name,
-                path: "",
-            }
-        } else {
-            Attributes { verb: info.verb, path: &info.path, ..Attributes::default() }
-        };
-        self.authorize(user, &attributes)
     }
 
     /// Why the user may do this, or the rejection.
@@ -215,7 +197,7 @@ impl Api {
     }
 }
 
-/// What the audit log needs to know of a request that may have ended early.
+/// What the audit log needs of a request that may have ended early.
 #[derive(Debug, Default)]
 struct Seen {
     user: Option<UserInfo>,

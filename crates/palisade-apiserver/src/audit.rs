@@ -31,9 +31,9 @@ pub struct Record<'a> {
     pub id: &'a str,
     /// Method, path, headers.
     pub parts: &'a Parts,
-    /// What was asked for.
+    /// What was requested.
     pub info: &'a RequestInfo,
-    /// Who asked.
+    /// The user.
     pub user: Option<&'a UserInfo>,
     /// As whom.
     pub impersonated: Option<&'a UserInfo>,

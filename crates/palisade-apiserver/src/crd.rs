@@ -72,7 +72,7 @@ struct Taken {
     name: String,
 }
 
-/// The wanted names that other definitions of the group have. Resources and kinds are told apart.
+/// The wanted names that other definitions of the group have. Resources and kinds are distinguished.
 fn taken_names(api: &Api, definition: &Value) -> Vec<Taken> {
     let group = definition.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
     let own = meta::meta_text(definition, "name");
@@ -110,13 +110,13 @@ fn taken_names(api: &Api, definition: &Value) -> Vec<Taken> {
     conflicts.collect()
 }
 
-/// The definition with the condition that names are taken; the others are accepted. Of several conflicts the last is told.
+/// The definition with the condition that names are taken; the others are accepted. Of several conflicts the last is reported.
 fn refused(kind: &Kind, live: &Value, taken: &[Taken], now: &str) -> Value {
     let mut object = live.clone();
     let condition = |name: &str, reason: &str, message: &str| json!({"type": name, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
-    let Some(told) = taken.last() else { return object };
+    let Some(reported) = taken.last() else { return object };
     let conditions = json!([
-        condition("NamesAccepted", told.reason, &format!("{:?} is already in use", told.name)),
+        condition("NamesAccepted", reported.reason, &format!("{:?} is already in use", reported.name)),
         condition("Established", "NotAccepted", "not all names are accepted"),
     ]);
     let mut accepted = live.pointer("/spec/names").cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ pub(crate) async fn finish_deletions(api: &Arc<Api>) {
         finalizers.retain(|f| f != FINALIZER);
         meta::set_finalizers(&mut definition, &finalizers);
         let gone = finalizers.is_empty();
-        // If somebody wrote it meanwhile, the next round sees it again.
+        // If it was written meanwhile, the next round reads it again.
         let _ = write::commit(api, entry, stored.key(), Expect::Revision(stored.revision), definition, gone)
             .await;
     }

@@ -1,4 +1,4 @@
-//! What is there to ask for? Groups, versions and resources, one by one or all at once.
+//! What is there to request? Groups, versions and resources, one by one or all at once.
 //!
 //! Implements: The Kubernetes API, "API Discovery" (unaggregated and aggregated).
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>
@@ -127,7 +127,7 @@ pub fn version_priority(version: &str) -> (u8, u32, u32, std::cmp::Reverse<Strin
     digits(rest).map_or(other, |major| (3, major, 0, std::cmp::Reverse(String::new())))
 }
 
-/// Which aggregated documents the emulated release knows.
+/// Which aggregated documents the emulated release has.
 fn aggregated(call: &Call<'_>) -> Option<&'static str> {
     let offered: &[&'static str] = match call.api.version.minor() {
         30.. => &["v2", "v2beta1"],
@@ -213,7 +213,7 @@ fn kinds_of<'a>(served: &'a Served, group: &str, version: &str) -> impl Iterator
     served.entries.iter().map(|e| &**e).filter(move |e| e.kind.group == group && e.kind.version == version)
 }
 
-/// Tells clients that two servers store the same thing.
+/// The hash by which clients see that two servers store the same thing.
 fn storage_version_hash(kind: &Kind) -> String {
     let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
     let hash = digest(&SHA256, text.as_bytes());

@@ -62,7 +62,7 @@ async fn path(call: &Call<'_>) -> Result<Reply, Box<Status>> {
     }
 }
 
-/// Whether a path belongs to a part of the API that answers for itself what it does not know.
+/// Whether a path belongs to a part of the API with its own answer to unknown paths.
 fn is_installed(served: &Served, segments: &[&str]) -> bool {
     match segments {
         ["apis", group, version, ..] => {

@@ -1,7 +1,7 @@
 //! Events have two forms, that of the core group and that of `events.k8s.io`; each is shown as the other.
 //!
 //! Implements: the conversions of `pkg/apis/events/v1`. Objects are stored as the JSON clients get, so an event is stored in
-//! both forms; whoever reads one of the two resources sees what was written through the other.
+//! both forms; each of the two resources contains what was written through the other.
 
 use std::sync::Arc;
 

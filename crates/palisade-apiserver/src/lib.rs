@@ -1,4 +1,4 @@
-//! How does kubectl see it? An embedded Kubernetes API server: storage, watch, REST, authentication, authorisation.
+//! An embedded Kubernetes API server: storage, watch, REST, authentication, authorisation.
 //!
 //! Implements: Kubernetes API Concepts. <https://kubernetes.io/docs/reference/using-api/api-concepts/>
 //!
@@ -6,21 +6,21 @@
 //!  connection ─► api (who? may they?) ─► dispatch ─► verbs ─► admission_chain ─► strategy ─► storage ─► watch
 //! ```
 //!
-//! | room | answers |
+//! | module | answers |
 //! | --- | --- |
-//! | [`server`] | how is it started, and what do clients need to know |
+//! | [`server`] | starting it, and what clients need to connect |
 //! | [`api`], `dispatch` | the way of a request |
 //! | [`http`] | bytes, TLS, negotiation, headers |
-//! | [`auth`] | who is asking, and may they |
-//! | [`verbs`], `subresources` | what is done |
-//! | [`admission_chain`], [`plugins`], [`webhooks`] | who else has a say |
+//! | [`auth`] | authentication and authorization |
+//! | [`verbs`], `subresources` | the verbs of the API |
+//! | [`admission_chain`], [`plugins`], [`webhooks`] | admission |
 //! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
-//! | [`openshift`] | what an OpenShift cluster has besides |
-//! | `controllers` | what happens afterwards by itself |
+//! | [`openshift`] | what OpenShift adds |
+//! | `controllers` | garbage collection and other built-in controllers |
 //!
 //! What an object of a kind must look like is `palisade-apimachinery`'s, what a pod may do is
-//! `palisade-policy`'s; this crate knows neither.
+//! `palisade-policy`'s; this crate decides neither.
 
 pub mod admission_chain;
 pub mod api;

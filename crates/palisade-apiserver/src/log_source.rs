@@ -1,6 +1,6 @@
 //! Where the logs of pods come from: a node, if one runs in this process.
 //!
-//! A port, so that this crate knows neither files nor runtimes. The options are those of the pod's `log` subresource
+//! A port, so that this crate depends on neither files nor runtimes. The options are those of the pod's `log` subresource
 //! (core/v1 `PodLogOptions`), read and checked by `subresources/log.rs`.
 
 use std::future::Future;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 /// What of which log is wanted.
 #[derive(Debug, Clone, Default)]
 pub struct LogRequest {
-    /// The pod, as stored: its status says which run is meant.
+    /// The pod, as stored: its status names the run.
     pub pod: Value,
     /// One of its containers.
     pub container: String,
@@ -32,7 +32,7 @@ pub struct LogRequest {
     pub limit_bytes: Option<u64>,
 }
 
-/// The pieces of a log as they come, or what the node says instead.
+/// The pieces of a log as they come, or the error of the node.
 pub type LogAnswer<'a> = Pin<Box<dyn Future<Output = Result<mpsc::Receiver<Bytes>, String>> + Send + 'a>>;
 
 /// A node, or several, whose logs can be read.

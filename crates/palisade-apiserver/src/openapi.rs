@@ -108,7 +108,7 @@ impl Documents {
     }
 }
 
-/// `/openapi/v2`, as JSON or as protobuf for clients that know nothing else.
+/// `/openapi/v2`, as JSON or as protobuf for clients that accept nothing else.
 pub(crate) fn v2(call: &Call<'_>) -> Reply {
     let served = call.api.registry.served();
     let accept =

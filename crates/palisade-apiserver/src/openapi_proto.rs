@@ -1,4 +1,4 @@
-//! OpenAPI v2 in protobuf: kubectl before v1.27 validates manifests with it and asks for nothing else.
+//! OpenAPI v2 in protobuf: kubectl before v1.27 validates manifests with it and requests nothing else.
 //!
 //! Implements: the message `Document` of gnostic's `openapi.v2`, as far as our documents use it.
 //! <https://github.com/google/gnostic/blob/main/openapiv2/OpenAPIv2.proto>

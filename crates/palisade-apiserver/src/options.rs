@@ -14,7 +14,7 @@ use crate::http::Query;
 pub struct WriteOptions {
     /// Nothing is to be stored.
     pub dry_run: bool,
-    /// Who manages the fields, if the client says so.
+    /// Who manages the fields, if the client names it.
     pub field_manager: String,
     /// What to do about unknown fields.
     pub validation: FieldValidation,
@@ -36,6 +36,12 @@ fn check_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<Fie
 }
 
 impl WriteOptions {
+    /// The options of a write that no body of the client's kind leads to, such as a deletion.
+    #[must_use]
+    pub const fn without_body(dry_run: bool) -> Self {
+        Self { dry_run, field_manager: String::new(), validation: FieldValidation::Ignore, force: None }
+    }
+
     /// Reads the options; `kind` is the type of options, such as `CreateOptions`.
     pub fn parse(query: &Query, kind: &str, version: KubeVersion, apply: bool) -> Result<Self, Box<Status>> {
         let mut errors = Vec::new();
@@ -101,7 +107,7 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     /// How dependents are treated.
     pub propagation: Option<Propagation>,
-    /// Whether the client asked in the old way for dependents to stay or go.
+    /// Whether the client used the old field for dependents.
     pub orphan_dependents: Option<bool>,
     /// Only this object.
     pub uid: Option<String>,
@@ -187,7 +193,7 @@ pub struct ListOptions {
     pub at: At,
     /// How long a watch may last.
     pub timeout_seconds: Option<i64>,
-    /// Tell of progress where nothing happens.
+    /// Whether bookmarks report progress while nothing changes.
     pub bookmarks: bool,
     /// Begin a watch with what exists.
     pub send_initial_events: Option<bool>,
@@ -225,7 +231,7 @@ impl ListOptions {
                 let number = parse_revision(text, watch)?;
                 match matching {
                     Some("Exact") => At::Exact(number),
-                    // Upstream serves a first page at exactly the revision it is asked for.
+                    // Upstream serves a first page at exactly the revision it is requested.
                     None if limit > 0 && !watch => At::Exact(number),
                     _ => At::NotOlderThan(number),
                 }

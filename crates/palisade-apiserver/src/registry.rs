@@ -1,6 +1,6 @@
 //! Which resources are served: the built-in kinds of the emulated release, and those of custom resource definitions.
 //!
-//! A kind is a table entry. What is special about one is in `palisade-apimachinery`, which knows objects, or in a
+//! A kind is a table entry. What is special about one is in `palisade-apimachinery`, which describes objects, or in a
 //! subresource's file.
 
 use std::collections::{BTreeMap, HashMap};
@@ -81,7 +81,7 @@ pub struct Served {
     by_path: HashMap<(String, String, String), Arc<Entry>>,
     /// The definitions by name, those that are not served included.
     pub(crate) definitions: BTreeMap<Box<str>, Arc<Defined>>,
-    /// What is told about them.
+    /// What discovery reports about them.
     pub(crate) openapi: Documents,
     /// Aggregated discovery of all groups but the core one, by version, with its hash.
     pub(crate) discovery: [OnceLock<(Bytes, String)>; 2],

@@ -1,6 +1,6 @@
 //! Objects and lists on their way out: whole, as tables, as metadata alone; in JSON or YAML.
 //!
-//! Stored bytes are sent as they are wherever the client wants the object itself.
+//! Stored bytes are sent as they are wherever the client requests the object itself.
 
 use std::sync::Arc;
 
@@ -187,7 +187,7 @@ pub fn list(
     }
 }
 
-/// Items of built-in kinds leave out what the list already says; custom resources repeat it.
+/// Items of built-in kinds leave out what the list already states; custom resources repeat it.
 fn item(entry: &Entry, object: &Object) -> Value {
     if entry.kind.is_custom() { entry.typed(object.parse()) } else { Value::Object(object.parse()) }
 }

@@ -16,10 +16,10 @@ pub(crate) fn before_create(
     kind: &Kind,
     object: &mut Value,
     now: &str,
-    told: &mut Vec<String>,
+    sent: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
     let RuleReview { notices, mut errors, warnings } = call.api.rules.review(kind, "", object, None)?;
-    told.extend(notices);
+    sent.extend(notices);
     errors.extend(condition_errors(kind, object, None));
     let extra = Extra { errors, warnings };
     let context = CreateContext {
@@ -38,11 +38,11 @@ pub(crate) fn before_update(
     subresource: &str,
     object: &mut Value,
     old: &Value,
-    told: &mut Vec<String>,
+    sent: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
     let RuleReview { notices, mut errors, warnings } =
         call.api.rules.review(kind, subresource, object, Some(old))?;
-    told.extend(notices);
+    sent.extend(notices);
     errors.extend(condition_errors(kind, object, Some(old)));
     let extra = Extra { errors, warnings };
     rest::before_update(kind, object, old, subresource, &extra)
@@ -58,7 +58,7 @@ fn condition_errors(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Fie
     }
 }
 
-/// Kinds that are updated without saying which version is meant only by mistake.
+/// Kinds that are updated without a resource version only by mistake.
 #[must_use]
 pub(crate) fn needs_resource_version(kind: &Kind) -> bool {
     kind.is_custom()

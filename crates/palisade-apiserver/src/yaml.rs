@@ -8,7 +8,7 @@ use serde_json::Value;
 /// A body that was read.
 pub(crate) struct Read {
     pub(crate) value: Value,
-    /// What a strict reader says about keys that are there twice.
+    /// The errors of a strict reader about keys that are there twice.
     pub(crate) duplicates: Option<String>,
 }
 

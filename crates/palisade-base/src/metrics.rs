@@ -141,7 +141,7 @@ impl Registry {
         self.update(metric, labels, |value| *value = Value::Number(number));
     }
 
-    /// Removes all series of a metric: what they tell apart may be gone.
+    /// Removes all series of a metric: the objects of their labels may be gone.
     pub fn clear(&self, metric: &'static Metric) {
         self.lock().remove(metric.name);
     }

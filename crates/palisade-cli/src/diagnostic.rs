@@ -70,7 +70,7 @@ impl Severity {
     }
 }
 
-/// Something worth telling a person.
+/// What is reported to the user.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
     /// Stable and searchable.

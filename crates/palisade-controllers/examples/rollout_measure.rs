@@ -60,7 +60,7 @@ fn main() -> Result<(), Failure> {
     let reading = fill(&mut cluster)?;
     let memory = resident()?.saturating_sub(before);
     let pods = NAMESPACES * PODS;
-    tell(
+    print_figure(
         "10,000 namespaces, 1,000,000 pods: from the bytes of the watches to the index, on one core",
         &format!(
             "{:.1} s, {:.1} us a pod of {} bytes",
@@ -81,7 +81,7 @@ fn main() -> Result<(), Failure> {
         return Err(format!("{violating} namespaces violate and {labels} are to be labelled").into());
     }
     let evaluation = judging + planning;
-    tell(
+    print_figure(
         "the first full evaluation: every pod judged, every verdict, the status, all labels",
         &format!(
             "{:.0} ms, of which judging {:.0} ms, planning {:.1} ms",
@@ -94,7 +94,7 @@ fn main() -> Result<(), Failure> {
     )?;
     let config = json!({"spec": {}, "status": first.status});
     let (worst, typical) = single_changes(&mut cluster, &config)?;
-    tell(
+    print_figure(
         "a single pod changes: from its bytes to the new status",
         &format!("{:.3} ms, the worst of 99 {:.2} ms", millis(typical), millis(worst)),
         "5 ms",
@@ -107,13 +107,13 @@ fn main() -> Result<(), Failure> {
     let began = Instant::now();
     cluster.set_constraint(&constraint);
     let writes = all_labels(&cluster, EnforceLabels::Remove).count();
-    tell(
+    print_figure(
         "a constraint changes that all namespaces depend on: every level and template anew",
         &format!("{:.0} ms, {writes} namespaces to label", millis(began.elapsed())),
         "",
         true,
     )?;
-    tell(
+    print_figure(
         "memory for 10,000 namespaces, 1,000,000 pods, 10,000 Deployments",
         &format!("{} MB, {} bytes a pod", memory / 1024, memory * 1024 / u64::try_from(pods)?),
         "500 MB",
@@ -240,6 +240,6 @@ fn resident() -> Result<u64, Failure> {
     Ok(line.split_whitespace().nth(1).ok_or("no size")?.parse()?)
 }
 
-fn tell(what: &str, figure: &str, target: &str, met: bool) -> Result<(), Failure> {
+fn print_figure(what: &str, figure: &str, target: &str, met: bool) -> Result<(), Failure> {
     Ok(writeln!(std::io::stdout(), "{what}\t{figure}\t{target}\t{met}")?)
 }

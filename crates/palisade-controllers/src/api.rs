@@ -78,7 +78,7 @@ pub enum ApiError {
         /// Its message.
         message: String,
     },
-    /// It could not be asked, or its answer could not be understood.
+    /// It could not be reached, or its response could not be read.
     #[error("the API server is unreachable: {0}")]
     Unreachable(#[source] Box<kube::Error>),
 }
@@ -102,7 +102,7 @@ impl ApiError {
         matches!(self, Self::Refused { code: 409, .. }) && !self.is_already_exists()
     }
 
-    /// The version that was asked for is no longer known.
+    /// The version that was requested is no longer known.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
@@ -163,7 +163,7 @@ impl Api {
 
     /// The object at a path; `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<Value>, ApiError> {
-        match self.ask(Method::GET, path, None, &Value::Null).await {
+        match self.call(Method::GET, path, None, &Value::Null).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -172,19 +172,19 @@ impl Api {
 
     /// Whose rules the API server applies.
     pub async fn compat(&self) -> Result<Compat, String> {
-        let version = self.ask(Method::GET, "/version", None, &Value::Null).await;
+        let version = self.call(Method::GET, "/version", None, &Value::Null).await;
         let version = version.map_err(|error| format!("cannot read /version: {error}"))?;
         announced(&version).map_err(|error| error.to_string())
     }
 
     /// Makes an object.
     pub async fn create(&self, collection: &str, manager: &str, object: &Value) -> Result<Value, ApiError> {
-        self.ask(Method::POST, &managed(collection, manager), Some("application/json"), object).await
+        self.call(Method::POST, &managed(collection, manager), Some("application/json"), object).await
     }
 
     /// Replaces an object, or its status.
     pub async fn replace(&self, path: &str, manager: &str, object: &Value) -> Result<Value, ApiError> {
-        self.ask(Method::PUT, &managed(path, manager), Some("application/json"), object).await
+        self.call(Method::PUT, &managed(path, manager), Some("application/json"), object).await
     }
 
     /// Changes an object.
@@ -207,12 +207,12 @@ impl Api {
             Patch::Merge => "application/merge-patch+json",
             Patch::Json => "application/json-patch+json",
         };
-        self.ask(Method::PATCH, &path, Some(content_type), change).await
+        self.call(Method::PATCH, &path, Some(content_type), change).await
     }
 
     /// Removes an object; one that is gone already is just as good.
     pub async fn delete(&self, path: &str) -> Result<(), ApiError> {
-        match self.ask(Method::DELETE, path, None, &Value::Null).await {
+        match self.call(Method::DELETE, path, None, &Value::Null).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
@@ -231,7 +231,7 @@ impl Api {
         self.send(request).await
     }
 
-    async fn ask(
+    async fn call(
         &self,
         method: Method,
         path: &str,

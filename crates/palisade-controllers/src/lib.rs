@@ -1,4 +1,4 @@
-//! What should the cluster look like?
+//! Controllers that keep a cluster in its declared state.
 //!
 //! The controllers of the rollout to enforced Pod Security Standards. Each has three parts:
 //!

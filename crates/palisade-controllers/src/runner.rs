@@ -138,7 +138,7 @@ impl Runner {
         !self.metrics.is_leader() || self.observed().lock().has_synced()
     }
 
-    /// What the controllers know.
+    /// The state of the controllers.
     #[must_use]
     pub fn observed(&self) -> Arc<Observed> {
         Arc::clone(&self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
@@ -207,7 +207,7 @@ impl Runner {
         if wanted(range_allocator::apply::NAME) {
             tasks.spawn(range_allocator::apply::run(context()));
         }
-        // Without a controller of the rollout there is nothing to know.
+        // Without a controller of the rollout there is no state.
         let _watches = ROLLOUT.iter().any(|name| wanted(name)).then(|| observed.watch(&api));
         for hosted in self.options.hosted.iter().filter(|hosted| wanted(hosted.name)) {
             tasks.spawn((hosted.run)(self.client.clone(), shutdown.clone()));

@@ -8,10 +8,10 @@
 
 use palisade_base::version::KubeVersion;
 
-/// Switches of the designs.
+/// Feature gates of Palisade's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// Seccomp profiles from ConfigMaps; alpha, off unless asked for.
+    /// Seccomp profiles from ConfigMaps; alpha, off unless requested.
     pub seccomp_config_maps: bool,
     /// AppArmor at all; on unless switched off.
     pub app_armor: bool,

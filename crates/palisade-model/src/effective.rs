@@ -26,7 +26,7 @@ pub struct Sourced<T> {
 
 /// What one container really runs with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are the API's own, where no comment says otherwise")]
+#[allow(missing_docs, reason = "the fields are the API's own, where no comment states otherwise")]
 pub struct EffectiveContext<'p> {
     /// The container's name.
     pub container: &'p str,

@@ -1,7 +1,7 @@
-//! JSON read as an API server reads it: an object is an object, and says everything once.
+//! JSON read as an API server reads it: an object is an object, and has each key once.
 //!
 //! A derived reader takes a list for a struct, field by field, and an empty list for a struct without any field set: a pod
-//! written as `[]` would ask for nothing and pass every check. A key that comes twice is merged by Go's decoder and
+//! written as `[]` would request nothing and pass every check. A key that comes twice is merged by Go's decoder and
 //! replaced by others, so that two readers see two pods. Both are errors here.
 
 use std::fmt;
@@ -37,7 +37,7 @@ pub fn template_from_str<'a>(
     read(serde_json::Deserializer::from_str(text), |json| read_template(json, path))
 }
 
-/// An object as a value, without `metadata.managedFields`: no decision needs them, and they nest as deeply as users want.
+/// An object as a value, without `metadata.managedFields`: no decision needs them, and they nest as deeply as users write them.
 pub fn object_from_str(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     read(serde_json::Deserializer::from_str(text), |Objects(json)| json.deserialize_map(ObjectVisitor(TOP)))
 }

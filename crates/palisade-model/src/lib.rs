@@ -1,11 +1,11 @@
-//! What does a workload ask for, and what will each container get?
+//! What a workload requests, and what each container gets.
 //!
 //! The pure reading of pods: lean types that borrow from the input ([`pod`]), profile references between field
 //! and annotation ([`profile`]), what an API server does to a pod ([`prepare`], [`sync`]), what it refuses
-//! ([`validation`]) and says ([`warnings`]), what each container really runs with ([`effective`]) and what the
+//! ([`validation`]) and warns about ([`warnings`]), what each container really runs with ([`effective`]) and what the
 //! node applies ([`node`]). One [`compat::Compat`] value decides whose rules apply.
 //!
-//! No IO, no clock, no async, no logging: everything worth saying is returned.
+//! No IO, no clock, no async, no logging: everything worth reporting is returned.
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod change;

@@ -1,8 +1,8 @@
 //! The pod-security-context proposal, turned into the fields that Kubernetes has.
 //!
 //! Implements: `containerDefaults`, `runAsGroup`, `runWithSupplementalGroups`, and `hostNetwork`/`hostIPC` inside the
-//! pod's security context. What the v1 API knows at pod level goes there; capabilities and `privileged` go to every
-//! container that does not say otherwise. Groups of a single container have no v1 field and are reported.
+//! pod's security context. What the v1 API has at pod level goes there; capabilities and `privileged` go to every
+//! container that does not specify otherwise. Groups of a single container have no v1 field and are reported.
 
 use palisade_base::field_path::{FieldPath, PathStep};
 use serde::Serialize;
@@ -23,11 +23,11 @@ pub enum Lowering {
     Set(FieldPath, Value),
     /// Take this field away.
     Remove(FieldPath),
-    /// This cannot be said in v1.
+    /// This has no form in v1.
     Impossible(FieldPath, &'static str),
 }
 
-/// What must be written to say the same in v1 fields; empty if nothing of the proposal is used.
+/// What must be written to have the same effect in v1 fields; empty if nothing of the proposal is used.
 #[must_use]
 pub fn lower(view: &PodView<'_, '_>) -> Vec<Lowering> {
     let mut steps = Vec::new();
@@ -65,7 +65,7 @@ pub fn lower(view: &PodView<'_, '_>) -> Vec<Lowering> {
                 Some(value) if !current => steps.push(Lowering::Set(context_path(field), value)),
                 Some(_) => steps.push(Lowering::Impossible(
                     context_path(field),
-                    "the pod already says something else; keep one of the two",
+                    "the pod already has another value; keep one of the two",
                 )),
                 None => {}
             }

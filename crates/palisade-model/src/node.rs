@@ -1,8 +1,8 @@
-//! What the node is told: the profile a kubelet of a given release applies, and what it refuses.
+//! What the node applies: the profile a kubelet of a given release applies, and what it refuses.
 //!
 //! Implements: the kubelet's profile resolution (seccomp design, "Kubelet Backwards compatibility"; AppArmor
 //! design, likewise) and what each release made of it, masked paths, and the check of `runAsNonRoot` against the
-//! image. Reading files, asking the kernel and calling the runtime are the node agent's.
+//! image. Reading files, querying the kernel and calling the runtime are the node agent's.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub enum NodeError {
     /// `Localhost` without a profile name.
     #[error("missing localhost apparmor profile name")]
     AppArmorNameMissing,
-    /// A type the kubelet does not know.
+    /// A type the kubelet does not support.
     #[error("unknown apparmor profile type: {0:?}")]
     UnknownAppArmorType(String),
 }
@@ -72,18 +72,18 @@ pub enum NodeError {
 /// What a kubelet makes of a container's seccomp settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeccompResolution<'a> {
-    /// The profile it asks the runtime for, or why it does not start the container.
+    /// The profile it requests from the runtime, or why it does not start the container.
     pub profile: Result<ProfileRef<'a>, NodeError>,
     /// Where that came from.
     pub source: Source,
-    /// An annotation that says something and is not listened to.
+    /// An annotation that has a value and no effect.
     pub ignored: Option<FieldPath>,
 }
 
 /// What a kubelet makes of a container's AppArmor settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppArmorResolution<'a> {
-    /// The profile it asks the runtime for; `None` leaves it to the runtime.
+    /// The profile it requests from the runtime; `None` leaves it to the runtime.
     pub profile: Option<Result<ProfileRef<'a>, NodeError>>,
     /// Where that came from.
     pub source: Source,
@@ -180,7 +180,7 @@ fn seccomp_field<'p>(field: &'p ProfileField<'_>, compat: &Compat) -> Result<Pro
             }
         }
         kind::UNCONFINED => Ok(ProfileRef::Unconfined),
-        // Upstream's kubelets leave a container unconfined whose profile type they do not know.
+        // Upstream's kubelets leave a container unconfined whose profile type they do not support.
         _ if matches!(compat.kubelet, KubeVersion::Release { .. }) => Ok(ProfileRef::Unconfined),
         other => Err(NodeError::UnknownSeccompOption(other.to_owned())),
     }
@@ -327,7 +327,7 @@ pub fn readonly_paths(kubelet: KubeVersion) -> Vec<&'static str> {
     paths
 }
 
-/// The user an image asks for.
+/// The user an image requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageUser {
     /// A number, or none at all, which is 0.

@@ -142,7 +142,7 @@ pub struct NetworkAction<'a> {
 }
 
 impl PodSpec<'_> {
-    /// Whether the manifest says that the pod is for Windows nodes.
+    /// Whether the manifest declares the pod for Windows nodes.
     #[must_use]
     pub fn is_windows(&self) -> bool {
         self.os.as_ref().is_some_and(|os| os.name == "windows")
@@ -158,7 +158,7 @@ impl PodSpec<'_> {
         }
     }
 
-    /// Whether the pod asks for a user namespace of its own.
+    /// Whether the pod requests a user namespace of its own.
     #[must_use]
     pub fn has_user_namespace(&self) -> bool {
         self.host_users == Some(false)

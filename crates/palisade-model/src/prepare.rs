@@ -54,7 +54,7 @@ impl Subject {
 
 /// A pod as the API server of a [`Compat`] stores it, as policy judges it, and as the node runs it.
 ///
-/// Fields that the release does not know are dropped, defaults are set, annotations and fields are in sync, and
+/// Fields that the release does not have are dropped, defaults are set, annotations and fields are in sync, and
 /// `containerDefaults` and the host fields of the pod's security context are projected onto the fields that Kubernetes has.
 ///
 /// ```compile_fail
@@ -299,7 +299,7 @@ fn project(
     }
 }
 
-/// Which gated features a stored pod already uses; upstream keeps them whatever the gate says now.
+/// Which gated features a stored pod already uses; upstream keeps them whatever the gate is now.
 #[derive(Debug, Clone, Copy, Default)]
 struct GatesInUse {
     app_armor: bool,
@@ -315,7 +315,7 @@ fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
     }
 }
 
-/// Fields that the release does not know are never stored, and so never judged.
+/// Fields that the release does not have are never stored, and so never judged.
 fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
     let extended = compat.has_extensions();
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
@@ -393,7 +393,7 @@ fn set_defaults(pod: &mut Pod<'_>, is_pod: bool, compat: &Compat) {
     }
 }
 
-/// The ports of a pod that turned out to share the node's network, which the API server's own defaulting did not know.
+/// The ports of a pod that turned out to share the node's network, which the API server's own defaulting did not see.
 fn fill_host_ports(pod: &mut Pod<'_>, subject: Subject, changes: &mut Vec<Change>) {
     for_missing_host_ports(pod, |kind, container, index, port| {
         let at = subject.path(&["spec", kind.field()]).index(container).field("ports").index(index);

@@ -42,7 +42,7 @@ pub struct PodSecurityContext<'a> {
     pub app_armor_profile: Option<ProfileField<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub se_linux_change_policy: Option<Text<'a>>,
-    /// Of the proposal: what containers get unless they say otherwise.
+    /// Of the proposal: what containers get unless they specify otherwise.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub container_defaults: Option<Box<SecurityContext<'a>>>,
     /// Of the proposal: the same as `spec.hostNetwork`.

@@ -2,7 +2,7 @@
 //!
 //! An emulated release announces nothing, as a real one. A server with Palisade's extensions adds build metadata to
 //! `gitVersion`, which every client accepts (semantic versioning, section 10), and an object with its feature gates, which
-//! clients that do not know it skip.
+//! clients that do not use it skip.
 
 use palisade_base::version::{KubeVersion, NEWEST_MINOR, OLDEST_MINOR};
 use serde_json::{Map, Value, json};

@@ -22,7 +22,7 @@ use crate::{
 pub struct Synced {
     /// What was written into the pod.
     pub changes: Vec<Change>,
-    /// What the user should hear.
+    /// The warning for the user.
     pub warnings: Vec<String>,
 }
 

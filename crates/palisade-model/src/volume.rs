@@ -104,14 +104,14 @@ impl Volume<'_> {
         VolumeSource::ALL.iter().copied().filter(|&source| self.has(source))
     }
 
-    /// What an API server of that release would not know of, it drops.
+    /// What an API server of that release does not have, it drops.
     pub fn forget(&mut self, source: VolumeSource) {
         self.sources &= !source.bit();
     }
 
     /// The API server's default: a volume without any source is an `emptyDir`.
     pub fn set_default_source(&mut self) {
-        // A source that this release of Palisade does not know is not an empty folder: it stays unknown, and is judged as that.
+        // A source that this release of Palisade does not recognize is not an empty folder: it stays unknown, and is judged as that.
         if self.sources == 0 && !self.has_unknown_source {
             self.sources = VolumeSource::EmptyDir.bit();
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_constraints_ask_about_a_source() {
+    fn reads_what_constraints_check_of_a_source() {
         let read =
             |volume: &str| serde_json::from_str::<Volume<'_>>(volume).map(|v| v.flex_driver.to_string());
         assert_eq!(read(r#"{"flexVolume":{"driver":"example/lvm"}}"#).unwrap(), "example/lvm");

@@ -1,4 +1,4 @@
-//! What an API server says about a pod it accepts.
+//! Warnings of an API server about a pod it accepts.
 //!
 //! Implements: `GetWarningsForPod` and `GetWarningsForPodTemplate` as far as they concern profiles and ports.
 //! Warnings about AppArmor annotations of a pod are made by [`crate::sync`], as upstream makes them there.
@@ -56,7 +56,7 @@ pub fn deprecated_annotations(view: &PodView<'_, '_>, compat: &Compat) -> Vec<St
             let own = context.and_then(|context| context.app_armor_profile.as_ref());
             let of_pod = view.security_context().and_then(|context| context.app_armor_profile.as_ref());
             if let (None, Some(value)) = (own, annotations.get(&key)) {
-                // From v1.34 on a pod field that says something else no longer silences the warning.
+                // From v1.34 on a pod field with another value no longer silences the warning.
                 let silenced = match (of_pod, compat.api) {
                     (None, _) => false,
                     (Some(_), KubeVersion::Release { minor: ..=33, .. }) => true,

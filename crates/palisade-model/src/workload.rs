@@ -1,7 +1,7 @@
 //! Pod, Deployment, CronJob … and the pod template inside.
 //!
 //! The table holds every built-in kind with a template and the custom resources people most often deploy pods
-//! with. A kind that is not in the table holds no pod as far as Palisade knows; callers count it and go on.
+//! with. A kind that is not in the table holds no pod that Palisade can find; callers count it and go on.
 
 use std::{fmt, marker::PhantomData};
 

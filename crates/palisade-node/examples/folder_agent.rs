@@ -4,7 +4,7 @@
 //! be loaded first), runs the pods it finds as
 //! `FOLDER/objects/*.json`, ConfigMaps and Secrets among them, and writes what became of each to `FOLDER/status/NAME.json`.
 //! Removing a pod's file deletes the pod. With `kubeconfig` in the settings it serves that API server instead.
-#![allow(clippy::print_stderr, reason = "a test tool talks to whoever runs it")]
+#![allow(clippy::print_stderr, reason = "a test tool prints to its terminal")]
 
 use std::{
     collections::BTreeMap,
@@ -125,8 +125,8 @@ async fn write_status(folder: &Path, node: &Node, source: &LocalSource, pod: &Ru
         .map(|event| json!({"type": event.kind.as_str(), "reason": event.reason, "message": event.message, "count": event.count}))
         .collect();
     let verified = verify_pod(&node.config, &node.runtime, Some(source), pod).await.ok();
-    let told = json!({"status": source.status(&pod.key.uid), "events": events, "verified": verified});
+    let report = json!({"status": source.status(&pod.key.uid), "events": events, "verified": verified});
     let fresh = folder.join("status").join(format!(".{}", pod.key.name));
-    fs::write(&fresh, told.to_string())?;
+    fs::write(&fresh, report.to_string())?;
     fs::rename(&fresh, folder.join("status").join(format!("{}.json", pod.key.name)))
 }

@@ -1,7 +1,7 @@
 //! What the agent adds to the start of a pod, and its memory without the rest of the program.
 //!
 //! `node_cost SOCKET IMAGE` prints one JSON object. The runtime must hold the image; nothing else may use it meanwhile.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring tool talks to whoever runs it")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring tool prints to its terminal")]
 
 use std::{
     error::Error,
@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{Layer, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-/// Microseconds spent in the calls without which no pod starts, whoever makes them.
+/// Microseconds spent in the calls without which no pod starts, by any caller.
 static RUNTIME: AtomicU32 = AtomicU32::new(0);
 
-/// Adds up what the client says about its calls.
+/// Adds up the durations in the spans of the client's calls.
 struct Calls;
 
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //!
 //! Implements: the kubelet's main loop as far as pods are concerned (`pkg/kubelet/kubelet.go`, `pkg/kubelet/pleg`): the
 //! pods of this node from the API, changes in the runtime by looking once a second, removal of orphaned pods, the
-//! node object and its lease. A runtime that hangs holds up nothing here: it is asked in a task of its own.
+//! node object and its lease. A runtime that hangs holds up nothing here: it is called in a task of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

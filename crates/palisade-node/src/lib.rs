@@ -1,7 +1,7 @@
-//! What the runtime and the kernel get.
+//! Runs pods on a container runtime, and verifies what the kernel enforces.
 //!
 //! The kubelet's part of the designs, through CRI v1 to a real runtime (containerd, CRI-O) and with a look at what the
-//! kernel makes of it. The crate does what was admitted and never judges: it knows `palisade-model`, not the policies.
+//! kernel makes of it. The crate does what was admitted and never judges: it depends on `palisade-model`, not on the policies.
 //!
 //! # Entry points
 //!
@@ -14,14 +14,14 @@
 //! | `kubectl logs` | [`logs::container_logs`] |
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!
-//! All of them want a tokio runtime with time and IO enabled, and root. [`node::NodeConfig`] carries the settings;
+//! All of them need a tokio runtime with time and IO enabled, and root. [`node::NodeConfig`] carries the settings;
 //! its `compat` decides between the designs (the default) and a release of the kubelet (`--emulate-kubernetes`).
 //!
 //! # Where the designs differ from kubelet v1.31
 //!
 //! | | designs (default) | `--emulate-kubernetes v1.31` |
 //! | --- | --- | --- |
-//! | AppArmor asked for, host has none | pod Blocked, tried again | pod Failed |
+//! | AppArmor requested, host has none | pod Blocked, tried again | pod Failed |
 //! | profile missing, invalid, not loaded | retried by restart policy with back-off; `Never` fails the pod | retried every 10 s, whatever the policy |
 //! | Localhost seccomp profile | read below the folder only, checked, handed over as a sealed copy, hash in the status | path handed over unlooked at |
 //! | AppArmor profile not loaded | found by the node | found by the runtime |

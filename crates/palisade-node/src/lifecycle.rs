@@ -1,6 +1,6 @@
 //! Probes and hooks of a container, as the API has them.
 //!
-//! Field names, meaning and defaults: Kubernetes API, core/v1 `Probe` and `Lifecycle`. Asking is
+//! Field names, meaning and defaults: Kubernetes API, core/v1 `Probe` and `Lifecycle`. Probing is
 //! [`crate::runner::probes`]'s.
 
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// How long after the start it is asked first.
+    /// How long after the start the first probe.
     #[must_use]
     pub fn initial_delay(&self) -> Duration {
         Duration::from_secs(self.initial_delay_seconds.unwrap_or_default().into())
     }
 
-    /// How often it is asked.
+    /// How often it is probed.
     #[must_use]
     pub fn period(&self) -> Duration {
         Duration::from_secs(self.period_seconds.filter(|&seconds| seconds > 0).unwrap_or(10).into())
@@ -86,7 +86,7 @@ pub struct ExecAction {
     pub command: Vec<String>,
 }
 
-/// A page to ask for.
+/// A page to request.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "the fields are the API's own")]
@@ -122,7 +122,7 @@ pub struct TcpSocket {
     pub host: String,
 }
 
-/// A gRPC server to ask about its health.
+/// A gRPC server whose health is checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the fields are the API's own")]

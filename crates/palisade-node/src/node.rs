@@ -38,14 +38,14 @@ pub struct NodeConfig {
     pub compat: Compat,
     /// Whose pods these are: two agents on one runtime leave each other's alone.
     pub manager: String,
-    /// How often the runtime is asked what changed.
+    /// How often changes are read from the runtime.
     pub relist: Duration,
     /// The kernel's view of processes.
     pub proc: PathBuf,
     /// The kernel's view of itself.
     pub sys: PathBuf,
     /// A process of the node itself; this one, unless it is in a container, where it has namespaces and capabilities of
-    /// its own and the node's first process must be asked.
+    /// its own and the node's first process must be read.
     pub host_process: Option<u32>,
 }
 
@@ -145,16 +145,16 @@ impl Node {
         })
     }
 
-    /// What the node supports, as last asked.
+    /// What the node supports, as last read.
     #[must_use]
     pub fn features(&self) -> NodeFeatures {
         self.features.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks kernel and runtime again; whether the runtime answered.
+    /// Queries kernel and runtime again; whether the runtime answered.
     pub async fn refresh_features(&self) -> bool {
         let mut fresh = NodeFeatures::of_kernel(&self.config.proc, &self.config.sys);
-        let answered = fresh.ask_runtime(&self.runtime).await.is_ok();
+        let answered = fresh.query_runtime(&self.runtime).await.is_ok();
         if !answered {
             // What it reported before still holds; the node's condition shows that it is away.
             let known = self.features();

@@ -1,7 +1,7 @@
 //! The node object: what this node is and what it supports, for the scheduler, for people and for policies.
 //!
 //! Implements: `core/v1` Node as far as a kubelet fills it, and labels of our own for seccomp and AppArmor, so that a pod
-//! can ask for a node that can confine it (`nodeSelector`).
+//! can request a node that can confine it (`nodeSelector`).
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_what_can_be_enforced() {
+    fn labels_name_what_can_be_enforced() {
         let mut features =
             NodeFeatures { seccomp_actions: vec!["log".into()], app_armor: true, ..Default::default() };
         let found = |features: &NodeFeatures, key: &str| {

@@ -510,7 +510,7 @@ impl Container {
         self.startup_probe.is_some() || self.liveness_probe.is_some() || self.readiness_probe.is_some()
     }
 
-    /// The image with a tag, as the kubelet asks for it.
+    /// The image with a tag, as the kubelet requests it.
     #[must_use]
     pub fn tagged_image(&self) -> String {
         let name = self.image.rsplit('/').next().unwrap_or(&self.image);

@@ -85,7 +85,7 @@ impl RunningPod {
     /// Starts a pod. `objects` are the ConfigMaps and Secrets it refers to; others are skipped.
     pub async fn start(mut config: NodeConfig, pod: Value, objects: &[Value]) -> Result<Self, RunError> {
         "palisade-run".clone_into(&mut config.manager);
-        // An agent with the same folder clears away what it does not know; its profiles serve here as well.
+        // An agent with the same folder clears away what is not its own; its profiles serve here as well.
         config.seccomp_profile_root.get_or_insert_with(|| config.root_dir.join("seccomp"));
         config.root_dir = config.root_dir.join("run");
         let source = LocalSource::default();

@@ -34,11 +34,11 @@ use crate::{
 pub struct Row {
     /// What is compared.
     pub check: &'static str,
-    /// What the pod asks for.
+    /// What the pod requests.
     pub declared: String,
     /// What the kernel reports.
     pub kernel: String,
-    /// Whether the kernel enforces what was asked for.
+    /// Whether the kernel enforces what was requested.
     pub ok: bool,
     /// Why they differ, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ impl ContainerReport {
 }
 
 impl PodReport {
-    /// Whether something is not enforced that was asked for.
+    /// Whether something is not enforced that was requested.
     #[must_use]
     pub fn has_mismatch(&self) -> bool {
         self.containers.iter().flat_map(|container| &container.rows).any(|row| !row.ok)
@@ -404,7 +404,7 @@ pub struct KernelFacts<'a> {
     pub image_user: Option<&'a ImageUser>,
 }
 
-/// What containerd and Docker give a container that asks for nothing.
+/// What containerd and Docker give a container that requests nothing.
 pub const DEFAULT_CAPABILITIES: u64 = 0xa804_25fb;
 
 /// Compares one container. Pure.

@@ -1,4 +1,4 @@
-//! Is it allowed, by which rule, and what would make it so?
+//! Whether a pod is allowed, by which rule, and what would make it so.
 //!
 //! [`standards`] judges pods by the Pod Security Standards and namespaces by Pod Security Admission's labels;
 //! [`profiles`] by the profiles an administrator allows; [`scc`] by OpenShift's security context constraints.

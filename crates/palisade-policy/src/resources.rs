@@ -1,7 +1,7 @@
 //! Every kind of ours, as a CustomResourceDefinition: the one place `palisade install`, `palisade controller --install-crds`
 //! and the embedded API server take them from.
 //!
-//! Implements: `apiextensions.k8s.io/v1` with structural schemas, in what API servers since v1.24 know.
+//! Implements: `apiextensions.k8s.io/v1` with structural schemas, in what API servers since v1.24 support.
 
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ mod tests {
 
     use super::{DEFINITIONS, custom_resource_definitions};
 
-    /// What apiextensions asks of every node of a structural schema that these schemas could get wrong.
+    /// What apiextensions requires of every node of a structural schema that these schemas could get wrong.
     fn structural(path: &str, schema: &Value, problems: &mut Vec<String>) {
         if schema["type"].as_str().is_none() && schema["x-kubernetes-int-or-string"] != true {
             problems.push(format!("{path} has no type"));
@@ -87,7 +87,7 @@ mod tests {
         for (name, part) in schema["properties"].as_object().into_iter().flatten() {
             let own = path.is_empty() && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
             if own && part["description"].as_str().is_none_or(str::is_empty) {
-                problems.push(format!("{path}.{name} is not described: kubectl explain has nothing to say"));
+                problems.push(format!("{path}.{name} is not described: kubectl explain shows nothing"));
             }
             structural(&format!("{path}.{name}"), part, problems);
         }

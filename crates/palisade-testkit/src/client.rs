@@ -24,10 +24,10 @@ pub enum ClientError {
     #[error("cannot reach the server")]
     Connect(#[from] std::io::Error),
     /// TLS.
-    #[error("cannot speak TLS with the server")]
+    #[error("TLS handshake with the server failed")]
     Tls(#[from] rustls::Error),
     /// HTTP.
-    #[error("cannot speak HTTP with the server")]
+    #[error("HTTP request to the server failed")]
     Http(#[from] hyper::Error),
     /// A request that cannot be written.
     #[error("cannot write the request")]
@@ -50,7 +50,7 @@ pub struct Answer {
     pub warnings: Vec<String>,
 }
 
-/// Speaks with one server as one user.
+/// A client of one server as one user.
 pub struct Client {
     address: String,
     token: String,

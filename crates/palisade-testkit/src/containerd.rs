@@ -22,7 +22,7 @@ use palisade_node::cri::client::Runtime;
 
 use crate::images;
 
-/// The image of every test that does not say otherwise.
+/// The image of every test that does not specify otherwise.
 pub const IMAGE: &str = "localhost/busybox:1";
 /// An image whose user is a number.
 pub const IMAGE_UID: &str = "localhost/busybox-uid:1";
@@ -30,9 +30,9 @@ pub const IMAGE_UID: &str = "localhost/busybox-uid:1";
 pub const IMAGE_NAMED: &str = "localhost/busybox-named:1";
 const PAUSE: &str = "localhost/pause:1";
 
-/// Makes a runc that never hears of seccomp: its key in the bundle is renamed before it reads it.
-pub fn deaf_runc(folder: &Path) -> PathBuf {
-    let wrapper = folder.join("deaf-runc");
+/// Makes a runc that ignores seccomp: its key in the bundle is renamed before it reads it.
+pub fn runc_without_seccomp(folder: &Path) -> PathBuf {
+    let wrapper = folder.join("runc-without-seccomp");
     let script = "#!/bin/sh\nbundle=\nlast=\nfor word in \"$@\"; do [ \"$last\" = --bundle ] && bundle=$word; last=$word; done\n\
                   [ -n \"$bundle\" ] && sed -i 's/\"seccomp\":{/\"unheard\":{/' \"$bundle/config.json\"\nexec runc \"$@\"\n";
     fs::write(&wrapper, script).unwrap();
@@ -61,7 +61,7 @@ impl Containerd {
         let cni = folder.join("cni");
         fs::create_dir_all(&cni).unwrap();
         // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else. Tests beside this
-        // one have other addresses: the machine could not tell theirs from ours.
+        // one have other addresses: the machine could not distinguish the two.
         let subnet = format!("10.231.{}.0/24", std::process::id() % 250);
         let network = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
             "ipam": {"type": "host-local", "subnet": subnet, "dataDir": folder.join("addresses")}}]});

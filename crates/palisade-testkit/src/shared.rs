@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
-/// A folder or file of `../shared`. Without it the test that calls this is not run: it says so on standard error, and
+/// A folder or file of `../shared`. Without it the test that calls this is not run: it reports that on standard error, and
 /// in `target/not-run.txt`, which `cargo xtask check` counts.
 #[must_use]
 #[track_caller]

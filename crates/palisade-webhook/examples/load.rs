@@ -6,7 +6,7 @@
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a measurement that fails shall say so"
+    reason = "a measurement that fails must fail visibly"
 )]
 
 use std::{
@@ -115,7 +115,7 @@ async fn connect(address: &str, ca: &str) -> std::io::Result<TlsStream<TcpStream
 }
 
 /// One review: written in one piece, read until the answer is whole.
-async fn ask(stream: &mut TlsStream<TcpStream>, request: &[u8], buffer: &mut Vec<u8>) -> bool {
+async fn exchange(stream: &mut TlsStream<TcpStream>, request: &[u8], buffer: &mut Vec<u8>) -> bool {
     if stream.write_all(request).await.is_err() || stream.flush().await.is_err() {
         return false;
     }
@@ -155,7 +155,7 @@ async fn load(address: &str, ca: &str, path: &str, reviews: usize) -> (Duration,
             let (mut times, mut buffer, mut lost) = (Vec::new(), Vec::with_capacity(4096), 0);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
                 let began = Instant::now();
-                if !ask(&mut stream, request.as_bytes(), &mut buffer).await {
+                if !exchange(&mut stream, request.as_bytes(), &mut buffer).await {
                     lost += 1;
                     break;
                 }
@@ -240,9 +240,9 @@ async fn measure(palisade: &str, reviews: usize) {
             }
         }
         if let Ok(Some(status)) = webhook.child.try_wait() {
-            let mut said = String::new();
-            let _ = webhook.child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut said));
-            panic!("the webhook ended with {status}: {said}");
+            let mut output = String::new();
+            let _ = webhook.child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut output));
+            panic!("the webhook ended with {status}: {output}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };

@@ -1,6 +1,6 @@
 //! From the bytes of a review to the bytes of its answer.
 //!
-//! What is asked of the cluster is asked here, the verdict is `palisade-admission`'s. A review that finds everything in the
+//! What is read from the cluster is read here, the verdict is `palisade-admission`'s. A review that finds everything in the
 //! watches is answered without waiting for anything.
 
 use std::{
@@ -40,7 +40,7 @@ const EXISTING_PODS: Duration = Duration::from_secs(1);
 /// Upstream looks at no more pods than these.
 const UPSTREAM_PODS: usize = 3000;
 
-/// Which webhook is asked.
+/// Which webhook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// The one that changes objects.
@@ -91,7 +91,7 @@ impl Answerer {
         Self { facts, configuration, metrics, rules: Shared::new(rules), limit }
     }
 
-    /// The API server that asks is `v1.<minor>`.
+    /// The API server that calls is `v1.<minor>`.
     pub fn serve_beside(&self, minor: u16) {
         if matches!(*self.rules.get(), Rules::Beside(_)) {
             self.rules.set(Rules::beside(minor));
@@ -211,7 +211,7 @@ impl Answerer {
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
             Err(why) if judged_by_policies => return unknown("SecurityContextConstraints", &why),
-            Err(_) => None, // swallowed: constraints have no say in this request
+            Err(_) => None, // swallowed: constraints do not apply to this request
         };
         let needs = review.needs(security);
         let mut namespace = None;

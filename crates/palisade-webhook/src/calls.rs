@@ -90,7 +90,7 @@ const fn rbac(resource: &'static str) -> Call {
     )
 }
 
-/// All of them. `/version` is asked as well, which needs no grant.
+/// All of them. `/version` is read as well, which needs no grant.
 pub const CALLS: &[Call] = &[
     call(
         "",

@@ -111,7 +111,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The observer asks which version of its ConfigMap has been come to; of any other source it knows nothing.
+    /// The version of the ConfigMap that is in force, for the observer; other sources have none.
     fn versioned(&self, document: Configuration, version: &str) -> Configuration {
         Configuration { version: self.is_observed.then(|| version.to_owned()), ..document }
     }

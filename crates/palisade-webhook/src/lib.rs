@@ -1,12 +1,12 @@
-//! How does a real API server ask us?
+//! Admission webhooks for real API servers.
 //!
 //! A TLS server for `AdmissionReview` v1. Verdicts are `palisade-admission`'s; here is what surrounds them: [`http`] takes
-//! requests and turns bad ones away, [`facts`] keeps what verdicts need to know from watches and reads it directly while
+//! requests and turns bad ones away, [`facts`] keeps what verdicts depend on from watches and reads it directly while
 //! they are cold, [`configuration`] follows the `PodSecurityConfiguration`, [`certificates`] keeps the authority and the
 //! serving certificate that all replicas share, [`registration`] keeps the API server's webhook configurations,
 //! [`instance`] reports what this replica enforces, [`metrics`] counts. [`webhook`] puts them together.
 //!
-//! Everything goes on with what it knows while the API server is away. What is not known is refused, never guessed.
+//! Everything goes on with its caches while the API server is away. What is not known is refused, never guessed.
 
 pub mod answer;
 pub mod calls;

@@ -20,7 +20,7 @@ pub struct Options {
     pub namespace: String,
     /// The name of this replica among the others.
     pub identity: String,
-    /// Whose rules apply; `None`: what the API server that asks does not do itself.
+    /// Whose rules apply; `None`: what the API server that calls does not do itself.
     pub emulate: Option<Compat>,
     /// Whether security context constraints are in force.
     pub constraints: bool,

@@ -32,9 +32,9 @@ use crate::{
     registration,
 };
 
-/// How often an API server is asked for its version: it may be upgraded.
+/// How often an API server is requested its version: it may be upgraded.
 const VERSION_EVERY: Duration = Duration::from_mins(5);
-/// How long to wait before asking again.
+/// How long to wait before the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often it is looked whether everything is known.
 const READY_EVERY: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ pub enum StartError {
     /// The address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// The address asked for.
+        /// The address requested.
         address: SocketAddr,
         /// The error of the system.
         #[source]
@@ -75,7 +75,7 @@ impl From<ServeError> for StartError {
     }
 }
 
-/// A running webhook. [`Webhook::shutdown`] ends it gracefully; dropped, it answers on with what it knows.
+/// A running webhook. [`Webhook::shutdown`] ends it gracefully; dropped, it continues to answer.
 pub struct Webhook {
     /// Where reviews are taken.
     pub address: SocketAddr,

@@ -277,7 +277,7 @@ impl<'s, 'l> Builder<'s, 'l> {
         self.count(frame.node, frame.weight, frame.height)
     }
 
-    /// Refuses keys that JSON cannot have, notes those that occur twice; says whether entries can override others.
+    /// Refuses keys that JSON cannot have, notes those that occur twice; returns whether entries can override others.
     fn check_keys(&mut self, first: usize) -> Result<bool, Box<Error>> {
         let pairs = self.children.get(first..).unwrap_or_default().as_chunks::<2>().0;
         let node = |id: NodeId| self.nodes.get(id.index());

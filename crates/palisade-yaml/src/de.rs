@@ -1,6 +1,6 @@
-//! serde: any type that reads JSON reads these nodes, and its errors know their place.
+//! serde: any type that reads JSON reads these nodes, and its errors carry their place.
 //!
-//! Values are what [`NodeRef`] says they are. Floats without fraction count as integers, because upstream turns YAML
+//! Values are what [`NodeRef`] resolves them to. Floats without fraction count as integers, because upstream turns YAML
 //! into JSON first and writes `1e3` as `1000` on the way. Infinities and NaN are errors, because JSON has none.
 
 use std::{borrow::Cow, fmt};
@@ -27,7 +27,7 @@ pub struct DeserializeError {
     pub span: Span,
     /// What is wrong: one lower-case phrase, without the path.
     pub message: String,
-    /// From the root (or the node that was asked) to the node, innermost first while it is put together.
+    /// From the root (or the node that is read) to the node, innermost first while it is put together.
     steps: Vec<OwnedStep>,
     located: bool,
 }
@@ -57,7 +57,7 @@ impl DeserializeError {
         self
     }
 
-    /// The path to the node, `spec.containers[0].image`; empty for the node that was asked.
+    /// The path to the node, `spec.containers[0].image`; empty for the node itself.
     #[must_use]
     pub fn path(&self) -> String {
         let steps: Vec<Step<'_>> = self
@@ -133,7 +133,7 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// serde speaks Rust (`i64`, `struct Pod`, `a map`); the people who read this speak YAML.
+/// serde uses Rust's terms (`i64`, `struct Pod`, `a map`); messages use YAML's.
 fn in_our_words(expected: &str) -> Cow<'_, str> {
     match expected {
         "bool" => "a boolean".into(),
@@ -349,7 +349,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Self::Error> {
         let Some((key, value)) = self.value.take() else {
-            return Err(de::Error::custom("a value was asked before its key"));
+            return Err(de::Error::custom("a value was read before its key"));
         };
         seed.deserialize(value).map_err(|error| error.at(value).below(OwnedStep::Key(key.into_owned())))
     }
@@ -359,7 +359,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     }
 }
 
-/// A mapping key: always a string, except for types that want it as a number or boolean.
+/// A mapping key: always a string, except for types that take it as a number or boolean.
 struct Key<'de>(Cow<'de, str>);
 
 macro_rules! parse_key {

@@ -1,7 +1,7 @@
 //! The tree of a document: an arena of nodes, each with its place in the source.
 //!
 //! Nodes refer to each other by id, so that a document of any shape is built, walked and dropped without deep
-//! recursion. What the nodes mean (aliases, merge keys, numbers) is asked through [`NodeRef`].
+//! recursion. What the nodes mean (aliases, merge keys, numbers) is read through [`NodeRef`].
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! Tokens to events: documents, collections, scalars, in order.
 //!
-//! The grammar of libyaml as a machine with a stack of states, so that depth costs no stack of ours. Every event says
+//! The grammar of libyaml as a machine with a stack of states, so that depth costs no stack of ours. Every event carries
 //! where its tokens are; what they mean is the [reader](crate::reader)'s business.
 
 use std::borrow::Cow;

@@ -1,7 +1,12 @@
 //! YAML (and JSON) text with spans, and edits that disturb nothing else.
 //!
-//! This crate knows nothing of Kubernetes but how it reads YAML: scalars, keys, merge keys and duplicates mean what
+//! This crate depends on nothing of Kubernetes but how it reads YAML: scalars, keys, merge keys and duplicates mean what
 //! sigs.k8s.io/yaml on go-yaml v2 makes of them.
+//!
+//! Crates compared: `serde_yaml` is no longer maintained, and returns values without their places and comments; `saphyr` and
+//! `serde-saphyr` read YAML 1.2, in which `yes` and `0o17` mean something else than to an API server, and write a document
+//! anew; `yaml-edit` keeps the text, but resolves scalars, merge keys and duplicates by its own rules. `check` must read
+//! exactly what the API server will read, and `--fix` must change nothing else.
 //!
 //! # Reading
 //!
@@ -31,7 +36,7 @@
 //! | to | use |
 //! |---|---|
 //! | turn bytes into text | [`decode`] |
-//! | tell a Helm template from YAML | [`looks_like_template`] |
+//! | distinguish a Helm template from YAML | [`looks_like_template`] |
 //! | read a type with serde, borrowing | [`Document::deserialize`], or any [`NodeRef`] as a `Deserializer` |
 //! | get JSON | [`NodeRef::to_json`] |
 //! | walk the values, aliases and merge keys applied | [`NodeRef::view`], [`NodeRef::entries`], [`NodeRef::items`] |
@@ -44,7 +49,7 @@
 //!
 //! An [`Editor`] collects edits by path and writes them in the style of their surroundings. Every other byte stays:
 //! comments, order, quotes, anchors, indentation, line ends. The result is read again before it is returned, so an
-//! edit never changes a value it was not asked to change.
+//! edit never changes a value that it does not name.
 //!
 //! ```
 //! use palisade_yaml::{Editor, Limits, Step, Value, WhenEmpty, parse};

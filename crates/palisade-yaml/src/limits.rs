@@ -1,4 +1,4 @@
-//! How much a text may ask of us.
+//! Limits on what a text may cost.
 
 /// Bounds on what is read. The defaults suit files of the user's own; a server should lower `max_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::{
     scalar::Resolved,
 };
 
-/// A node together with its document: the way to ask what it means.
+/// A node together with its document: the way to read its meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeRef<'d> {
     document: &'d Document<'d>,

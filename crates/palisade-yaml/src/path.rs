@@ -71,7 +71,7 @@ impl Found<'_> {
 /// the text that belongs to it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// The value stands where the path says.
+    /// The value is at the path.
     Directly,
     /// By this alias: others may use the same value.
     Alias(Span),
@@ -89,7 +89,7 @@ pub struct Missing<'d> {
 }
 
 impl Document<'_> {
-    /// Follows a path from the root, or says how far it leads.
+    /// Follows a path from the root, or returns how far it leads.
     ///
     /// ```
     /// use palisade_yaml::{Limits, Step, parse};

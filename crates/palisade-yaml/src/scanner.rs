@@ -57,7 +57,7 @@ pub(crate) enum TokenKind<'s> {
     Scalar(Cow<'s, str>, ScalarStyle),
 }
 
-/// A place where a key may have begun: only the `:` after it will tell.
+/// A place where a key may have begun: only the `:` after it decides.
 #[derive(Clone, Copy, Debug, Default)]
 struct SimpleKey {
     possible: bool,
@@ -481,7 +481,7 @@ impl<'s> Scanner<'s> {
         Error::new(ErrorKind::Syntax, span, "expected `:` after this key")
     }
 
-    /// Begins a block collection if the column says so.
+    /// Begins a block collection if the column requires it.
     fn roll_indent(&mut self, column: usize, place: Option<usize>, kind: TokenKind<'s>, at: usize) {
         if self.in_flow() || self.indent.is_some_and(|indent| indent >= column) {
             return;

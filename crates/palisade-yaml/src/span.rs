@@ -1,6 +1,6 @@
 //! Byte ranges of a text, and the lines and columns people count in.
 //!
-//! Everything else in this crate speaks byte offsets; only [`LineIndex`] knows lines.
+//! Everything else in this crate uses byte offsets; only [`LineIndex`] has lines.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ impl Span {
     }
 }
 
-/// A place as people say it: both numbers count from 1.
+/// A place as editors show it: both numbers count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// Line, counted from 1.

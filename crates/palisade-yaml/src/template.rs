@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_templates_from_yaml_that_mentions_them() {
+    fn distinguishes_templates_from_yaml_that_mentions_them() {
         for (case, source, expected) in [
             ("plain YAML", "a: 1\n", None),
             ("a value", "image: {{ .Values.image }}\n", Some("{{ .Values.image }}")),

@@ -16,7 +16,7 @@ const V1: &str = "k8s.io/api/core/v1";
 /// The types whose values field errors print; what they lead to follows each.
 const ROOTS: &[&str] = &["PodSpec"];
 
-/// Structs that print as their v1 form: nobody has seen an error with one, and their metadata is a struct of its own.
+/// Structs that print as their v1 form: no recorded error has one, and their metadata is a struct of its own.
 const OPAQUE: &[&str] = &["PersistentVolumeClaimTemplate"];
 
 /// The first release whose errors print values so.

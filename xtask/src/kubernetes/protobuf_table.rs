@@ -12,7 +12,7 @@ use super::package_alias;
 use super::source::Release;
 use crate::Failure;
 
-/// Messages that are not objects in JSON; the decoder knows them.
+/// Messages that are not objects in JSON; the decoder handles them.
 const SPECIAL: &[&str] = &[
     "intstr.IntOrString",
     "meta.FieldsV1",

@@ -67,7 +67,7 @@ struct Tree<'a> {
     /// Of the newest release only: how fields are written in older ones does not matter.
     definitions: Option<&'a Definitions>,
     structs: BTreeMap<String, Struct>,
-    /// Import paths of the names in the table, to find two packages that want one name.
+    /// Import paths of the names in the table, to find two packages that claim one name.
     packages: BTreeMap<String, String>,
 }
 
@@ -173,7 +173,7 @@ fn flags(field: &Field, json: &str, definition: &Value) -> String {
         }
         _ => {}
     }
-    // A field that is always written has Go's zero value for a default in OpenAPI, which says nothing.
+    // A field that is always written has Go's zero value for a default in OpenAPI, which carries no information.
     let default = &property["default"];
     let always_written = !optional && !matches!(field.ty, Type::Pointer(_));
     if !default.is_null() && !default.as_object().is_some_and(serde_json::Map::is_empty) && !always_written {

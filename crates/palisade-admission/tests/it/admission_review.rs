@@ -171,7 +171,7 @@ fn namespace(operation: &str, new: Value, old: Value) -> Value {
 }
 
 #[test]
-fn namespaces_are_told_about_their_pods() {
+fn namespace_updates_warn_about_existing_pods() {
     let enforce = |level: &str| json!({"pod-security.kubernetes.io/enforce": level});
     let response =
         answer(&namespace("UPDATE", enforce("baseline"), json!({})), Ok(&[]), Exemptions::default());

@@ -1,4 +1,4 @@
-//! Mutating reviews: what is written, and that asking again changes nothing.
+//! Mutating reviews: what is written, and that a second call changes nothing.
 
 use palisade_admission::{
     admission_review::Review,
@@ -70,7 +70,7 @@ fn annotated(annotations: &Value) -> Value {
 }
 
 #[test]
-fn annotations_become_fields_where_nobody_else_does_it() {
+fn annotations_become_fields_where_the_api_server_does_not_do_it() {
     let object = annotated(&json!({POD: "runtime/default"}));
     for (minor, fills) in [(24, false), (26, false), (27, true), (37, true), (38, true)] {
         let after = applied(&object, &pod(&object, minor));
@@ -110,13 +110,13 @@ fn references_to_config_maps() {
             })
         );
     }
-    for (value, code, said) in [
+    for (value, code, text) in [
         ("configmap/web/none", 422, "couldn't find key none in ConfigMap ns/web"),
         ("configmap/web/away", 500, "etcd is away"),
     ] {
         let refusal = pod(&annotated(&json!({POD: value})), 37).refused.unwrap();
         assert_eq!(refusal.code, code);
-        assert!(refusal.message.contains(said), "{}", refusal.message);
+        assert!(refusal.message.contains(text), "{}", refusal.message);
     }
     let claimed = annotated(&json!({OWN: format!("configmap/web/a.json@sha256:{}", "cd".repeat(32))}));
     assert!(pod(&claimed, 37).refused.unwrap().message.contains("holds other bytes now"));
@@ -159,7 +159,7 @@ fn profile() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn asking_again_changes_nothing(
+    fn a_second_call_changes_nothing(
         keys in prop::collection::btree_map(prop::sample::select(vec![POD, CONTAINER, OWN, "container.seccomp.palisade.dev/c"]), annotation(), 0..4),
         pod_profile in profile(),
         container_profile in profile(),
@@ -209,5 +209,5 @@ fn a_pod_that_is_applied_again_gets_back_what_was_rewritten() {
         assert_eq!(result, new, "{key}: another reference is for the API server to refuse");
     }
     let (new, result) = again(&|new| new["metadata"]["labels"] = json!({"a": "b"}));
-    assert_eq!(result, new, "other changes are nobody's business");
+    assert_eq!(result, new, "other changes are kept");
 }

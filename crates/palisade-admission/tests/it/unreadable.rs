@@ -150,7 +150,7 @@ fn depth_hides_nothing() {
             }
         }
     }
-    // Depth elsewhere is of no interest to the standards, and cannot be parsed by anybody who needs the whole object.
+    // Depth elsewhere is of no interest to the standards, and cannot be parsed by any reader that needs the whole object.
     let unknown = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"x":{},"containers":[]}}}}"#, deep(130));
     for place in places().iter().filter(|place| place.constraints) {
         let (_, validated) = answers(&request("CREATE", "", &unknown, "null"), place).unwrap();
@@ -206,7 +206,7 @@ fn unreadable_pods_are_rejected_everywhere() {
                 ("UPDATE", "ephemeralcontainers", GOOD, case),
                 ("UPDATE", "resize", case, GOOD),
             ] {
-                // Constraints have no say in a resize, and a privileged namespace asks nothing.
+                // Constraints do not apply to a resize, and a privileged namespace requires nothing.
                 if subresource == "resize" && place.level == "privileged" {
                     continue;
                 }

@@ -133,7 +133,7 @@ impl Entry {
     }
 }
 
-/// Everybody who owns something in an object.
+/// The managers of the fields of an object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Managed {
     /// The entries, in no particular order.

@@ -3,6 +3,10 @@
 //! Implements: "Server-Side Apply", <https://kubernetes.io/docs/reference/using-api/server-side-apply/>, that is
 //! `sigs.k8s.io/structured-merge-diff/merge` and `k8s.io/apimachinery/pkg/util/managedfields`.
 //! Leaves to others: defaulting and validation of the result.
+//!
+//! Crates compared: `kube` sends apply requests and leaves the merge to the server; `DeepMerge` of `k8s-openapi` merges
+//! typed objects of one release, without owners, conflicts or removal of what is no longer applied, and without custom
+//! resources. No crate has the rules of structured-merge-diff for who owns which field.
 
 // Manager, managers and managed fields are the words of the design.
 #![allow(clippy::similar_names)]
@@ -87,7 +91,7 @@ impl ResetFields {
     }
 }
 
-/// Fields nobody owns because the server manages them.
+/// Fields without an owner because the server manages them.
 fn stripped() -> &'static FieldSet {
     static STRIPPED: std::sync::LazyLock<FieldSet> = std::sync::LazyLock::new(|| {
         FieldSet::of_fields(&[
@@ -123,7 +127,7 @@ pub fn on_update(kind: &Kind, live: Option<&Value>, new: &mut Value, manager: &M
     let sent = without_managed_fields(new);
     let managed = starting_point(live_object, sent, manager.subresource);
     if managed.entries.is_empty() && live.is_some() {
-        // Nobody ever tracked this object (or the client reset it): keep it that way until the first apply.
+        // This object was never tracked (or the client reset it): keep it that way until the first apply.
         return;
     }
     let managed = updated(kind, live_object, new, managed, manager);
@@ -159,7 +163,7 @@ fn starting_point(live: &Value, sent: Option<Value>, subresource: &str) -> Manag
 
 fn updated(kind: &Kind, live: &Value, new: &Value, mut managed: Managed, manager: &Manager<'_>) -> Managed {
     let reset = kind.reset_fields(manager.subresource);
-    // The live object's own managed fields are a leaf nobody owns, so there is no need to cut them out.
+    // The live object's own managed fields are a leaf without an owner, so there is no need to cut them out.
     let mut comparison = typed::compare(kind.schema(), live, new);
     reset.filter_comparison(&mut comparison);
     let mut changed = comparison.modified;
@@ -383,12 +387,12 @@ fn applied(
     Ok(object)
 }
 
-/// Takes out what the manager applied last time, does not apply any more, and nobody else owns.
+/// Takes out what the manager applied last time, does not apply any more, and no other manager owns.
 fn prune(kind: &Kind, merged: &Value, others: &Managed, own: &Entry, last: &FieldSet) -> Value {
     let schema = kind.schema();
     let named = |set: &FieldSet| set.with_named_fields(Some(schema));
     let pruned = typed::remove_items(schema, merged, &named(last));
-    // Add back what anybody (including this manager, now) owns.
+    // Add back what any manager (including this one, now) owns.
     let owned = others.entries.iter().fold(own.set.clone(), |all, entry| all.union(&entry.set));
     let merged_set = named(&typed::to_field_set(schema, merged));
     let pruned_set = named(&typed::to_field_set(schema, &pruned));

@@ -466,7 +466,7 @@ fn merge_lists(
 pub(crate) fn remove_items(of: TypeRef<'_>, value: &Value, remove: &FieldSet) -> Value {
     match (shape(of, value), value) {
         (Shape::Leaf, value) => match value {
-            // Asked to cut inside an atomic list or map: nothing is left of it.
+            // A cut inside an atomic list or map: nothing is left of it.
             Value::Array(_) | Value::Object(_) => Value::Null,
             scalar => scalar.clone(),
         },

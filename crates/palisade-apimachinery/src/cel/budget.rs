@@ -1,7 +1,7 @@
 //! What an evaluation may cost.
 //!
 //! Implements: Common Expression Language in Kubernetes, "Resource constraints". Costs are counted as cel-go counts them;
-//! in addition, everything an expression allocates is counted, because a cost says little about memory.
+//! in addition, everything an expression allocates is counted, because a cost does not bound memory.
 //! <https://kubernetes.io/docs/reference/using-api/cel/#resource-constraints>
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub const MATCH_CONDITIONS: u64 = 2_500_000;
 const MEMORY: usize = 16 << 20;
 /// Bytes a compiled regular expression may have.
 const REGEX_SIZE: usize = 1 << 20;
-/// What a value needs in a list or map, with some room.
+/// What a value needs in a list or map, with a margin.
 const VALUE: usize = 64;
 
 /// Why an evaluation has no result.

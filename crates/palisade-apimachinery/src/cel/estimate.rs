@@ -98,7 +98,7 @@ impl Shape<'_> {
         match self {
             Self::Schema(schema) => match schema.child("items") {
                 Some(items) => Self::Schema(items),
-                // Upstream knows no length of keys; what they cost is counted when the rule runs.
+                // Upstream has no length of keys; what they cost is counted when the rule runs.
                 None => Self::Text(0),
             },
             Self::List(_, Some(item)) => (**item).clone(),

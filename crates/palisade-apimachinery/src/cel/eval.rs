@@ -176,7 +176,7 @@ impl Machine<'_> {
         let mut qualified = None;
         if let Some(target) = &call.target {
             match &target.expr {
-                Expr::Ident(space) if functions::is_namespace(space) && !self.knows(space, scope) => {
+                Expr::Ident(space) if functions::is_namespace(space) && !self.declares(space, scope) => {
                     qualified = Some(format!("{space}.{name}"));
                 }
                 _ => values.push(self.eval(target, scope)?),
@@ -189,7 +189,7 @@ impl Machine<'_> {
         functions::call(qualified.as_deref().unwrap_or(name), is_member, &values, self.budget)
     }
 
-    fn knows(&self, name: &str, scope: Option<&Scope<'_>>) -> bool {
+    fn declares(&self, name: &str, scope: Option<&Scope<'_>>) -> bool {
         Scope::find(scope, name).is_some() || self.variables.iter().any(|(known, _)| *known == name)
     }
 

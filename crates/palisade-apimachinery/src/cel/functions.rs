@@ -273,28 +273,25 @@ fn arithmetic(name: &str, a: &Val, b: &Val) -> Outcome {
         "_%_" if is_zero => Fault::error("modulus by zero"),
         _ => Ok(()),
     };
+    macro_rules! checked {
+        ($a:expr, $b:expr) => {
+            match name {
+                "_+_" => $a.checked_add(*$b),
+                "_-_" => $a.checked_sub(*$b),
+                "_*_" => $a.checked_mul(*$b),
+                "_/_" => $a.checked_div(*$b),
+                _ => $a.checked_rem(*$b),
+            }
+        };
+    }
     match (a, b) {
         (Val::Int(a), Val::Int(b)) => {
             zero(*b == 0)?;
-            let result = match name {
-                "_+_" => a.checked_add(*b),
-                "_-_" => a.checked_sub(*b),
-                "_*_" => a.checked_mul(*b),
-                "_/_" => a.checked_div(*b),
-                _ => a.checked_rem(*b),
-            };
-            result.map(Val::Int).ok_or_else(overflow)
+            checked!(a, b).map(Val::Int).ok_or_else(overflow)
         }
         (Val::Uint(a), Val::Uint(b)) => {
             zero(*b == 0)?;
-            let result = match name {
-                "_+_" => a.checked_add(*b),
-                "_-_" => a.checked_sub(*b),
-                "_*_" => a.checked_mul(*b),
-                "_/_" => a.checked_div(*b),
-                _ => a.checked_rem(*b),
-            };
-            result.map(Val::Uint).ok_or_else(|| Fault::Error("unsigned integer overflow".to_owned()))
+            checked!(a, b).map(Val::Uint).ok_or_else(|| Fault::Error("unsigned integer overflow".to_owned()))
         }
         (Val::Double(a), Val::Double(b)) => match name {
             "_+_" => Ok(Val::Double(a + b)),
@@ -384,7 +381,7 @@ fn global(name: &str, values: &[Val], budget: &mut Budget) -> Outcome {
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "conversions are checked to be in range, and lose what the language says they lose"
+    reason = "conversions are checked to be in range, and lose what the language specifies"
 )]
 fn convert(to: &str, value: &Val, budget: &mut Budget) -> Outcome {
     let range = |_| Fault::Error(format!("{to} range error"));

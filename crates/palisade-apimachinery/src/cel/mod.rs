@@ -227,7 +227,7 @@ fn is_too_deep(expression: &str) -> bool {
     deepest > MAX_DEPTH || operators > MAX_OPERATORS || marks > MAX_MARKS
 }
 
-/// Reads an expression where there is stack enough for it, and where a parser that gives up harms nobody.
+/// Reads an expression where there is stack enough for it, and where a parser that gives up does no harm.
 fn parse(expression: &str) -> Result<Program, String> {
     let parsed = std::thread::scope(|scope| {
         let parser = std::thread::Builder::new().name("cel".to_owned()).stack_size(STACK);

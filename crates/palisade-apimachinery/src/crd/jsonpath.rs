@@ -7,12 +7,12 @@ use serde_json::Value;
 /// A parsed path.
 #[derive(Debug, Clone, Default)]
 pub struct JsonPath {
-    steps: Vec<Step>,
+    steps: Vec<JsonPathStep>,
     text: String,
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum JsonPathStep {
     Field(String),
     Index(i64),
     All,
@@ -31,9 +31,9 @@ impl JsonPath {
                 let end = field_end(after);
                 let name = unescape(&after[..end]);
                 if name == "*" {
-                    steps.push(Step::All);
+                    steps.push(JsonPathStep::All);
                 } else if !name.is_empty() {
-                    steps.push(Step::Field(name));
+                    steps.push(JsonPathStep::Field(name));
                 }
                 rest = &after[end..];
             } else if let Some(after) = rest.strip_prefix('[') {
@@ -47,7 +47,7 @@ impl JsonPath {
                 while !rest.is_char_boundary(at) {
                     at += 1;
                 }
-                steps.push(Step::Field(unescape(&rest[..at])));
+                steps.push(JsonPathStep::Field(unescape(&rest[..at])));
                 rest = &rest[at..];
             }
         }
@@ -77,7 +77,7 @@ impl JsonPath {
     }
 }
 
-impl Step {
+impl JsonPathStep {
     fn apply<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match self {
             Self::Field(name) => value.get(name).into_iter().collect(),
@@ -133,17 +133,17 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(inner: &str) -> Step {
+fn bracket(inner: &str) -> JsonPathStep {
     let trimmed = inner.trim();
     if trimmed == "*" {
-        return Step::All;
+        return JsonPathStep::All;
     }
     if let Ok(at) = trimmed.parse::<i64>() {
-        return Step::Index(at);
+        return JsonPathStep::Index(at);
     }
     for quote in ['\'', '"'] {
         if let Some(key) = trimmed.strip_prefix(quote).and_then(|k| k.strip_suffix(quote)) {
-            return Step::Field(key.to_owned());
+            return JsonPathStep::Field(key.to_owned());
         }
     }
     if let Some(expression) = trimmed.strip_prefix("?(@.").and_then(|e| e.strip_suffix(')'))
@@ -152,9 +152,9 @@ fn bracket(inner: &str) -> Step {
         let path = path.trim().split('.').map(str::to_owned).collect();
         let wanted = wanted.trim().trim_matches(['\'', '"']);
         let value = serde_json::from_str(wanted).unwrap_or_else(|_| Value::String(wanted.to_owned()));
-        return Step::Filter(path, value);
+        return JsonPathStep::Filter(path, value);
     }
-    Step::Field(trimmed.to_owned())
+    JsonPathStep::Field(trimmed.to_owned())
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_columns_ask_for() {
+    fn finds_the_values_of_columns() {
         let object = json!({"spec": {"size": 3, "a.b": 1}, "status": {"conditions": [
             {"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]}});
         for (path, expected) in [

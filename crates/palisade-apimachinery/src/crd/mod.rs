@@ -98,7 +98,7 @@ pub(crate) struct ScalePaths {
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// A stored definition, as far as a server must know it before objects of its kinds are written.
+/// A stored definition, as far as a server needs it before objects of its kinds are written.
 #[derive(Debug)]
 pub struct Definition {
     /// The API group.
@@ -445,7 +445,7 @@ impl CustomKind {
         Ok(())
     }
 
-    /// Drops what the schema does not know: the paths of what was dropped.
+    /// Drops what the schema does not declare: the paths of what was dropped.
     fn prune(&self, object: &mut Value) -> Vec<String> {
         whole_numbers(object);
         let mut unknown = Vec::new();
@@ -462,7 +462,7 @@ impl CustomKind {
         object
     }
 
-    /// See [`Kind::read`]. What the schema says about values is the business of validation.
+    /// See [`Kind::read`]. Values are checked against the schema by validation.
     pub(crate) fn read(
         &self,
         mut object: Value,
@@ -539,7 +539,7 @@ impl CustomKind {
     }
 
     fn validate_expressions(&self, object: &Value, old: Option<&Value>, errors: &mut Errors) {
-        // Upstream knows them since v1.25, where they were put into service.
+        // Upstream has them since v1.25, where they were put into service.
         if !errors.version.at_least(25) {
             return;
         }

@@ -1,7 +1,7 @@
 //! A structural schema, read once from a definition and kept small.
 //!
 //! Definitions repeat themselves: every operator embeds the same pod template, every version the one before. Levels that
-//! say the same are one level, shared, and what only people read (descriptions) is left in the definition.
+//! are equal are one level, shared, and what only people read (descriptions) is left in the definition.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -113,7 +113,7 @@ const OWN_RULES: &[&str] = &[
     "minProperties",
 ];
 
-/// Reads schemas, and returns the same level for what says the same.
+/// Reads schemas, and returns the same level for equal schemas.
 #[derive(Debug, Default)]
 struct Reader {
     known: HashMap<String, Arc<JsonSchema>>,
@@ -139,7 +139,7 @@ impl Reader {
         };
         let (all_of, any_of, one_of) = (list("allOf"), list("anyOf"), list("oneOf"));
 
-        // Levels below are shared already, so that their addresses stand for what they say.
+        // Levels below are shared already, so that their addresses stand for their content.
         let mut identity = String::new();
         for key in OWN.iter().chain(OWN_RULES) {
             if let Some(own) = value.get(key) {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_that_say_the_same_are_shared() {
+    fn equal_levels_are_shared() {
         let port = json!({"type": "integer", "minimum": 1, "description": "one"});
         let mut other = port.clone();
         other["description"] = "another".into();

@@ -17,7 +17,7 @@ use super::rules::escaped;
 use crate::cel::{Expression, estimate, find_word, pointed};
 use crate::rest::path::{Errors, Get};
 
-/// Checks the rules of one level. `adrift` is the list above in which items cannot be told apart, if there is one.
+/// Checks the rules of one level. `adrift` is the list above in which items cannot be distinguished, if there is one.
 pub(super) fn check(
     schema: &Value,
     at: &Path<'_>,
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_cannot_be_told_apart_have_no_past() {
+    fn items_without_identity_have_no_old_value() {
         let rule = json!([{"rule": "self == oldSelf"}]);
         let list = |kind: &str| {
             json!({"type": "object", "properties": {"l": {"type": "array", "maxItems": 10, "x-kubernetes-list-type": kind,

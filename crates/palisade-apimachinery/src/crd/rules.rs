@@ -271,7 +271,7 @@ impl Run {
     }
 }
 
-/// The item of the old list an item of the new one was: only lists that are maps can tell.
+/// The item of the old list an item of the new one was: only lists that are maps identify it.
 fn counterpart<'o>(schema: &JsonSchema, item: &Value, old: &'o Value) -> Option<&'o Value> {
     if schema.list_type != "map" {
         return None;
@@ -301,7 +301,7 @@ fn converted(schema: &JsonSchema, value: &Value, is_root: bool) -> Val {
                         fields.insert(Key::text(name), metadata(value));
                         continue;
                     }
-                    // Null where nobody allows it is as good as absent.
+                    // Null where it is not allowed is as good as absent.
                     Some(inner) if value.is_null() && !inner.nullable => continue,
                     Some(inner) => (escaped(name), inner),
                     None if root => (name.clone(), &free),
@@ -326,7 +326,7 @@ fn typed_text(format: &str, text: &str) -> Val {
     .unwrap_or_else(|| Val::text(text))
 }
 
-/// Of the metadata, rules see what a schema may speak about.
+/// Of the metadata, rules see what a schema may describe.
 fn metadata(value: &Value) -> Val {
     let known = ["name", "generateName"].into_iter().filter_map(|field| {
         let text = value.get(field)?.as_str()?;
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_are_judged_where_values_can_be_told_apart() {
+    fn transition_rules_apply_where_items_have_an_identity() {
         let with = |v: i64, max: i64| json!({"spec": {"max": max, "items": [{"k": "b", "v": 7}, {"k": "a", "v": v}]}});
         let old = json!({"spec": {"max": 5, "items": [{"k": "a", "v": 4}]}});
         let schema = spec(&json!([{"rule": "self.max == oldSelf.max", "message": "max is immutable"}]));

@@ -12,7 +12,7 @@ use crate::rest::path::{Errors, Get};
 pub(crate) fn validate(schema: &Value, at: &Path<'_>, errors: &mut Errors) {
     let known = errors.list.len();
     let has_rules = level(schema, at, Place::Root, None, errors, 0);
-    // What a rule costs says little where the rule or its schema is wrong.
+    // What a rule costs means little where the rule or its schema is wrong.
     if has_rules && errors.version.at_least(25) && errors.list.len() == known {
         rule_checks::check_costs(schema, at, errors);
     }
@@ -27,7 +27,7 @@ enum Place {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// Whether the checks of a level say nothing about this keyword beyond the shape of the schema. Most levels have no other
+/// Whether the checks of a level ignore this keyword beyond the shape of the schema. Most levels have no other
 /// keywords, and definitions may have tens of thousands of levels.
 fn is_plain(keyword: &str) -> bool {
     matches!(
@@ -50,7 +50,7 @@ fn is_plain(keyword: &str) -> bool {
     )
 }
 
-/// Checks a schema and those below it; true if there are rules among them. `adrift` is the list above in which items cannot be told apart, if there is one.
+/// Checks a schema and those below it; true if there are rules among them. `adrift` is the list above in which items cannot be distinguished, if there is one.
 fn level(
     schema: &Value,
     at: &Path<'_>,
@@ -272,7 +272,7 @@ fn nested(schema: &Value, at: &Path<'_>, errors: &mut Errors, depth: usize) {
     let either = schema.flag("x-kubernetes-int-or-string") == Some(true);
     for list in ["allOf", "anyOf", "oneOf"] {
         for (i, inner) in schema.list(list).iter().enumerate() {
-            // An integer or a string is the one thing that is told by types.
+            // An integer or a string is the one thing that types decide.
             if !either {
                 value_rules(inner, &at.field(list).index(i), errors, depth + 1);
             }

@@ -18,12 +18,12 @@ struct Scanner<'a> {
     at: usize,
 }
 
-type Step = Result<(), String>;
+type Scanned = Result<(), String>;
 
 const END: &str = "unexpected end of JSON input";
 
 impl Scanner<'_> {
-    fn document(&mut self) -> Step {
+    fn document(&mut self) -> Scanned {
         self.value(0)?;
         self.space();
         match self.peek() {
@@ -49,7 +49,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Step {
+    fn value(&mut self, depth: usize) -> Scanned {
         // Go's limit is 10,000, but the parser has given up long before: do not overflow the stack on its behalf.
         if depth > 500 {
             return Err("exceeded max depth".into());
@@ -67,7 +67,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Step {
+    fn object(&mut self, depth: usize) -> Scanned {
         self.at += 1;
         self.space();
         if self.peek() == Some(b'}') {
@@ -98,7 +98,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> Step {
+    fn array(&mut self, depth: usize) -> Scanned {
         self.at += 1;
         self.space();
         if self.peek() == Some(b']') {
@@ -119,7 +119,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn string(&mut self) -> Step {
+    fn string(&mut self) -> Scanned {
         self.at += 1;
         loop {
             match self.peek() {
@@ -156,7 +156,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn number(&mut self) -> Step {
+    fn number(&mut self) -> Scanned {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -185,7 +185,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &str) -> Step {
+    fn literal(&mut self, word: &str) -> Scanned {
         for expected in word.bytes() {
             if self.peek() != Some(expected) {
                 return Err(self.invalid(&format!("in literal {word} (expecting {})", quote_char(expected))));
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speaks_like_encoding_json() {
+    fn words_errors_like_encoding_json() {
         for (body, expected) in [
             ("", END),
             ("{", END),

@@ -128,7 +128,7 @@ impl Problems {
     }
 }
 
-/// What `runtime.DefaultUnstructuredConverter` says about a value of the wrong type.
+/// The error of `runtime.DefaultUnstructuredConverter` for a value of the wrong type.
 fn conversion_error(found: &str, ty: &Type) -> String {
     let (kind, fraction) = match found {
         "object" => ("map", false),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::pod::{default_template, spec_selector, validate_template};
 use super::workload::reset_status;
-use super::{Strategy, bump_generation, cron, internal, keep, section, set_default, set_generation};
+use super::{Strategy, cron, internal, section, set_default, set_generation, update_spec_or_status};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
@@ -20,7 +20,7 @@ use crate::scheme::Kind;
 pub(crate) static JOB: Strategy = Strategy {
     default: default_job,
     prepare_create: create_job,
-    prepare_update: update,
+    prepare_update: update_spec_or_status,
     validate: validate_job,
     validate_update: validate_job_update,
     reset_fields: |subresource| match subresource {
@@ -37,7 +37,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
         }
         set_generation(object);
     },
-    prepare_update: update,
+    prepare_update: update_spec_or_status,
     validate: validate_cron_job,
     validate_update: |new, old, subresource, _, errors| {
         meta::validate_update(new, old, errors);
@@ -125,16 +125,6 @@ fn generate_selector(object: &mut Value, version: KubeVersion) {
     {
         labels.entry(key).or_insert_with(|| uid.into());
     }
-}
-
-fn update(new: &mut Value, old: &Value, subresource: &str, _: KubeVersion) {
-    if subresource == "status" {
-        keep(new, old, "spec");
-        return;
-    }
-    keep(new, old, "status");
-    let changed = new.get("spec") != old.get("spec");
-    bump_generation(new, old, changed);
 }
 
 const SPEC: Path<'static> = Path::Root("spec");
@@ -351,7 +341,7 @@ fn validate_cron_job(object: &Value, kind: &Kind, errors: &mut Errors) {
     }
 }
 
-/// The schedule behind a time zone, which the parser knows and the API refuses.
+/// The schedule behind a time zone, which the parser accepts and the API rejects.
 fn without_zone(schedule: &str) -> &str {
     let zoned = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
     schedule.split_once(' ').filter(|_| zoned).map_or(schedule, |(_, rest)| rest.trim())

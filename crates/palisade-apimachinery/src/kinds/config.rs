@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::pod::spec_selector;
 use super::workload::validate_int_or_percent;
 use super::{
-    Strategy, bump_generation, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section,
-    set_default, set_generation, validate_meta_only,
+    Strategy, keep, no_default, no_prepare_create, no_prepare_update, no_reset, section, set_default,
+    set_generation, update_spec_or_status, validate_meta_only,
 };
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
@@ -144,15 +144,7 @@ pub(crate) static BUDGET: Strategy = Strategy {
         }
         set_generation(object);
     },
-    prepare_update: |new, old, subresource, _| {
-        if subresource == "status" {
-            keep(new, old, "spec");
-        } else {
-            keep(new, old, "status");
-            let changed = new.get("spec") != old.get("spec");
-            bump_generation(new, old, changed);
-        }
-    },
+    prepare_update: update_spec_or_status,
     validate: |object, kind, errors| {
         validate_meta_only(object, kind, errors);
         validate_budget(object, errors);
@@ -431,7 +423,7 @@ fn validate_service(object: &Value, _: &Kind, errors: &mut Errors) {
     }
 }
 
-/// What containers may use where only some of it is said.
+/// What containers may use where only some of it is specified.
 pub(crate) static LIMIT_RANGE: Strategy = Strategy {
     default: |object, _| {
         let limits = object.pointer_mut("/spec/limits").and_then(Value::as_array_mut);

@@ -2,7 +2,7 @@
 //!
 //! Implements: `github.com/robfig/cron/v3`'s standard parser (five fields and descriptors), its errors included.
 
-/// A field: its bounds and the names it knows.
+/// A field: its bounds and the names it accepts.
 struct Bounds {
     min: u32,
     max: u32,
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speaks_like_the_cron_library() {
+    fn words_errors_like_the_cron_library() {
         for (schedule, expected) in [
             ("* * * * *", None),
             ("*/5 1-3 1,15 jan-mar MON", None),

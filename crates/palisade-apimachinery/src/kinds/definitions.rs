@@ -8,7 +8,7 @@ use palisade_base::field_path::Path;
 use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
-use super::{Strategy, bump_generation, keep, section, set_default, set_generation};
+use super::{Strategy, section, set_default, set_generation, update_spec_or_status};
 use crate::apply::ResetFields;
 use crate::crd::structural;
 use crate::rest::meta::{self, NameRule};
@@ -19,15 +19,11 @@ use crate::scheme::Kind;
 pub(crate) static DEFINITION: Strategy = Strategy {
     default: default_definition,
     prepare_create,
-    prepare_update: |new, old, subresource, _| {
-        if subresource == "status" {
-            keep(new, old, "spec");
-            return;
+    prepare_update: |new, old, subresource, version| {
+        update_spec_or_status(new, old, subresource, version);
+        if subresource != "status" {
+            add_stored_version(new);
         }
-        keep(new, old, "status");
-        let changed = new.get("spec") != old.get("spec");
-        bump_generation(new, old, changed);
-        add_stored_version(new);
     },
     validate: |object, kind, errors| {
         validate_name(object, errors);

@@ -216,7 +216,7 @@ pub(crate) fn role_ref(value: &Value) -> String {
 }
 
 /// What changed between two values of an internal type, as upstream shows it since v1.34. Before, it is the dump of a
-/// Go value, which nobody can rely on and which is left out.
+/// Go value, which no client can rely on and which is left out.
 pub(crate) fn diff(type_name: &str, old: &Value, new: &Value, version: KubeVersion) -> String {
     if !version.at_least(34) {
         return String::new();

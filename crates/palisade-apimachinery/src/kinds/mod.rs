@@ -216,6 +216,17 @@ pub(crate) fn bump_generation(new: &mut Value, old: &Value, changed: bool) {
     }
 }
 
+/// The update of a kind with a spec and a status: each is written through its own path, and a new spec is a new generation.
+pub(crate) fn update_spec_or_status(new: &mut Value, old: &Value, subresource: &str, _: KubeVersion) {
+    if subresource == "status" {
+        keep(new, old, "spec");
+        return;
+    }
+    keep(new, old, "status");
+    let changed = new.get("spec") != old.get("spec");
+    bump_generation(new, old, changed);
+}
+
 pub(crate) fn set_generation(object: &mut Value) {
     if let Some(meta) = crate::apply::metadata_mut(object) {
         meta.insert("generation".into(), 1.into());

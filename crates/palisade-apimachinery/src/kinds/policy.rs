@@ -2,7 +2,7 @@
 //!
 //! Implements: `pkg/apis/policy/validation` and the defaults of `policy/v1beta1`, as v1.19 to v1.24 had them, texts included.
 //!
-//! Leaves to others: the annotations about profiles and `spec.seccomp`, which `palisade-policy` knows.
+//! Leaves to others: the annotations about profiles and `spec.seccomp`, which `palisade-policy` reads.
 
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;

@@ -1,7 +1,7 @@
 //! Roles and bindings.
 //!
 //! Implements: `pkg/apis/rbac/v1/defaults.go` and `pkg/apis/rbac/validation`.
-//! Leaves to others: escalation checks, which need to know what the caller may do.
+//! Leaves to others: escalation checks, which depend on the rights of the caller.
 
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;

@@ -278,7 +278,7 @@ const OLD_KINDS: &[(&str, &[&str])] = &[
     ("v1", &["PersistentVolume", "ComponentStatus", "List", "Status", "RangeAllocation"]),
 ];
 
-/// Whether upstream's scheme knows the kind, served or not.
+/// Whether upstream's scheme has the kind, served or not.
 pub(crate) fn is_registered(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     LATEST.by_kind(group, version, kind).is_some()

@@ -56,7 +56,7 @@ fn operations(a: &[String], b: &[String]) -> Vec<Op> {
     for (at, line) in b.iter().enumerate() {
         index.entry(line).or_default().push(at);
     }
-    // Lines that are everywhere say nothing about where one is.
+    // Lines that are everywhere do not locate anything.
     if b.len() >= 200 {
         let most = b.len() / 100 + 1;
         index.retain(|_, places| places.len() <= most);

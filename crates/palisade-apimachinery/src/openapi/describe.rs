@@ -1,10 +1,12 @@
-//! What `kubectl explain` says: short descriptions of kinds and of the fields this product is about.
+//! The texts of `kubectl explain`: short descriptions of kinds and of the fields this product is about.
 
 /// A kind, in a sentence.
 pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
     Some(match (group, kind) {
         ("", "Pod") => "A group of containers that share a network and storage and run on one node.",
-        ("", "Namespace") => "A scope for names; its labels say which Pod Security level its pods must meet.",
+        ("", "Namespace") => {
+            "A scope for names; its labels set the Pod Security level that its pods must meet."
+        }
         ("", "ConfigMap") => "Configuration that pods read; with SeccompConfigMaps also seccomp profiles.",
         ("", "Secret") => "Confidential data that pods read.",
         ("", "ServiceAccount") => "An identity for the processes of a pod.",
@@ -43,8 +45,8 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
             "Webhooks that may refuse objects."
         }
-        ("authorization.k8s.io", _) => "Asks whether something is allowed.",
-        ("authentication.k8s.io", _) => "Asks who somebody is.",
+        ("authorization.k8s.io", _) => "Checks whether an action is allowed.",
+        ("authentication.k8s.io", _) => "Checks who a user is.",
         _ => return None,
     })
 }
@@ -60,7 +62,7 @@ pub(super) fn structure(name: &str) -> Option<&'static str> {
         "core.AppArmorProfile" => "Which AppArmor profile confines the processes, by type.",
         "core.Capabilities" => "Linux capabilities added to and dropped from those the runtime grants.",
         "core.SELinuxOptions" => "The SELinux context of the processes.",
-        "core.WindowsSecurityContextOptions" => "Security settings that only Windows knows.",
+        "core.WindowsSecurityContextOptions" => "Security settings for Windows only.",
         "core.Sysctl" => "A kernel parameter of the pod's namespaces.",
         "meta.ObjectMeta" => "What every object has: name, labels, owners and bookkeeping.",
         "core.PodSpec" => "What should run, and how.",
@@ -97,7 +99,7 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         }
         ("psp.SeccompProfileSet", "configMaps") => "Names of ConfigMaps; a trailing * means a prefix.",
         ("core.PodSecurityContext", "containerDefaults") => {
-            "Security settings of every container that does not say otherwise."
+            "Security settings of every container that does not set its own."
         }
         ("core.SecurityContext", "runWithSupplementalGroups") => {
             "Groups the processes of this container have besides the primary one."

@@ -1,7 +1,7 @@
 //! OpenAPI v2 and v3: enough for `kubectl explain`, completion, and what clients check before they write.
 //!
 //! Implements: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>. Both are
-//! made from the type table, so they say exactly what decoding accepts. Descriptions are our own and few.
+//! made from the type table, so they describe exactly what decoding accepts. Descriptions are our own and few.
 
 mod describe;
 mod paths;
@@ -112,7 +112,7 @@ pub fn v3(kinds: &[Arc<Kind>], version: KubeVersion) -> Document<'_> {
 }
 
 /// The same with something small in the place of each custom schema. Two documents differ exactly if their outlines do,
-/// given that `schema` tells schemas apart.
+/// given that `schema` distinguishes schemas.
 #[must_use]
 pub fn v3_outline(
     kinds: &[Arc<Kind>],

@@ -153,7 +153,7 @@ fn strategic_patch(kind: &Kind, live: &Value, body: &[u8], validation: FieldVali
     Ok(Decoded { object, warnings })
 }
 
-/// Reads a body that must be a JSON object, noting duplicate fields where asked.
+/// Reads a body that must be a JSON object, noting duplicate fields if requested.
 fn read_object(
     body: &[u8],
     validation: FieldValidation,

@@ -1,8 +1,11 @@
-//! Strategic merge patch: merge patch that knows which lists are merged by which key.
+//! Strategic merge patch: merge patch in which some lists are merged by a key.
 //!
 //! Implements: `k8s.io/apimachinery/pkg/util/strategicpatch` and its directives `$patch`, `$retainKeys`,
 //! `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`,
 //! <https://git.k8s.io/community/contributors/devel/sig-api-machinery/strategic-merge-patch.md>.
+//!
+//! Crates compared: `json-patch` has RFC 6902 and RFC 7396, which replace lists as a whole; `DeepMerge` of `k8s-openapi`
+//! merges lists by key, but typed objects of one release only, without the directives and without null for removal.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -526,7 +529,7 @@ mod tests {
                 json!(["c", "a", "b"]),
             ),
             (
-                "an order can be asked for",
+                "an order can be requested",
                 json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a"}]}}),
                 json!(["b", "a"]),
             ),

@@ -42,7 +42,7 @@ impl NameRule {
 }
 
 /// Checks the metadata of an object of a built-in kind: the general rules, and that finalizers without a domain are
-/// those Kubernetes knows.
+/// those of Kubernetes.
 pub fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut Errors) {
     validate_general(object, namespaced, rule, errors);
     validate_finalizer_domains(object, errors);

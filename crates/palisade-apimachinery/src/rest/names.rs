@@ -12,7 +12,7 @@ fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
-/// Label keys and values count bytes, and say so since v1.34.
+/// Label keys and values count bytes, and their messages state it since v1.34.
 fn label_too_long(limit: usize, version: KubeVersion) -> String {
     let unit = if version.at_least(34) { "bytes" } else { "characters" };
     format!("must be no more than {limit} {unit}")

@@ -1,6 +1,6 @@
 //! The type tree of a kind: fields, JSON types, list types and keys, merge strategies, defaults.
 //!
-//! One tree serves decoding (what exists, what Go would say about a wrong type), canonical form (what Go's
+//! One tree serves decoding (what exists, Go's error for a wrong type), canonical form (what Go's
 //! `encoding/json` leaves out or adds), strategic merge patch (merge keys) and server-side apply (list and map types).
 //! Built-in kinds come from `types.txt`, parsed on first use; custom ones from their structural schema.
 //!
@@ -65,7 +65,7 @@ pub struct Field {
     pub merge_key: Option<Cow<'static, str>>,
     /// Strategy of strategic merge patch.
     pub strategy: PatchStrategy,
-    /// Default that OpenAPI knows (and with it server-side apply, for list keys).
+    /// Default in OpenAPI (and with it server-side apply, for list keys).
     pub default: Option<Value>,
     /// First release that has the field, 0 if all have.
     pub since: u16,

@@ -26,7 +26,7 @@ impl FieldSelector {
         Ok(selector)
     }
 
-    /// The name a selector of any kind asks for; none where it cannot be read.
+    /// The name a selector of any kind requests; none where it cannot be read.
     #[must_use]
     pub fn exact_name_in(text: &str) -> Option<String> {
         let selector = Self::read(text).ok()?;
@@ -62,7 +62,7 @@ impl FieldSelector {
         self.terms.iter().all(|(field, equal, value)| (value_of(field) == value) == *equal)
     }
 
-    /// The name it asks for, if it asks for one: a list becomes a get.
+    /// The name it requests, if it requests one: a list becomes a get.
     #[must_use]
     pub fn exact_name(&self) -> Option<&str> {
         self.terms
@@ -164,7 +164,7 @@ impl Kind {
     /// Whether lists can be filtered by the field.
     #[must_use]
     pub fn supports_field(&self, field: &str) -> bool {
-        // Cluster-wide kinds with fields of their own do not know namespaces.
+        // Cluster-wide kinds with fields of their own have no namespace.
         let namespaced = self.namespaced || extra_fields(&self.group, &self.kind).is_empty();
         field == "metadata.name"
             || (field == "metadata.namespace" && namespaced)
@@ -188,7 +188,7 @@ impl Kind {
         extra_fields(&self.group, &self.kind).iter().map(|field| (*field).to_owned()).chain(custom).collect()
     }
 
-    /// Kinds with fields of their own say less about the ones they do not know.
+    /// Kinds with fields of their own report less about the ones they do not have.
     fn unknown_field(&self, field: &str) -> String {
         let own = !extra_fields(&self.group, &self.kind).is_empty();
         if self.group == "batch" && self.kind == "Job" {

@@ -251,7 +251,7 @@ impl Status {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 410: a watch or list asked for something already compacted.
+    /// 410: a watch or list requested something already compacted.
     #[must_use]
     pub fn expired(message: impl Into<String>) -> Box<Self> {
         Self::new(410, "Expired", message)
@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_errors_become_a_list_and_repeated_texts_are_said_once() {
+    fn several_errors_become_a_list_without_repeated_texts() {
         let errors = [
             FieldError::required("spec.containers", ""),
             FieldError::required("spec.containers", ""),

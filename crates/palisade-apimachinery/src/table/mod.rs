@@ -82,7 +82,7 @@ pub fn table(kind: &Kind, objects: &[Value], now: i64) -> Table {
     Table { columns: Columns(columns(kind)), rows }
 }
 
-/// The `conditions` of a row: a pod that is done says so.
+/// The `conditions` of a row: set for a pod that has ended.
 #[must_use]
 pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
     (kind.kind == "Pod" && kind.group.is_empty()).then(|| pod::conditions(object)).flatten()

@@ -321,7 +321,7 @@ fn lists_are_merged_by_their_type() {
             vec![],
         ),
         (
-            "two keys tell items apart",
+            "two keys identify items",
             ("v1", "Pod"),
             vec![
                 Apply("a", pod(json!([{"name": "x", "ports": [{"containerPort": 53, "protocol": "TCP"}]}]))),

@@ -6,12 +6,8 @@
 mod apply;
 mod custom;
 mod defaults;
-mod pod_admission;
 mod properties;
 mod quantities;
-mod recordings;
-mod refusals;
-mod replay;
 mod rule_costs;
 mod selectors;
 mod strategic_merge;

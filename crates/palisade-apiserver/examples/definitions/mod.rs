@@ -168,7 +168,7 @@ pub(super) async fn measure(palisade: &Path, folder: Option<&Path>, print: Print
     restart(palisade, &definitions, print).await
 }
 
-/// What clients ask for when all definitions are there.
+/// What clients request when all definitions are there.
 async fn documents(up: &Up, client: &mut Client, before: f64, print: Print<'_>) -> Result<(), Failure> {
     let mut figures = Vec::new();
     let began = Instant::now();

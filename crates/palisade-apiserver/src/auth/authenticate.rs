@@ -1,4 +1,4 @@
-//! From a connection and headers to a user: client certificate, bearer token, or nobody in particular.
+//! From a connection and headers to a user: client certificate, bearer token, or anonymous.
 
 use http::{HeaderMap, header};
 use palisade_apimachinery::Status;
@@ -10,12 +10,12 @@ use crate::api::Peer;
 use crate::http::tls::PeerCertificate;
 use crate::storage::Store;
 
-/// Knows the tokens.
+/// The tokens and their users.
 #[derive(Debug)]
 pub struct Authenticator {
     /// Signs and verifies service-account tokens.
     pub key: TokenKey,
-    /// Digests of static tokens: comparing digests tells an attacker nothing about the token.
+    /// Digests of static tokens: comparing digests leaks nothing about the token.
     tokens: Vec<(Vec<u8>, UserInfo)>,
     store: Store,
 }

@@ -150,7 +150,7 @@ fn differs_only_for_garbage_collection(new: &Value, old: &Value) -> bool {
     rest(new) == rest(old)
 }
 
-/// Removes fields that are null or empty: Go cannot tell them from absent ones.
+/// Removes fields that are null or empty: Go cannot distinguish them from absent ones.
 fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -247,7 +247,7 @@ fn covers(held: &PolicyRule, single: &PolicyRule) -> bool {
     all(&held.verbs, &single.verbs) && all(&held.api_groups, &single.api_groups) && resources && names && urls
 }
 
-/// Rules about the same resource, told together.
+/// Rules about the same resource, reported together.
 fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut compact = Vec::new();
     // By groups, resources and names.

@@ -1,4 +1,4 @@
-//! Acting as somebody else, for those who may.
+//! Impersonation of users, groups and service accounts.
 //!
 //! Implements: Authenticating, "User impersonation".
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>
@@ -14,7 +14,7 @@ use crate::http::query::decode;
 
 const EXTRA: &str = "impersonate-extra-";
 
-/// The user the headers ask to be, or `None` if they ask for nobody.
+/// The user that the headers name, or `None` if they name none.
 pub fn impersonated(
     headers: &HeaderMap,
     user: &UserInfo,

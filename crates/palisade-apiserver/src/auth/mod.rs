@@ -1,4 +1,4 @@
-//! Who is asking, and may they?
+//! Authentication and authorization.
 //!
 //! Implements: Authenticating, <https://kubernetes.io/docs/reference/access-authn-authz/authentication/>, and
 //! Using RBAC Authorization, <https://kubernetes.io/docs/reference/access-authn-authz/rbac/>.
@@ -17,11 +17,11 @@ use serde_json::{Map, Value, json};
 
 /// Members may do everything.
 pub const MASTERS: &str = "system:masters";
-/// Everybody who proved to be somebody.
+/// Every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Everybody else.
+/// Every other user.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of everybody else.
+/// The name of every other user.
 pub const ANONYMOUS: &str = "system:anonymous";
 
 /// Who makes a request.
@@ -29,11 +29,11 @@ pub const ANONYMOUS: &str = "system:anonymous";
 pub struct UserInfo {
     /// User name.
     pub name: String,
-    /// Unique id, if the authenticator knows one.
+    /// Unique id, if the authenticator has one.
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// What else the authenticator knows.
+    /// Other attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 

@@ -10,9 +10,10 @@ use std::sync::{Arc, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::{MASTERS, UserInfo};
+use crate::http::RequestInfo;
 use crate::storage::{Bucket, Object, Range, Store, read, write};
 
-/// What a request wants to do, as far as roles can speak about it.
+/// What a request does, in the terms of roles.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attributes<'a> {
     /// Verb.
@@ -29,11 +30,29 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// Name.
     pub name: &'a str,
-    /// The path, where no resource is asked for.
+    /// The path, where no resource is requested.
     pub path: &'a str,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    /// A verb on what a request names.
+    #[must_use]
+    pub fn of(verb: &'a str, info: &'a RequestInfo) -> Self {
+        if !info.is_resource {
+            return Self { verb, path: &info.path, ..Self::default() };
+        }
+        Self {
+            verb,
+            group: &info.group,
+            version: &info.version,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: &info.name,
+            path: "",
+        }
+    }
+
     /// `pods/status`.
     #[must_use]
     pub fn combined(&self) -> String {
@@ -68,7 +87,7 @@ impl Attributes<'_> {
 
 /// The answer of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct AccessDecision {
     /// Whether it is allowed.
     pub allowed: bool,
     /// By which binding.
@@ -267,9 +286,9 @@ impl Authorizer {
 
     /// May the user do this?
     #[must_use]
-    pub fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> Decision {
+    pub fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> AccessDecision {
         if user.in_group(MASTERS) {
-            return Decision { allowed: true, reason: String::new() };
+            return AccessDecision { allowed: true, reason: String::new() };
         }
         let index = self.index();
         for (binding, subject, rules) in granted(&index, user, attributes.namespace) {
@@ -284,10 +303,10 @@ impl Authorizer {
                     "RBAC: allowed by {kind} {name:?} of {} {:?} to {subject}",
                     binding.role.kind, binding.role.name
                 );
-                return Decision { allowed: true, reason };
+                return AccessDecision { allowed: true, reason };
             }
         }
-        Decision::default()
+        AccessDecision::default()
     }
 
     /// Every rule that applies to a user in a namespace.

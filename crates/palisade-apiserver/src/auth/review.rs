@@ -1,4 +1,4 @@
-//! Questions about access, asked as objects: SubjectAccessReview and its relatives, TokenReview, SelfSubjectReview.
+//! Access reviews: SubjectAccessReview and its relatives, TokenReview, SelfSubjectReview.
 //!
 //! Implements: Authorization Overview, "Checking API access", and Authenticating, "API access to authentication
 //! information for a client". <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>
@@ -9,7 +9,7 @@ use palisade_base::field_error::FieldError;
 use serde_json::{Map, Value, json};
 
 use super::UserInfo;
-use super::rbac::{Attributes, Decision};
+use super::rbac::{AccessDecision, Attributes};
 use crate::api::Call;
 use crate::http::Reply;
 use crate::meta;
@@ -91,7 +91,7 @@ fn with_status(mut object: Value, status: Value) -> Value {
     object
 }
 
-fn access_status(decision: &Decision) -> Value {
+fn access_status(decision: &AccessDecision) -> Value {
     let mut status = json!({"allowed": decision.allowed});
     if let (false, Value::Object(status)) = (decision.reason.is_empty(), &mut status) {
         status.insert("reason".to_owned(), decision.reason.as_str().into());
@@ -103,7 +103,12 @@ fn invalid(call: &Call<'_>, entry: &Entry, errors: &[FieldError]) -> Box<Status>
     Status::invalid(entry.kind.kind_name(), "", errors, call.api.version)
 }
 
-fn decide(call: &Call<'_>, user: &UserInfo, object: &Value, entry: &Entry) -> Result<Decision, Box<Status>> {
+fn decide(
+    call: &Call<'_>,
+    user: &UserInfo,
+    object: &Value,
+    entry: &Entry,
+) -> Result<AccessDecision, Box<Status>> {
     let text =
         |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let resource = object.pointer("/spec/resourceAttributes").filter(|a| a.is_object());
@@ -161,14 +166,14 @@ fn reviewed_user(call: &Call<'_>, object: &Value, entry: &Entry) -> Result<UserI
         return Err(invalid(call, entry, &[FieldError::invalid("spec.user", "", detail)]));
     }
     if entry.kind.kind == "LocalSubjectAccessReview" {
-        let asked = object.pointer("/spec/resourceAttributes/namespace").and_then(Value::as_str);
-        let asked = asked.unwrap_or_default();
-        if asked != call.info.namespace {
+        let requested = object.pointer("/spec/resourceAttributes/namespace").and_then(Value::as_str);
+        let requested = requested.unwrap_or_default();
+        if requested != call.info.namespace {
             let detail = "must match metadata.namespace";
             return Err(invalid(
                 call,
                 entry,
-                &[FieldError::invalid("spec.resourceAttributes.namespace", asked, detail)],
+                &[FieldError::invalid("spec.resourceAttributes.namespace", requested, detail)],
             ));
         }
     }

@@ -228,7 +228,7 @@ fn entry_of<'a>(served: &'a Served, bucket: &str) -> Option<&'a Arc<Entry>> {
 
 fn owner_state(served: &Served, owner: &Owner, namespace: &str) -> OwnerState {
     let Some(entry) = served.by_kind(&owner.api_version, &owner.kind) else {
-        // A kind nobody serves may be served tomorrow.
+        // A kind that is not served may be served later.
         return OwnerState::Solid;
     };
     match entry.bucket.get(&entry.key(namespace, &owner.name)) {

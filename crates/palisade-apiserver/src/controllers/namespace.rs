@@ -50,7 +50,7 @@ async fn empty(api: &Arc<Api>, namespace: &str) -> bool {
         for object in entry.bucket.list(&range).objects {
             let options = options_for(entry, &object);
             if let Some(options) = options {
-                // Whoever else deletes it does our work.
+                // Another client may delete it first.
                 let _ = delete_object(api, entry, object.key(), &options, None).await;
             }
         }
@@ -59,7 +59,7 @@ async fn empty(api: &Arc<Api>, namespace: &str) -> bool {
     !left
 }
 
-/// Pods get their grace period; when it is over and nobody has stopped them, there is nobody to wait for.
+/// Pods get their grace period; when it is over, a pod that no kubelet has stopped is removed.
 fn options_for(entry: &Entry, object: &Object) -> Option<DeleteOptions> {
     let value = Value::Object(object.parse());
     if !meta::is_deleting(&value) {

@@ -9,7 +9,7 @@ use crate::meta;
 use crate::server::bootstrap;
 use crate::storage::Range;
 
-/// Makes what is missing. Without the admission plugin of that name nobody would use it.
+/// Makes what is missing. Without the admission plugin of that name it is not used.
 pub(crate) async fn ensure(api: &Arc<Api>) {
     if !api.chain.names().contains(&"ServiceAccount") {
         return;

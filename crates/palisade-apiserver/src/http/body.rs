@@ -27,7 +27,7 @@ pub struct Piece {
     /// What is sent.
     pub bytes: Bytes,
     /// Given back when the connection takes the piece.
-    pub room: OwnedSemaphorePermit,
+    pub permits: OwnedSemaphorePermit,
 }
 
 impl std::fmt::Debug for Body {

@@ -18,7 +18,7 @@ const THRESHOLD: usize = 128 << 10;
 /// Compressed bytes are sent in pieces of about this size.
 const PIECE: usize = 64 << 10;
 
-/// Whether a client wants gzip, by upstream's reading of the header.
+/// Whether a client accepts gzip, by upstream's reading of the header.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.split(',').any(|token| token.trim() == "gzip"))

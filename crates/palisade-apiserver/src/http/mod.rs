@@ -1,5 +1,5 @@
 //!
-//! Leaves to others: who is asking (`auth`), and what is done about it (`verbs`).
+//! Leaves to others: who the user is (`auth`), and what is done about it (`verbs`).
 
 pub mod body;
 pub(crate) mod compress;

@@ -46,7 +46,7 @@ pub struct Output {
     pub encoding: Encoding,
     /// What is written.
     pub form: Form,
-    /// Whether the client asked for line breaks.
+    /// Whether the client requested line breaks.
     pub pretty: bool,
 }
 

@@ -1,4 +1,4 @@
-//! An answer on its way out: code, content type, body, warnings, and what the audit log wants to know.
+//! An answer on its way out: code, content type, body, warnings, and what the audit log records.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};

@@ -1,4 +1,4 @@
-//! What a request asks for: verb, group, version, namespace, resource, name, subresource; or a plain path.
+//! What a request requests: verb, group, version, namespace, resource, name, subresource; or a plain path.
 //!
 //! Implements: Kubernetes API Concepts, "Resource URIs", and Authorization Overview, "Determine the request verb".
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>
@@ -26,7 +26,7 @@ pub struct RequestInfo {
     pub namespace: String,
     /// Plural resource name.
     pub resource: String,
-    /// Object name; for lists, the name a field selector asks for.
+    /// Object name; for lists, the name a field selector requests.
     pub name: String,
     /// Subresource, with what follows it.
     pub subresource: String,

@@ -30,7 +30,7 @@ impl Constraints {
     /// The constraints as they are now.
     pub(super) fn read(&self, cluster: &dyn Cluster) -> Arc<Reading> {
         let stored = cluster.list(RESOURCE, "");
-        // A revision belongs to one write of one object, so the revisions together tell what was read.
+        // A revision belongs to one write of one object, so the revisions together identify what was read.
         let revisions: Vec<u64> = stored.iter().map(|object| object.revision).collect();
         let mut last = lock(&self.last);
         if last.revisions != revisions {

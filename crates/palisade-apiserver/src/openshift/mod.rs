@@ -1,7 +1,7 @@
 //! What makes the server an OpenShift one: security context constraints and the `PSAEnforcementConfig`.
 //!
 //! Implements: OpenShift's admission plugins about constraints, and the objects its operators install. A server that is
-//! not asked for them has none of this.
+//! not requested them has none of this.
 //!
 //! Leaves to others: what a constraint allows (`palisade_policy::scc`), and the rollout itself
 //! (`palisade-controllers`).

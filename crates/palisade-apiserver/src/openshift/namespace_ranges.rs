@@ -5,12 +5,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use palisade_apimachinery::Status;
 use palisade_policy::scc::allocate::{Allocator, Ranges};
 use palisade_policy::scc::namespace_ranges::UID_RANGE;
 use serde_json::{Map, Value};
 
-use crate::admission_chain::{Cluster, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Cluster, Notes, Operation, Plugin, Request};
 use crate::api::Api;
 use crate::meta;
 use crate::storage::{Expect, lock};
@@ -44,14 +43,14 @@ impl Plugin for NamespaceSecurityAllocation {
         "security.openshift.io/NamespaceSecurityAllocation"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
         if !request.is("", "namespaces")
             || !matches!(request.operation, Operation::Create | Operation::Update)
         {
             return Ok(());
         }
         if let Some(own) = uid_range(object) {
-            // Whoever brings a range along is never given it a second time.
+            // A range that a namespace already has is never allocated a second time.
             self.reserve(own);
         } else if request.operation == Operation::Create
             && let Some(ranges) = self.allocate(request.cluster)
@@ -67,7 +66,7 @@ impl Plugin for NamespaceSecurityAllocation {
     }
 }
 
-/// Gives ranges to namespaces that were stored without asking the plugins: the system's own, and those of dumps.
+/// Gives ranges to namespaces that were stored without the plugins: the system's own, and those of dumps.
 pub(crate) async fn fill(api: &Arc<Api>) {
     let served = api.registry.served();
     let Some(entry) = served.find("", "v1", "namespaces") else { return };
@@ -91,7 +90,7 @@ fn uid_range(namespace: &Value) -> Option<&str> {
     annotations?.get(UID_RANGE).and_then(Value::as_str).filter(|range| !range.is_empty())
 }
 
-/// Knows every block that a stored namespace has.
+/// Every block that a stored namespace has.
 fn taken(cluster: &dyn Cluster) -> Allocator {
     let mut blocks = Allocator::default();
     for stored in cluster.list("namespaces", "") {

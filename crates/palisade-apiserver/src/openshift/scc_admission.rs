@@ -3,7 +3,7 @@
 //! Implements: OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`. A constraint that makes
 //! no sense is skipped with a warning; upstream refuses every pod then.
 //!
-//! Leaves to others: what is judged and told (`palisade_admission::constraints`), the choice and its texts
+//! Leaves to others: what is judged and reported (`palisade_admission::constraints`), the choice and its texts
 //! (`palisade_policy::scc::choose`).
 
 use palisade_admission::constraints::{ConstraintRequest, ConstraintReview, Constraints as Judges, Pass};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::constraints::Constraints;
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
 
@@ -66,7 +66,7 @@ impl SecurityContextConstraint {
             groups: &request.user.groups,
             authorizer: &|identity, constraint| may_use(request, identity, constraint),
         });
-        // Both passes may say the same; once is enough, and the first word counts.
+        // Both passes may report the same; each is kept once, in the order of the first.
         for warning in warnings {
             if !notes.warnings.contains(&warning) {
                 notes.warnings.push(warning);
@@ -89,25 +89,20 @@ impl Plugin for SecurityContextConstraint {
         run_level::PLUGIN
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, notes: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, notes: &mut Notes) -> Admission {
         for change in self.run(Pass::Mutate, request, object, notes)? {
             change.apply(object);
         }
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: Option<&Value>,
-        notes: &mut Notes,
-    ) -> Result<(), Box<Status>> {
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, notes: &mut Notes) -> Admission {
         let Some(object) = object else { return Ok(()) };
         self.run(Pass::Validate, request, object, notes).map(|_| ())
     }
 }
 
-/// Whether somebody may `use` a constraint in the namespace of the request.
+/// Whether a user may `use` a constraint in the namespace of the request.
 fn may_use(request: &Request<'_>, identity: &Identity<'_>, constraint: &str) -> bool {
     let attributes = Attributes {
         verb: "use",

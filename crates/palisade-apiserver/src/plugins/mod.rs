@@ -12,7 +12,7 @@ pub use namespace_lifecycle::NamespaceLifecycle;
 pub use pod_defaults::{DefaultTolerationSeconds, Priority};
 pub use service_account::ServiceAccount;
 
-/// Names of plugins upstream has and this server can be told to disable without effect.
+/// Names of plugins upstream has and this server accepts in its list of disabled plugins without effect.
 pub const KNOWN_ELSEWHERE: &[&str] = &[
     "AlwaysPullImages",
     "CertificateApproval",

@@ -7,7 +7,7 @@ use palisade_apimachinery::Status;
 use palisade_apimachinery::status::{Cause, GroupName};
 use serde_json::Value;
 
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 
 /// Cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
@@ -66,16 +66,11 @@ impl Plugin for NamespaceLifecycle {
         "NamespaceLifecycle"
     }
 
-    fn admit(&self, request: &Request<'_>, _: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, _: &mut Value, _: &mut Notes) -> Admission {
         Self::check(request)
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: Option<&Value>,
-        _: &mut Notes,
-    ) -> Result<(), Box<Status>> {
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Admission {
         if object.is_none() { Self::check(request) } else { Ok(()) }
     }
 }

@@ -6,7 +6,7 @@
 use palisade_apimachinery::Status;
 use serde_json::{Map, Value, json};
 
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 
 /// The spec of a pod that is written; none of any other object.
 fn spec_of_pod<'a>(
@@ -31,7 +31,7 @@ impl Plugin for Priority {
         "Priority"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
         let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
         if let Some(old) = request.old_object.filter(|_| request.operation == Operation::Update) {
             // What was set at creation stays; validation rejects any other value.
@@ -73,7 +73,7 @@ impl Plugin for DefaultTolerationSeconds {
         "DefaultTolerationSeconds"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
         let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
         let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut tolerations = given.clone();

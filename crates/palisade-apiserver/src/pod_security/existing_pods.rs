@@ -20,7 +20,7 @@ use crate::storage::Object;
 /// From how many pods on other cores help.
 const MANY_PODS: usize = 2000;
 
-/// Each pod's token volume has a name of its own, which says nothing about its security.
+/// Each pod's token volume has a name of its own, which does not matter for its security.
 const TOKEN_VOLUME: &[u8] = b"\"name\":\"kube-api-access-";
 /// Length of the part of that name that differs.
 const TOKEN_SUFFIX: usize = 5;
@@ -128,7 +128,7 @@ fn judge<'p>(existing: &ExistingPods<'_>, stored: &'p [Arc<Object>], compat: &Co
     found
 }
 
-/// What is reported of a pod that cannot be decoded: nobody knows what it does.
+/// What is reported of a pod that cannot be decoded: its violations are unknown.
 fn undecodable(error: &serde_json::Error) -> String {
     format!("pod cannot be decoded: {error}")
 }

@@ -26,7 +26,7 @@ use crate::admission_chain::Request;
 fn namespace_labels(request: &Request<'_>) -> Result<StringMap<'static>, Box<Status>> {
     let namespace = request.cluster.get("namespaces", "", request.namespace);
     let Some(namespace) = namespace else {
-        // Nothing can be said about a pod without its namespace's labels.
+        // A pod cannot be judged without its namespace's labels.
         return Err(Status::internal(format!("failed to lookup namespace {}", Quoted(request.namespace))));
     };
     let owned = namespace.labels().map(|(key, value)| (key.to_owned().into(), value.to_owned().into()));

@@ -1,4 +1,4 @@
-//! Pod Security Admission as a plugin: pods are refused, workloads warned about, namespaces told about their pods.
+//! Pod Security Admission as a plugin: it rejects pods, and warns about workloads and about the pods of a namespace.
 //!
 //! Implements: Admission Control, "PodSecurity". The configuration may be replaced while the server runs. Upstream stops
 //! looking at the pods of a namespace after 3000 of them or a second; that is done only where a release is emulated.
@@ -26,7 +26,7 @@ use serde_json::Value;
 use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
 use super::{existing_pods, existing_templates};
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
 /// Upstream's limits on looking at existing pods.
@@ -151,25 +151,22 @@ impl PodSecurityPlugin {
         &self,
         request: &Request<'_>,
         object: &Value,
-        asked: &PodRequest<'_>,
+        review: &PodRequest<'_>,
     ) -> Result<Verdict, Box<Status>> {
         let security = self.current();
-        if let Some(verdict) = security.exempt(asked) {
+        if let Some(verdict) = security.exempt(review) {
             return Ok(verdict);
         }
         let labels = namespace_labels(request)?;
-        let (policy, label_error) = match security.screen(asked, &labels) {
+        let (policy, label_error) = match security.screen(review, &labels) {
             Screened::Done(verdict) => return Ok(verdict),
             Screened::Judge(policy, error) => (policy, error),
         };
-        if asked.is_pod {
-            let old = request.old_object.filter(|_| request.operation == Operation::Update);
-            let pod =
-                read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
-            let old = old.map(Pod::deserialize).transpose();
-            if let Some(old) = old.map_err(|error| undecodable(request.kind, &error))?
-                && !is_significant_update(&pod, &Prepared::stored(old, &self.compat))
-            {
+        if review.is_pod {
+            let (pod, old) = read_pod(request, object, &self.compat)?;
+            let is_insignificant =
+                |old: Pod<'_>| !is_significant_update(&pod, &Prepared::stored(old, &self.compat));
+            if old.is_some_and(is_insignificant) {
                 return Ok(Verdict::default());
             }
             return Ok(security.judge(&policy, label_error, true, &pod));
@@ -198,12 +195,7 @@ impl Plugin for PodSecurityPlugin {
         "PodSecurity"
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: Option<&Value>,
-        notes: &mut Notes,
-    ) -> Result<(), Box<Status>> {
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, notes: &mut Notes) -> Admission {
         let Some(object) = object else { return Ok(()) };
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Ok(());
@@ -213,15 +205,15 @@ impl Plugin for PodSecurityPlugin {
         }
         let workload = workload_resource(&request.kind.group, &request.kind.plural);
         let Some(workload) = workload.filter(|workload| workload.built_in) else { return Ok(()) };
-        let asked = PodRequest {
+        let review = PodRequest {
             namespace: request.namespace,
             user: &request.user.name,
             subresource: request.subresource,
             is_pod: workload.path.is_empty(),
         };
-        let verdict = self.judge_pod(request, object, &asked)?;
+        let verdict = self.judge_pod(request, object, &review)?;
         let operation = if request.operation == Operation::Create { "create" } else { "update" };
-        let resource = if asked.is_pod { "pod" } else { "controller" };
+        let resource = if review.is_pod { "pod" } else { "controller" };
         self.counters.count(operation, resource, request.subresource, &verdict.counted);
         notes
             .audit

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
 /// Where policies are stored.
@@ -62,7 +62,7 @@ impl Plugin for ProfilePolicyPlugin {
         "ProfilePolicy"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
         if request.operation != Operation::Create || !Self::concerns(request) {
             return Ok(());
         }
@@ -80,12 +80,7 @@ impl Plugin for ProfilePolicyPlugin {
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: Option<&Value>,
-        _: &mut Notes,
-    ) -> Result<(), Box<Status>> {
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Admission {
         let Some(object) = object else { return Ok(()) };
         if request.is("palisade.dev", "profilepolicies") {
             return Self::judge_policy(request, object);
@@ -101,8 +96,7 @@ impl Plugin for ProfilePolicyPlugin {
         if let Some(why) = selection.refusal() {
             return Err(request.forbidden(&why));
         }
-        let old = request.old_object.filter(|_| request.operation == Operation::Update);
-        let pod = read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error))?;
+        let (pod, _) = read_pod(request, object, &self.compat)?;
         refusal(&selection.policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
 }

@@ -11,8 +11,8 @@ use palisade_model::compat::Compat;
 use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
 use serde_json::Value;
 
-use super::rules::{read_pod, undecodable};
-use crate::admission_chain::{Notes, Operation, Plugin, Request};
+use super::rules::read_pod;
+use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
 
@@ -25,7 +25,7 @@ pub(super) fn is_policy(kind: &Kind) -> bool {
     kind.group == "policy" && kind.plural == "podsecuritypolicies"
 }
 
-/// What is wrong with what a policy says about profiles.
+/// What is wrong with the profiles of a policy.
 pub(super) fn problems(object: &Value, compat: &Compat) -> Vec<FieldError> {
     match ProfileStrategies::read(object) {
         Ok(strategies) => strategies.problems(compat),
@@ -114,17 +114,14 @@ impl PodSecurityPolicyPlugin {
         object: &Value,
         strategies: &ProfileStrategies,
     ) -> Result<(Value, bool, Vec<String>), Box<Status>> {
-        let old = request.old_object.filter(|_| request.operation == Operation::Update);
-        let read =
-            |object| read_pod(object, old, &self.compat).map_err(|error| undecodable(request.kind, &error));
         let mut candidate = object.clone();
-        let changes = strategies.defaults(&read(object)?);
+        let changes = strategies.defaults(&read_pod(request, object, &self.compat)?.0);
         for change in &changes {
             change.apply(&mut candidate);
         }
         let mutated = candidate != *object;
         let refused = {
-            let pod = read(&candidate)?;
+            let (pod, _) = read_pod(request, &candidate, &self.compat)?;
             strategies.violations(&pod).iter().map(ToString::to_string).collect()
         };
         Ok((candidate, mutated, refused))
@@ -136,7 +133,7 @@ impl Plugin for PodSecurityPolicyPlugin {
         "PodSecurityPolicy"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Result<(), Box<Status>> {
+    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
         if !self.concerns(request) || request.operation != Operation::Create {
             return Ok(());
         }
@@ -176,12 +173,7 @@ impl Plugin for PodSecurityPolicyPlugin {
         Ok(())
     }
 
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: Option<&Value>,
-        _: &mut Notes,
-    ) -> Result<(), Box<Status>> {
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Admission {
         let Some(object) = object.filter(|_| self.concerns(request)) else { return Ok(()) };
         let Some(policies) = self.usable(request, object) else { return Ok(()) };
         if policies.is_empty() {

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::psp;
-use crate::admission_chain::{ObjectRules, RuleReview};
+use crate::admission_chain::{ObjectRules, Operation, Request, RuleReview};
 
 /// The rules, for one release or the extensions.
 #[derive(Debug, Clone, Copy)]
@@ -97,17 +97,20 @@ impl ObjectRules for PodRules {
     }
 }
 
-/// Reads the pod of a request: as it will be stored if it is being created, else as its new version.
-pub(super) fn read_pod<'v>(
+/// Reads the pod of a request, as it will be stored, and the stored one that an update replaces.
+pub(super) fn read_pod<'r, 'v>(
+    request: &Request<'r>,
     object: &'v Value,
-    old: Option<&Value>,
     compat: &Compat,
-) -> Result<Prepared<'v>, serde_json::Error> {
-    let old = old.map(Pod::deserialize).transpose()?;
-    Ok(Prepared::written(Pod::deserialize(object)?, old.as_ref(), Subject::Pod, compat))
+) -> Result<(Prepared<'v>, Option<Pod<'r>>), Box<Status>> {
+    let rejected = |error| undecodable(request.kind, &error);
+    let old = request.old_object.filter(|_| request.operation == Operation::Update);
+    let old = old.map(Pod::deserialize).transpose().map_err(rejected)?;
+    let pod = Pod::deserialize(object).map_err(rejected)?;
+    Ok((Prepared::written(pod, old.as_ref(), Subject::Pod, compat), old))
 }
 
-/// 400: what cannot be read is rejected, whoever finds out.
+/// 400: what cannot be read is rejected, by every caller.
 pub(super) fn undecodable(kind: &Kind, error: &serde_json::Error) -> Box<Status> {
     Status::bad_request(format!("{} cannot be decoded: {error}", kind.kind))
 }

@@ -46,7 +46,7 @@ pub(crate) async fn put(api: &Arc<Api>, entry: &Entry, namespace: &str, object: 
     }
 }
 
-/// Creates an object without asking admission, unless it is there.
+/// Creates an object without admission, unless it is there.
 pub(crate) async fn create(
     api: &Arc<Api>,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! A running server: options, start, what clients need to know, and the end.
+//! A running server: options, start, what clients need to connect, and the end.
 
 pub(crate) mod bootstrap;
 mod builder;
@@ -38,7 +38,7 @@ pub enum StartError {
     /// The address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// The address asked for.
+        /// The address requested.
         address: SocketAddr,
         /// The error of the system.
         #[source]
@@ -93,7 +93,7 @@ impl Server {
         format!("https://{}", self.address)
     }
 
-    /// The server as a service in this process, asked by its administrator: a `kube::Client` needs no socket.
+    /// The server as a service in this process, with the rights of its administrator: a `kube::Client` needs no socket.
     #[must_use]
     pub fn router(&self) -> Router {
         Router::of_running(self.api.clone())

@@ -1,7 +1,7 @@
 //! The objects of one resource, sorted, and the log of their changes that watches and older lists are served from.
 //!
 //! Fan-out costs a watcher one cursor: the log is shared, an event is serialised once, and a watcher that falls
-//! behind the log is told so instead of being given memory.
+//! behind the log gets an error instead of memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -57,7 +57,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event that is not in the log, such as one that tells what already exists.
+    /// An event that is not in the log, such as one for an object that already exists.
     #[must_use]
     pub fn new(kind: EventKind, object: Arc<Object>) -> Self {
         Self { kind, revision: object.revision, object, previous: None, line: OnceLock::new() }
@@ -110,7 +110,7 @@ impl Range {
         }
     }
 
-    /// What comes before the part of a key that tells the objects of this range apart. A continue token is relative to
+    /// What comes before the part of a key that distinguishes the objects of this range. A continue token is relative to
     /// it, so that no token leads out of the range it is used with.
     #[must_use]
     pub fn prefix(&self) -> String {
@@ -167,7 +167,7 @@ struct State {
     objects: BTreeMap<Box<str>, Arc<Object>>,
     log: VecDeque<Arc<Event>>,
     log_bytes: usize,
-    /// The newest revision the log no longer tells about.
+    /// The newest revision that the log no longer contains.
     compacted: u64,
 }
 
@@ -349,7 +349,7 @@ impl Bucket {
         Ok(changes)
     }
 
-    /// Whether the log still tells everything after a revision.
+    /// Whether the log still contains everything after a revision.
     pub fn reaches_back_to(&self, revision: u64) -> Result<(), RevisionError> {
         let compacted = read(&self.state).compacted;
         if revision < compacted { Err(RevisionError::TooOld(revision, compacted)) } else { Ok(()) }

@@ -1,7 +1,7 @@
 //! Durable commits through an embedded database, many writes to one sync.
 //!
 //! A single thread takes whatever writes are waiting, checks their preconditions, commits them in one
-//! transaction, and only then makes them visible. So nobody ever sees a revision that a crash could take back,
+//! transaction, and only then makes them visible. So no reader sees a revision that a crash could take back,
 //! and none is used twice.
 //!
 //! A record that cannot be read is moved to a table of its own when the database is opened: the server starts without
@@ -79,7 +79,7 @@ pub(super) fn open(directory: &Path, readable: &Readable<'_>) -> Result<Opened, 
     Ok(Opened { database, lock, objects, revision, set_aside })
 }
 
-/// Secrets are in there: nobody but the owner looks in.
+/// Secrets are in there: only the owner may read them.
 fn restrict_directory(directory: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))
@@ -261,7 +261,7 @@ struct Pending {
     answer: oneshot::Sender<Result<Arc<Object>, CommitError>>,
 }
 
-/// What the thread that commits is asked for.
+/// What the thread that commits is requested.
 enum Job {
     Commit(Pending),
     /// Forget a record that was set aside.
@@ -288,24 +288,24 @@ impl Writer {
                 drop(database);
                 drop(lock);
             })
-            // swallowed: without the thread every commit fails, and says so
+            // swallowed: without the thread every commit fails, with an error
             .ok();
         Self { queue: Some(queue), thread }
     }
 
     pub(super) async fn commit(&self, write: Write) -> Result<Arc<Object>, CommitError> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Job::Commit(Pending { write, answer }))?;
+        self.send(Job::Commit(Pending { write, answer }))?;
         answered.await.map_err(|_| stopped())?
     }
 
     pub(super) async fn discard(&self, id: String) -> Result<(), CommitError> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Job::Discard { id, answer })?;
+        self.send(Job::Discard { id, answer })?;
         answered.await.map_err(|_| stopped())?
     }
 
-    fn ask(&self, job: Job) -> Result<(), CommitError> {
+    fn send(&self, job: Job) -> Result<(), CommitError> {
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         queue.send(job).map_err(|_| stopped())
     }

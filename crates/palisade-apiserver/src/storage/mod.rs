@@ -4,7 +4,7 @@
 //! Implements: Kubernetes API Concepts, "Resource versions".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>
 //!
-//! The store knows neither kinds nor verbs: it keeps bytes, the few facts that selectors need, and the log
+//! The store has neither kinds nor verbs: it keeps bytes, the few facts that selectors need, and the log
 //! that watches read. `disk.rs` makes commits durable before anyone can see them.
 
 mod bucket;
@@ -53,7 +53,7 @@ pub enum OpenError {
     Unreadable {
         /// The directory.
         path: String,
-        /// What the embedded database said.
+        /// The error of the embedded database.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -99,7 +99,7 @@ pub enum Expect {
     Revision(u64),
 }
 
-/// An object on its way into the store. `apiVersion` and `kind` are left out: they depend on who asks.
+/// An object on its way into the store. `apiVersion` and `kind` are left out: they depend on the request.
 #[derive(Debug)]
 struct Draft {
     /// The object without `apiVersion` and `kind`.
@@ -205,7 +205,7 @@ struct Inner {
 }
 
 /// Whether a record can be read as an object of its resource: its place such as `pods` or `deployments.apps`, and its
-/// JSON. The store knows no kinds; who opens it may.
+/// JSON. The store has no kinds; the caller that opens it may.
 pub type Readable<'a> = dyn Fn(&str, &[u8]) -> Result<(), String> + Sync + 'a;
 
 impl Default for Store {
@@ -323,7 +323,7 @@ impl Store {
         self.inner.clock.revision.fetch_max(revision, Ordering::AcqRel);
     }
 
-    /// Makes one write, and tells the watchers. With a data directory it is durable when this returns.
+    /// Makes one write, and notifies the watchers. With a data directory it is durable when this returns.
     pub async fn commit(&self, write: Write) -> Result<Arc<Object>, CommitError> {
         match &self.inner.disk {
             Some(disk) => disk.commit(write).await,

@@ -26,7 +26,7 @@ pub struct Object {
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
     uid: Box<str>,
-    /// A reading of the object that somebody else made and wants to find again.
+    /// A reading of the object that another module made and finds again here.
     view: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -307,7 +307,7 @@ impl Object {
         Some((object, Part { path, text }))
     }
 
-    /// A reading of this object that is made once and kept as long as the object: what is asked again and
+    /// A reading of this object that is made once and kept as long as the object: what is used again and
     /// again, such as the security reading of a pod, is not parsed again and again. There is one slot; a
     /// second type of reading is made afresh each time.
     pub fn view<T: Send + Sync + 'static>(&self, read: impl FnOnce(&Bytes) -> T) -> Arc<T> {

@@ -28,7 +28,7 @@ struct Header {
     reason: String,
 }
 
-/// The id of a record: enough of a hash to tell records apart, short enough to type.
+/// The id of a record: enough of a hash to distinguish records, short enough to type.
 pub(crate) fn id(resource: &str, key: &str, record: &[u8]) -> String {
     let mut hash = Sha256::new();
     for part in [resource.as_bytes(), key.as_bytes(), record] {

@@ -1,6 +1,6 @@
 //! `pods/ephemeralcontainers` in the form of kubectl v1.16 to v1.22: an `EphemeralContainers` object instead of the pod.
 //!
-//! Upstream dropped that form with v1.22; old clients have no other, and it says nothing the new one does not.
+//! Upstream dropped that form with v1.22; old clients have no other, and it contains nothing that the new one does not.
 
 use std::sync::Arc;
 
@@ -49,10 +49,10 @@ fn read(writer: &mut Writer<'_>) -> Result<Typed, Box<Status>> {
 pub(super) async fn update(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let options = WriteOptions::parse(call.query, "UpdateOptions", call.api.version, false)?;
     let mut writer = Writer::new(call, entry, "ephemeralcontainers", options);
-    let asked = read(&mut writer)?;
-    let wanted = asked.pointer("/spec/ephemeralContainers").cloned();
-    let version = meta::meta_text(&asked, "resourceVersion").to_owned();
-    let uid = meta::meta_text(&asked, "uid").to_owned();
+    let requested = read(&mut writer)?;
+    let wanted = requested.pointer("/spec/ephemeralContainers").cloned();
+    let version = meta::meta_text(&requested, "resourceVersion").to_owned();
+    let uid = meta::meta_text(&requested, "uid").to_owned();
     let change = |writer: &mut Writer<'_>, live: &Value| {
         let mut pod = live.clone();
         let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {

@@ -1,4 +1,4 @@
-//! Asks a pod to leave: `pods/eviction`, unless a disruption budget holds it back.
+//! Evicts a pod: `pods/eviction`, unless a disruption budget holds it back.
 //!
 //! Implements: API-initiated Eviction, and `pkg/registry/core/pod/storage/eviction.go`. Keeping the status of budgets up
 //! to date is a controller's job. <https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/>
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use palisade_apimachinery::rest::path::Get as _;
 use palisade_apimachinery::status::{Cause, GroupName};
-use palisade_apimachinery::{Decoded, FieldValidation, Status, Typed, kinds, rest};
+use palisade_apimachinery::{Decoded, Status, Typed, kinds, rest};
 use palisade_base::label_selector::LabelSelector;
 use serde_json::{Map, Value};
 
@@ -33,13 +33,7 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
     }
     let mut options = DeleteOptions::parse(call.query, eviction.get("deleteOptions"), call.api.version)?;
     options.dry_run |= call.query.get("dryRun").is_some();
-    let write_options = WriteOptions {
-        dry_run: options.dry_run,
-        field_manager: String::new(),
-        validation: FieldValidation::Ignore,
-        force: None,
-    };
-    let mut writer = Writer::new(call, entry, "eviction", write_options);
+    let mut writer = Writer::new(call, entry, "eviction", WriteOptions::without_body(options.dry_run));
     writer.notes.warnings.extend(warnings);
     let key = entry.key(&call.info.namespace, name);
     if let Err(status) = writer.judge(Operation::Create, Some(&eviction), None).await {
@@ -48,7 +42,7 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
     if let Err(status) = spend_budget(call, entry, &key, options.dry_run).await {
         return Ok(writer.error(status));
     }
-    // As upstream, who may evict is asked about the eviction and not about the deletion.
+    // As upstream, the right to evict is checked for the eviction and not about the deletion.
     match delete_object(call.api, entry, &key, &options, None).await {
         Ok(_) => {
             let mut reply = super::binding::created();
@@ -119,7 +113,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c.text("type") == "Ready" && c.text("status") == "True"))
 }
 
-/// Pods that do not run anyway may go if the budget says so, or while enough others are healthy.
+/// Pods that do not run anyway may go if the budget allows it, or while enough others are healthy.
 fn tolerates_unready(budget: &Value) -> bool {
     let always = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str);
     let count = |field: &str| budget.get("status").and_then(|status| status.int(field)).unwrap_or(0);

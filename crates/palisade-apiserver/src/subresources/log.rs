@@ -1,6 +1,6 @@
-//! A pod's log, and connections into it: both need a node, and say so where there is none.
+//! A pod's log, and connections into it: both need a node, and fail where there is none.
 //!
-//! Implements: `ValidatePodLogOptions` and the log location of upstream's pod registry. What the log says is the
+//! Implements: `ValidatePodLogOptions` and the log location of upstream's pod registry. The content of the log is the
 //! [`LogSource`](crate::log_source::LogSource)'s.
 
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ fn node(call: &Call<'_>, pod: &Value) -> Result<Option<String>, Box<Status>> {
 pub(super) async fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
     let mut request = options(call)?;
     request.pod = pod(call, entry)?;
-    // Nothing runs yet, so nothing was said yet.
+    // Nothing runs yet, so the log is empty.
     let Some(node) = node(call, &request.pod)? else {
         return Ok(Reply::bytes(204, "text/plain", Vec::new()));
     };

@@ -93,7 +93,7 @@ fn read(writer: &mut Writer<'_>) -> Result<Value, Box<Status>> {
         return Err(Status::invalid(KIND, &info.name, &[problem], kind.emulated));
     }
     let mut request = request.into_value();
-    // What is unset was not asked for: the answer names it, the owner of fields does not.
+    // What is unset was not requested: the answer names it, the owner of fields does not.
     if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) {
         spec.retain(|_, value| !value.is_null());
     }

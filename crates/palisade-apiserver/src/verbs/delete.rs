@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::status::GroupName;
-use palisade_apimachinery::{FieldValidation, Kind, Status};
+use palisade_apimachinery::{Kind, Status};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Call};
@@ -46,13 +46,7 @@ pub fn options(call: &Call<'_>) -> Result<DeleteOptions, Box<Status>> {
 pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let output = render::output(call, entry)?;
     let options = options(call)?;
-    let write_options = WriteOptions {
-        dry_run: options.dry_run,
-        field_manager: String::new(),
-        validation: FieldValidation::Ignore,
-        force: None,
-    };
-    let mut writer = Writer::new(call, entry, "", write_options);
+    let mut writer = Writer::new(call, entry, "", WriteOptions::without_body(options.dry_run));
     let key = entry.key(&call.info.namespace, &call.info.name);
     let deleted = delete_object(call.api, entry, &key, &options, Some(&mut writer)).await;
     match deleted {
@@ -70,7 +64,7 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
             Ok(reply)
         }
         Ok(Deleted::Pending(object)) => {
-            // Who asked in the old way to wait for dependents learns that it is not over.
+            // A client that used the old field to wait for dependents gets 202 until they are gone.
             let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
             let mut reply = render::value(code, entry, &object, output, call.query);
             writer.annotate(&mut reply);
@@ -80,7 +74,7 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
     }
 }
 
-/// Removes an object, or begins to. Where somebody asked for it, admission has its say through their `writer`.
+/// Removes an object, or begins to. A request of a client passes admission through its `writer`.
 pub async fn delete_object(
     api: &Api,
     entry: &Entry,
@@ -216,9 +210,9 @@ async fn remove(
 enum Grace {
     /// It does not: the object just goes.
     None,
-    /// It was told before, and is not told anything new.
+    /// It is already being deleted, and nothing changes.
     AlreadyPending,
-    /// It was now told to stop within this many seconds.
+    /// It has this many seconds to stop, from now.
     Set(i64),
 }
 
@@ -241,7 +235,7 @@ fn grace(pod: &mut Value, options: &DeleteOptions) -> Grace {
     let mut seconds = options.grace_period_seconds.or(specified).unwrap_or(30);
     let unbound = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default().is_empty();
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-    // Nobody runs it, or it has ended: there is nothing to wait for.
+    // It does not run, or it has ended: there is nothing to wait for.
     if unbound || matches!(phase, "Failed" | "Succeeded") {
         seconds = 0;
     }
@@ -273,7 +267,7 @@ fn mark_as_deleting(object: &mut Value) {
     });
 }
 
-/// The finalizers after the client has said what should happen to dependents.
+/// The finalizers that the client's options for dependents lead to.
 fn wanted_finalizers(object: &Value, options: &DeleteOptions) -> Vec<String> {
     let present = meta::finalizers(object);
     let has = |name: &str| present.iter().any(|f| f == name);

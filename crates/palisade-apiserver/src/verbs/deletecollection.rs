@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palisade_apimachinery::{FieldValidation, Status};
+use palisade_apimachinery::Status;
 use serde_json::json;
 
 use crate::api::Call;
@@ -23,17 +23,11 @@ pub async fn deletecollection(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Rep
     let selection = Selection::parse(&entry.kind, call.query)?;
     let range = list::range(call, entry, &selection);
     let page = list::page(entry, &range, &selection, &list_options)?;
-    let write_options = WriteOptions {
-        dry_run: options.dry_run,
-        field_manager: String::new(),
-        validation: FieldValidation::Ignore,
-        force: None,
-    };
-    let mut writer = Writer::new(call, entry, "", write_options);
+    let mut writer = Writer::new(call, entry, "", WriteOptions::without_body(options.dry_run));
     for object in &page.objects {
         match delete_object(call.api, entry, object.key(), &options, Some(&mut writer)).await {
             Ok(_) => {}
-            // Somebody else was faster.
+            // Another client deleted it first.
             Err(status) if status.code == 404 => {}
             Err(status) => return Ok(writer.error(status)),
         }

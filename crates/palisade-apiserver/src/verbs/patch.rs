@@ -30,16 +30,10 @@ pub enum Style {
 /// Reads the content type.
 pub fn style(call: &Call<'_>, entry: &Entry) -> Result<Style, Box<Status>> {
     let custom = entry.kind.is_custom();
-    match negotiate::content_type(&call.parts.headers) {
-        "application/json-patch+json" => Ok(Style::Patch(PatchType::Json)),
-        "application/merge-patch+json" => Ok(Style::Patch(PatchType::Merge)),
-        "application/strategic-merge-patch+json" if !custom => Ok(Style::Patch(PatchType::Strategic)),
-        "application/apply-patch+yaml" => Ok(Style::Apply),
-        _ if custom => Err(Status::unsupported_media_type(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/apply-patch+yaml",
-        ])),
+    match PatchType::from_content_type(negotiate::content_type(&call.parts.headers)) {
+        Some(PatchType::Apply) => Ok(Style::Apply),
+        Some(patch_type) if !(custom && patch_type == PatchType::Strategic) => Ok(Style::Patch(patch_type)),
+        _ if custom => Err(Status::unsupported_media_type(PatchType::accepted_by(&entry.kind))),
         _ => Err(Status::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type")),
     }
 }

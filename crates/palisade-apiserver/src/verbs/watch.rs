@@ -1,4 +1,4 @@
-//! Tells of changes as they happen.
+//! Watches: the changes of a collection as a stream.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes", "Watch bookmarks" and "Streaming lists".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
@@ -25,12 +25,12 @@ use crate::selection::Selection;
 use crate::storage::{Event, EventKind, Object, Range, RevisionError};
 use crate::verbs::list;
 
-/// A watch without a wish lasts between this and twice this.
+/// A watch without `timeoutSeconds` lasts between this and twice this.
 const TIMEOUT: u64 = 1800;
-/// How often a quiet watcher hears that nothing was missed.
+/// How often a quiet watcher gets a bookmark.
 const BOOKMARKS: Duration = Duration::from_mins(1);
 /// Bytes that may wait for a client before it holds up its own watch (and nothing else). A larger piece waits alone.
-const ROOM: u32 = 128 << 10;
+const MOST_UNSENT: u32 = 128 << 10;
 /// Lines are sent together up to this size.
 const PIECE: usize = 32 << 10;
 /// What a piece takes at least, so that their number is bounded as well.
@@ -66,7 +66,7 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
         bookmarks: options.bookmarks,
         deadline: Instant::now() + timeout,
         stop: call.api.stop.clone(),
-        room: Arc::new(Semaphore::new(ROOM as usize)),
+        permits: Arc::new(Semaphore::new(MOST_UNSENT as usize)),
         sender,
         _guard: call.api.metrics.watch(),
     };
@@ -97,7 +97,7 @@ struct Watcher {
     deadline: Instant,
     stop: watch::Receiver<bool>,
     /// What may still wait for the client.
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     sender: mpsc::UnboundedSender<Piece>,
     _guard: WatchGuard,
 }
@@ -106,7 +106,7 @@ impl Watcher {
     async fn run(mut self, options: ListOptions) {
         match self.follow(&options).await {
             Err(Ended::Refused(status)) => {
-                // If the client has gone as well, nobody needs to know.
+                // If the client has gone as well, the status has no reader.
                 let _ = self.send(event_line("ERROR", &status.to_value())).await;
             }
             Err(Ended::Stalled) => {
@@ -148,11 +148,11 @@ impl Watcher {
         }
     }
 
-    /// Sends what the client wants to hear first; everything after the revision returned is still to be sent.
+    /// Sends the initial events; everything after the revision returned is still to be sent.
     async fn begin(&mut self, options: &ListOptions) -> Result<u64, Ended> {
         let too_large = |at, now| Ended::Refused(list::revision_error(&RevisionError::TooLarge(at, now)));
         let wants_state = match (options.send_initial_events, options.at) {
-            (Some(wants), _) => wants,
+            (Some(requested), _) => requested,
             (None, At::Latest | At::Any) => true,
             (None, At::Exact(_) | At::NotOlderThan(_)) => false,
         };
@@ -265,7 +265,7 @@ impl Watcher {
         event_line(kind.as_str(), &document)
     }
 
-    /// An event that says how far the stream has come.
+    /// An event with the revision that the stream has reached.
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
         let mut object = self.entry.kind.zero().clone();
         if let Value::Object(object) = &mut object {
@@ -289,25 +289,25 @@ impl Watcher {
         if batch.is_full() { self.send(batch.take()).await } else { Ok(()) }
     }
 
-    /// Sends a piece when there is room for it. Whatever the client does, no more than [`ROOM`] waits for it.
+    /// Sends a piece when enough of the earlier ones are sent. Whatever the client does, no more than [`MOST_UNSENT`] waits for it.
     async fn send(&mut self, bytes: Bytes) -> Result<(), Ended> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let wanted = u32::try_from(bytes.len()).unwrap_or(ROOM).clamp(SMALLEST, ROOM);
-        let room = match self.room.clone().try_acquire_many_owned(wanted) {
-            Ok(room) => room,
-            // swallowed: no room now: the next line waits for it
-            Err(_) => self.wait_for_room(wanted).await?,
+        let wanted = u32::try_from(bytes.len()).unwrap_or(MOST_UNSENT).clamp(SMALLEST, MOST_UNSENT);
+        let permits = match self.permits.clone().try_acquire_many_owned(wanted) {
+            Ok(permits) => permits,
+            // swallowed: no permits are free: the next line waits for it
+            Err(_) => self.wait_for_permits(wanted).await?,
         };
-        self.sender.send(Piece { bytes, room }).map_err(|_| Ended::Gone)
+        self.sender.send(Piece { bytes, permits }).map_err(|_| Ended::Gone)
     }
 
-    async fn wait_for_room(&mut self, wanted: u32) -> Result<tokio::sync::OwnedSemaphorePermit, Ended> {
+    async fn wait_for_permits(&mut self, wanted: u32) -> Result<tokio::sync::OwnedSemaphorePermit, Ended> {
         let stalled = Instant::now() + STALLED;
         tokio::select! {
             biased;
-            room = self.room.clone().acquire_many_owned(wanted) => room.map_err(|_| Ended::Gone),
+            permits = self.permits.clone().acquire_many_owned(wanted) => permits.map_err(|_| Ended::Gone),
             () = self.sender.closed() => Err(Ended::Gone),
             () = stopped(&mut self.stop) => Err(Ended::Gone),
             () = sleep_until(self.deadline.min(stalled)) => {

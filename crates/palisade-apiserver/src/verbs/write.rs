@@ -42,7 +42,7 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// Options.
     pub options: WriteOptions,
-    /// What admission said.
+    /// Warnings and audit annotations of admission.
     pub notes: Notes,
     /// The time of this write.
     pub now: String,
@@ -169,7 +169,7 @@ impl<'a> Writer<'a> {
         request.typed(object)
     }
 
-    /// Lets the judging plugins, and then the judging webhooks, have their say.
+    /// Runs the validating plugins, and then the validating webhooks.
     pub async fn judge(
         &mut self,
         operation: Operation,
@@ -184,7 +184,7 @@ impl<'a> Writer<'a> {
         result
     }
 
-    /// Lets everybody have their say about a deletion. Webhooks that change objects are asked as well, as upstream does.
+    /// Runs admission for a deletion. Mutating webhooks are called as well, as upstream does.
     pub async fn admit_delete(&mut self, name: &str, old: &Value) -> Result<(), Box<Status>> {
         let options = self.options_for(Operation::Delete)?;
         let mut notes = std::mem::take(&mut self.notes);
@@ -258,17 +258,7 @@ impl<'a> Writer<'a> {
 
     /// Rejects a PUT or PATCH that creates an object for a user who may not `create`.
     fn authorize_create(&self) -> Result<(), Box<Status>> {
-        let info = self.call.info;
-        let create = Attributes {
-            verb: "create",
-            group: &info.group,
-            version: &info.version,
-            resource: &info.resource,
-            subresource: &info.subresource,
-            namespace: &info.namespace,
-            name: &info.name,
-            path: "",
-        };
+        let create = Attributes::of("create", self.call.info);
         self.call.api.authorize(self.call.user, &create).map(|_| ())
     }
 
@@ -301,11 +291,11 @@ impl<'a> Writer<'a> {
             if let (true, Some(unnamed)) = (attempt > 0, &unnamed) {
                 object.clone_from(unnamed);
             }
-            // What was told at the first attempt need not be told again.
-            let mut told = Vec::new();
-            let prepared = strategy::before_create(self.call, kind, &mut object, &self.now, &mut told);
+            // Warnings of the first attempt are not repeated.
+            let mut notices = Vec::new();
+            let prepared = strategy::before_create(self.call, kind, &mut object, &self.now, &mut notices);
             if attempt == 0 {
-                self.notes.warnings.append(&mut told);
+                self.notes.warnings.append(&mut notices);
             }
             let warnings = prepared?;
             let object = self.typed(std::mem::take(&mut object))?;
@@ -313,7 +303,7 @@ impl<'a> Writer<'a> {
                 self.authorize_create()?;
             }
             if attempt == 0 {
-                // Upstream warns before the judging plugins have their say, and so also where they refuse.
+                // Upstream warns before the validating plugins run, and so also where they reject.
                 self.notes.warnings.extend(warnings);
                 self.judge(Operation::Create, Some(&object), None).await?;
             }
@@ -384,7 +374,7 @@ impl<'a> Writer<'a> {
             match self.commit(&key, Expect::Revision(stored.revision), object, goes).await {
                 Ok(stored) if goes => return Ok(Written::Deleted(self.entry.typed(stored.parse()))),
                 Ok(stored) => return Ok(Written::Stored(stored)),
-                // Somebody was faster. Who named a version is told so in the next round.
+                // Another write came first. A client that named a version gets the conflict in the next round.
                 Err(CommitError::Conflict | CommitError::Exists) => self.notes.warnings.truncate(noted),
                 Err(error) => return Err(unavailable(&error)),
             }
@@ -392,7 +382,7 @@ impl<'a> Writer<'a> {
         Err(Status::modified(kind.resource_name(), name))
     }
 
-    /// The client's wishes about which object, and which version of it, it means.
+    /// The client's preconditions: the UID and the resource version.
     fn check_preconditions(&self, object: &mut Value, stored: &Object) -> Result<(), Box<Status>> {
         let kind = self.kind();
         let uid = meta::meta_text(object, "uid").to_owned();
@@ -433,7 +423,7 @@ impl<'a> Writer<'a> {
         commit_typed(self.call.api, self.entry, key, expect, object, delete).await
     }
 
-    /// The answer: the object, with what admission said.
+    /// The answer: the object, with the warnings of admission.
     #[must_use]
     pub fn reply(self, code: u16, written: &Written, output: negotiate::Output) -> Reply {
         let query = self.call.query;
@@ -447,13 +437,13 @@ impl<'a> Writer<'a> {
         reply
     }
 
-    /// Adds what admission said to an answer.
+    /// Adds the warnings of admission to an answer.
     pub fn annotate(self, reply: &mut Reply) {
         reply.warnings.extend(self.notes.warnings);
         reply.audit.extend(self.notes.audit);
     }
 
-    /// An error, with what admission said before.
+    /// An error, with the warnings of admission before it.
     #[must_use]
     pub fn error(self, status: Box<Status>) -> Reply {
         let mut reply = Reply::error(status);
@@ -507,7 +497,7 @@ async fn commit_typed(
     if let Some((other, twin)) = twin {
         let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
         let twin = other.kind.read(twin)?;
-        // Somebody who writes the other form at this moment is newer, and theirs is written here in turn.
+        // A concurrent write of the other form is newer, and is written here in turn.
         let _ = store(api, &other, key, expect.unwrap_or(Expect::Absent), twin).await;
     }
     Ok(stored)

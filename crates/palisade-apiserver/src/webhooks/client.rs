@@ -34,7 +34,7 @@ use crate::storage::Store;
 
 /// An answer may be this long; it holds a patch, and objects are no longer than this.
 const MAX_ANSWER: usize = 2 * crate::api::MAX_BODY;
-/// As long as Go keeps a connection nobody uses.
+/// As long as Go keeps an idle connection.
 const IDLE: Duration = Duration::from_secs(90);
 
 /// A connection pool for each way webhooks are registered.
@@ -116,7 +116,7 @@ impl Endpoint {
         Self { url: if needs_path { format!("{url}/") } else { url.to_owned() }, pool }
     }
 
-    /// Asks, and waits for the answer no longer than `timeout`.
+    /// Sends the review, and waits for the answer no longer than `timeout`.
     pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, CallError> {
         let pool = self.pool.as_ref().map_err(|why| CallError::Client(why.clone()))?;
         let url = format!("{}?timeout={}s", self.url, timeout.as_secs());

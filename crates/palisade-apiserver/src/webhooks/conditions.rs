@@ -29,7 +29,7 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// Whether all are true. One that is false decides; otherwise those that cannot be told are an error.
+    /// Whether all are true. One that is false decides; otherwise those that cannot be evaluated are an error.
     pub(super) fn hold(
         &self,
         request: &Value,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_webhooks_usually_ask() {
+    fn evaluates_common_match_conditions() {
         for (expression, expected) in [
             ("true", true),
             ("request.operation == 'CREATE'", true),

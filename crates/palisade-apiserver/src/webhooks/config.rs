@@ -19,7 +19,7 @@ pub(crate) struct Hook {
     pub(crate) configuration: String,
     /// Its name.
     pub(crate) name: String,
-    /// What it wants to know about.
+    /// The requests it is called for.
     pub(crate) rules: Vec<Rule>,
     /// Only in namespaces with these labels.
     pub(crate) namespaces: LabelSelector,
@@ -33,11 +33,11 @@ pub(crate) struct Hook {
     pub(crate) ignores_failure: bool,
     /// It may be called for a dry run.
     pub(crate) dry_runs: bool,
-    /// It wants to be asked again when others changed the object after it.
+    /// Whether it is called again when others changed the object after it.
     pub(crate) reinvoked: bool,
     /// How long it may take.
     pub(crate) timeout: Duration,
-    /// The version of `AdmissionReview` it speaks.
+    /// The version of `AdmissionReview` it accepts.
     pub(crate) review_version: &'static str,
     /// Where it is.
     pub(crate) endpoint: Arc<Endpoint>,
@@ -56,7 +56,7 @@ pub(super) fn hooks(object: &Object, mutating: bool, clients: &Clients) -> Vec<H
 fn hook(configuration: &str, webhook: &Value, mutating: bool, clients: &Clients) -> Hook {
     let selector = |key: &str| webhook.child(key).map(LabelSelector::from_object).unwrap_or_default();
     let seconds = webhook.int("timeoutSeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(10);
-    // Upstream takes the first version of the list that it knows.
+    // Upstream takes the first version of the list that it supports.
     let versions = webhook.list("admissionReviewVersions").iter().filter_map(Value::as_str);
     let known = versions.into_iter().find(|v| matches!(*v, "v1" | "v1beta1"));
     Hook {

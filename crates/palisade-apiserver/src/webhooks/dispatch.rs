@@ -23,7 +23,7 @@ use crate::admission_chain::{Notes, Operation, Request};
 use crate::meta;
 use crate::registry::Served;
 
-/// A request that webhooks are asked about.
+/// A request that webhooks are called for.
 pub(crate) struct Dispatch<'a> {
     /// The webhooks of the server.
     pub(crate) webhooks: &'a Webhooks,
@@ -37,16 +37,16 @@ pub(crate) struct Dispatch<'a> {
 
 /// Why a webhook's answer is no yes.
 enum Failure {
-    /// It could not be asked; its failure policy decides.
+    /// The call failed; its failure policy decides.
     Calling(String),
-    /// It said no.
+    /// It rejected the request.
     Refused(Box<Status>),
     /// It broke the rules.
     Broken(Box<Status>),
 }
 
 impl Dispatch<'_> {
-    /// Whether webhooks are never asked: what registers them must stay editable when they do not work.
+    /// Whether webhooks are never called: what registers them must stay editable when they do not work.
     fn is_exempt(&self) -> bool {
         self.request.kind.group == "admissionregistration.k8s.io"
     }
@@ -133,24 +133,28 @@ impl Dispatch<'_> {
             }
         }
         let calls = relevant.iter().map(|(index, hook, matched)| async move {
-            let mut said = Notes::default();
-            let outcome = match self.call(hook, matched, object, false, &mut said).await {
+            let mut collected = Notes::default();
+            let outcome = match self.call(hook, matched, object, false, &mut collected).await {
                 Ok(answer) if answer.allowed => Ok(()),
                 Ok(answer) => Err(Failure::Refused(answer.refusal.into_status(&hook.name))),
                 Err(failure) => Err(failure),
             };
             let outcome = match outcome {
                 Ok(()) => Ok(()),
-                Err(failure) => {
-                    self.settle(hook, failure, "validating", &mut said, &format!("round_0_index_{index}"))
-                }
+                Err(failure) => self.settle(
+                    hook,
+                    failure,
+                    "validating",
+                    &mut collected,
+                    &format!("round_0_index_{index}"),
+                ),
             };
-            (said, outcome)
+            (collected, outcome)
         });
         let mut result = Ok(());
-        for (said, outcome) in join_all(calls).await {
-            notes.warnings.extend(said.warnings);
-            notes.audit.extend(said.audit);
+        for (collected, outcome) in join_all(calls).await {
+            notes.warnings.extend(collected.warnings);
+            notes.audit.extend(collected.audit);
             result = result.and(outcome);
         }
         result
@@ -230,7 +234,7 @@ impl Dispatch<'_> {
         Cow::Owned(converted)
     }
 
-    /// Asks one webhook.
+    /// Calls one webhook.
     async fn call(
         &self,
         hook: &Hook,
@@ -250,8 +254,8 @@ impl Dispatch<'_> {
             request: &question,
         };
         let body = serde_json::to_vec(&review).map_err(|error| Failure::Calling(error.to_string()))?;
-        let asked = hook.endpoint.post(body, hook.timeout).await;
-        let body = asked.map_err(|error| {
+        let answered = hook.endpoint.post(body, hook.timeout).await;
+        let body = answered.map_err(|error| {
             Failure::Calling(match error {
                 CallError::Client(why) => format!("could not get REST client: {why}"),
                 CallError::Call(why) => format!("failed to call webhook: {why}"),
@@ -273,7 +277,7 @@ impl Dispatch<'_> {
         Ok(answer)
     }
 
-    /// Applies the patch of an answer; says whether it changed anything.
+    /// Applies the patch of an answer; returns whether it changed anything.
     fn patch(
         &self,
         hook: &Hook,
@@ -384,7 +388,7 @@ impl Dispatch<'_> {
 struct Reinvocation {
     /// Something was changed.
     wanted: bool,
-    /// Those that were called since the last change and want to know of the next.
+    /// Those that were called since the last change and are called again after the next.
     previous: BTreeSet<usize>,
     /// Those that will be called again.
     hooks: BTreeSet<usize>,

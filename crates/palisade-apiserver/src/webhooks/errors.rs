@@ -6,7 +6,7 @@ use std::io;
 use palisade_base::go;
 use rustls::CertificateError;
 
-/// What a failed request says after `Post "<url>": `.
+/// The error of a failed request, after `Post "<url>": `.
 pub(super) fn request_error(error: &(dyn Error + 'static)) -> String {
     let mut current = Some(error);
     let mut text = error.to_string();
@@ -32,7 +32,7 @@ pub(super) fn request_error(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What failed to connect says.
+/// The error of a failed connection.
 pub(super) fn dial_error(address: &str, error: &io::Error) -> String {
     format!("dial tcp {address}: connect: {}", io_error(error))
 }
@@ -126,11 +126,11 @@ pub(super) fn unexpected_answer(code: u16, body: &[u8]) -> String {
     {
         return message.to_owned();
     }
-    let said = std::str::from_utf8(body).map_or("unknown", str::trim);
+    let content = std::str::from_utf8(body).map_or("unknown", str::trim);
     match code {
         400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => said.to_owned(),
+        403 => content.to_owned(),
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
         409 => "the server reported a conflict".to_owned(),
@@ -141,7 +141,7 @@ pub(super) fn unexpected_answer(code: u16, body: &[u8]) -> String {
                 request"
             .to_owned(),
         code if code >= 500 => {
-            format!("an error on the server ({}) has prevented the request from succeeding", go::quote(said))
+            format!("an error on the server ({}) has prevented the request from succeeding", go::quote(content))
         }
         code => format!("the server responded with the status code {code} but did not return more information"),
     }

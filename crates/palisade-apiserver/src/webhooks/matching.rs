@@ -1,4 +1,4 @@
-//! Which webhooks want to know about a request: rules, selectors, and other versions of the same resource.
+//! Which webhooks match a request: rules, selectors, and other versions of the same resource.
 //!
 //! Implements: Dynamic Admission Control, "Matching requests".
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-rules>
@@ -75,14 +75,14 @@ impl Rule {
     }
 }
 
-/// The resource a webhook is told about: the one of the request, or another version of it.
+/// The resource a webhook gets: the one of the request, or another version of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Matched {
     /// The version of the resource's group that the rule names.
     pub(crate) version: String,
 }
 
-/// Whether a webhook wants to know about a request. Conditions are looked at later, they need the whole question.
+/// Whether a webhook matches a request. Conditions are evaluated later, they need the whole review.
 pub(super) fn matched(
     hook: &Hook,
     request: &Request<'_>,

@@ -6,7 +6,7 @@
 //! | module | job |
 //! | --- | --- |
 //! | `config` | which webhooks are registered |
-//! | `matching` | which of them want to know about a request |
+//! | `matching` | which of them match a request |
 //! | `conditions` | CEL expressions that narrow that down |
 //! | `review` | the question and the answer |
 //! | `client`, `errors` | the way there and back, and what went wrong on it |

@@ -121,7 +121,7 @@ struct RefusalCause {
     field: String,
 }
 
-/// Reads an answer; what is wrong with it is said in upstream's words.
+/// Reads an answer; what is wrong with it is reported in upstream's words.
 pub(super) fn read(body: &[u8], uid: &str, version: &str, mutating: bool) -> Result<Answer, Problem> {
     let reply: Reply = serde_json::from_slice(body).map_err(|error| {
         let problem = palisade_apimachinery::decode::syntax_error(body, &error.to_string());
@@ -172,7 +172,7 @@ pub(super) fn read(body: &[u8], uid: &str, version: &str, mutating: bool) -> Res
         allowed: response.allowed,
         refusal: response.status.unwrap_or_default(),
         patch: if mutating { patch } else { Vec::new() },
-        // The older version of the review knows only one type.
+        // The older version of the review has only one type.
         patch_type: if strict { response.patch_type.unwrap_or_default() } else { "JSONPatch".to_owned() },
         audit: response.audit_annotations.unwrap_or_default().into_iter().collect(),
         warnings: response.warnings.unwrap_or_default(),
@@ -184,12 +184,12 @@ pub(super) fn read(body: &[u8], uid: &str, version: &str, mutating: bool) -> Res
 pub(super) enum Problem {
     /// It cannot be read at all.
     Unreadable(String),
-    /// It says what it may not say.
+    /// It contains what it may not contain.
     Invalid(String),
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// The error that the client gets.
     pub(super) fn into_status(self, webhook: &str) -> Box<Status> {
         let denied = format!("admission webhook {} denied the request", go::quote(webhook));
         let message = match (self.message.as_str(), self.reason.as_str()) {

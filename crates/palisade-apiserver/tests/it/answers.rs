@@ -1,4 +1,4 @@
-//! Answers to what the recordings do not ask.
+//! Answers to requests that are not in the recordings.
 
 use palisade_apiserver::Server;
 use palisade_testkit::client::Client;
@@ -29,7 +29,7 @@ async fn apply(client: &Client, path: &str, body: &Value) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn where_nobody_is_responsible_the_plain_server_answers() {
+async fn paths_outside_any_registered_api_get_404() {
     let server = server().await;
     let client = admin(&server);
     for (path, is_status) in [
@@ -174,4 +174,61 @@ async fn of_names_that_are_taken_the_others_are_accepted() {
     assert_eq!(status["acceptedNames"], json!({"plural": "others", "kind": ""}));
     assert_eq!(status["conditions"][0]["reason"], "ListKindConflict");
     assert_eq!(status["conditions"][0]["message"], "\"ThingList\" is already in use");
+}
+
+/// Warnings, strictness and conflicts in the words of upstream's sources.
+#[tokio::test]
+async fn patches_are_rejected_in_upstreams_words() {
+    let server = server().await;
+    let client = admin(&server);
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+    assert_eq!(send(&client, "POST", DEPLOYMENTS, &deployment).await.code, 201);
+    let (merge, apply) = ("application/merge-patch+json", "application/apply-patch+yaml");
+    for (case, suffix, content_type, body, code, message) in [
+        (
+            "an immutable selector",
+            "/d",
+            merge,
+            json!({"spec": {"selector": {"matchLabels": {"a": "c"}}}}),
+            422,
+            "Deployment.apps \"d\" is invalid: [spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` \
+             does not match template `labels`, spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"c\"}}: field is \
+             immutable]",
+        ),
+        (
+            "an unknown field in an applied configuration",
+            "/d?fieldManager=m",
+            apply,
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"foo": 1}}),
+            500,
+            "failed to create typed patch object (/d; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema",
+        ),
+        (
+            "several conflicts",
+            "/d?fieldManager=m",
+            apply,
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+                "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}}),
+            409,
+            "Apply failed with 2 conflicts: conflicts with \"unknown\" using apps/v1:\n- .spec.replicas\n- \
+             .spec.template.spec.containers[name=\"c\"].image",
+        ),
+        (
+            "a strict unknown field",
+            "/d?fieldValidation=Strict",
+            merge,
+            json!({"spec": {"nope": 1}}),
+            422,
+            "strict decoding error: unknown field \"spec.nope\"",
+        ),
+    ] {
+        let headers = [("content-type", content_type.to_owned())];
+        let path = format!("{DEPLOYMENTS}{suffix}");
+        let answer = client.request("PATCH", &path, &headers, body.to_string()).await.expect("an answer");
+        let found = answer.body["message"].as_str().unwrap_or_default();
+        assert!(answer.code == code && found.ends_with(message), "{case}: {} {found}", answer.code);
+    }
+    let warned = send(&client, "PATCH", &format!("{DEPLOYMENTS}/d"), &json!({"spec": {"nope": 1}})).await;
+    assert_eq!((warned.code, warned.warnings), (200, vec!["unknown field \"spec.nope\"".to_owned()]));
 }

@@ -173,9 +173,9 @@ async fn tokens_die_with_their_service_account() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_and_broken_connections_harm_nobody() {
+async fn idle_and_broken_connections_do_not_affect_others() {
     let server = start(Server::builder().controllers(false)).await;
-    // Connections that never speak, and some that stop in the middle of a request.
+    // Connections that never send anything, and some that stop in the middle of a request.
     let mut silent = Vec::new();
     for _ in 0..500 {
         silent.push(tokio::net::TcpStream::connect(server.address).await.expect("connected"));
@@ -197,7 +197,7 @@ async fn idle_and_broken_connections_harm_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_clients_hold_up_nobody() {
+async fn slow_clients_do_not_delay_others() {
     let server = start(Server::builder().controllers(false)).await;
     let mut slow = Vec::new();
     for _ in 0..50 {
@@ -223,7 +223,7 @@ async fn slow_clients_hold_up_nobody() {
 }
 
 #[tokio::test]
-async fn conflicting_patches_are_told_apart() {
+async fn conflicting_patches_get_distinct_errors() {
     let server = start(Server::builder().controllers(false)).await;
     let client = admin(&server);
     send(&client, "POST", PATH, &config_map("a", "1")).await;
@@ -242,7 +242,7 @@ async fn conflicting_patches_are_told_apart() {
             422,
         ),
         (
-            "somebody else's field",
+            "a field of another manager",
             "application/apply-patch+yaml",
             "?fieldManager=other",
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"3"}}"#,
@@ -286,7 +286,7 @@ async fn queries_that_make_no_sense() {
     assert_eq!(answer.code, 422);
 }
 
-/// A token of our own making, as anybody can make one.
+/// A token of our own making, as any client can make one.
 fn token(rv: i64, start: &str) -> String {
     use base64::Engine as _;
     let token = json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string();
@@ -357,7 +357,7 @@ async fn an_expired_list_can_go_on_inconsistently() {
     assert_eq!(send(&client, "POST", PATH, &config_map("z", "1")).await.code, 201);
     server.shutdown().await;
     drop(client);
-    // A new process knows nothing of the past.
+    // A new process has no history.
     let server = start(Server::builder().controllers(false).data_dir(directory.path())).await;
     let client = admin(&server);
     let expired = get(&client, &format!("{PATH}?limit=1&continue={token}")).await;

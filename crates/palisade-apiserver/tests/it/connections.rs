@@ -27,8 +27,8 @@ fn server_process() {
         let server = Server::builder().controllers(false).start().await.expect("server");
         let ca = server.ca.replace('\n', "|");
         let mut out = std::io::stdout().lock();
-        writeln!(out, "\nUP {} {} {ca}", server.address, server.token).expect("told");
-        out.flush().expect("told");
+        writeln!(out, "\nUP {} {} {ca}", server.address, server.token).expect("printed");
+        out.flush().expect("printed");
         drop(out);
         let mut line = String::new();
         let _ = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut line)).await;
@@ -67,8 +67,9 @@ async fn ten_thousand_connections_are_held() {
         .expect("child");
     let mut up = Up(child);
     let mut lines = BufReader::new(up.0.stdout.take().expect("output")).lines();
-    let told = lines.find_map(|line| line.ok()?.strip_prefix("UP ").map(str::to_owned)).expect("told");
-    let [address, token, ca] = told.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let printed =
+        lines.find_map(|line| line.ok()?.strip_prefix("UP ").map(str::to_owned)).expect("an address");
+    let [address, token, ca] = printed.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{printed}") };
     let client = Client::new(address, &ca.replace('|', "\n"), token).expect("client");
     assert_eq!(get(&client, "/readyz").await.code, 200);
     let before = up.memory();

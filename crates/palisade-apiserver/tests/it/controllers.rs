@@ -46,10 +46,10 @@ async fn dependents_follow_their_owners() {
     }
     let kept = get(&client, &format!("{MAPS}/orphan-dependent")).await;
     assert_eq!((kept.code, &kept.body["metadata"]["ownerReferences"]), (200, &Value::Null));
-    // Somebody who names an owner that is not there is not kept either.
+    // An object with an owner that does not exist is removed as well.
     let mut lost = config_map("lost", "1");
     lost["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "11111111-1111-4111-8111-111111111111",
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "11111111-1111-4111-8111-111111111111",
     }]);
     send(&client, "POST", MAPS, &lost).await;
     until(&client, &format!("{MAPS}/lost"), 404).await;

@@ -54,7 +54,7 @@ async fn dry_run_stores_nothing() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_every_change_once() {
+async fn a_watch_reports_every_change_once() {
     let maps: Api<ConfigMap> = Api::default_namespaced(client());
     let start =
         maps.list(&ListParams::default()).await.expect("list").metadata.resource_version.expect("version");

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 
 use crate::support::{admin, get, send, start};
 
-/// A node that keeps what it is asked for.
+/// A node that keeps what it is requested.
 #[derive(Default)]
 struct Node {
-    asked: Mutex<Vec<LogRequest>>,
+    requests: Mutex<Vec<LogRequest>>,
 }
 
 impl LogSource for Node {
@@ -26,10 +26,10 @@ impl LogSource for Node {
             if request.previous {
                 return Err("previous terminated container \"c\" in pod \"p\" not found".to_owned());
             }
-            self.asked.lock().expect("not poisoned").push(request);
+            self.requests.lock().expect("not poisoned").push(request);
             let (sender, receiver) = mpsc::channel(2);
             for line in ["one\n", "two\n"] {
-                sender.send(Bytes::from_static(line.as_bytes())).await.expect("room");
+                sender.send(Bytes::from_static(line.as_bytes())).await.expect("a receiver");
             }
             Ok(receiver)
         })
@@ -52,10 +52,13 @@ async fn a_log_comes_from_the_node_that_has_it() {
     let log = |pod: &str, query: &str| format!("/api/v1/namespaces/default/pods/{pod}/log{query}");
     let answer = get(&client, &log("here", "?follow=true&tailLines=5&timestamps=true&limitBytes=9")).await;
     assert_eq!((answer.code, answer.body.as_str()), (200, Some("one\ntwo\n")));
-    let asked = node.asked.lock().expect("not poisoned").pop().expect("a question");
-    assert_eq!((asked.container.as_str(), asked.tail_lines, asked.limit_bytes), ("c", Some(5), Some(9)));
-    assert!(asked.follow && asked.timestamps && asked.since.is_none());
-    assert_eq!(asked.pod.pointer("/metadata/name"), Some(&json!("here")));
+    let requests = node.requests.lock().expect("not poisoned").pop().expect("a question");
+    assert_eq!(
+        (requests.container.as_str(), requests.tail_lines, requests.limit_bytes),
+        ("c", Some(5), Some(9))
+    );
+    assert!(requests.follow && requests.timestamps && requests.since.is_none());
+    assert_eq!(requests.pod.pointer("/metadata/name"), Some(&json!("here")));
     assert_eq!(get(&client, &log("elsewhere", "")).await.code, 501);
     let invalid = "PodLogOptions \"here\" is invalid: ";
     for (query, code, message) in [

@@ -1,5 +1,5 @@
 //! Black-box tests of the API server.
-#![allow(clippy::expect_used, reason = "a test that cannot go on stops and says why")]
+#![allow(clippy::expect_used, reason = "a test that cannot go on stops with its reason")]
 
 mod answers;
 mod bad_input;
@@ -14,6 +14,7 @@ mod namespace_labels;
 mod openshift;
 mod policies;
 mod python;
+mod refusals;
 mod rights;
 mod set_aside;
 mod slow_watches;

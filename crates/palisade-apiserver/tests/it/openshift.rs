@@ -150,7 +150,7 @@ async fn a_privileged_pod_is_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn a_service_account_lends_its_constraint_to_whoever_runs_pods_as_it() {
+async fn pods_of_a_service_account_get_its_constraint() {
     let (admin, alice) = cluster(Server::builder()).await;
     let strong = |name| {
         pod(name, |pod| {
@@ -300,7 +300,7 @@ impl Plugin for Listener {
 }
 
 #[tokio::test]
-async fn the_audit_log_says_why_a_constraint_was_chosen() {
+async fn the_audit_log_records_why_a_constraint_was_chosen() {
     let listener = Arc::new(Listener::default());
     let (_, alice) = cluster(Server::builder().plugin(listener.clone())).await;
     assert_eq!(create(&alice, &pod("plain", |_| {})).await.code, 201);

@@ -400,7 +400,7 @@ fn cluster_cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn nobody_grants_more_than_they_hold() {
+async fn rejects_grants_beyond_the_users_own_rights() {
     for (case, rules, (method, path, body), code, text) in cluster_cases() {
         let mut all = vec![writes_rbac()];
         all.extend(rules.as_array().cloned().expect("rules"));

@@ -165,11 +165,11 @@ async fn what_cannot_be_read_is_set_aside_until_it_is_removed() {
     let token = "/api/v1/namespaces/default/serviceaccounts/default/token";
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let token = send(&client, "POST", token, &request).await;
-    let somebody = self::client(&server, token.body["status"]["token"].as_str().expect("a token"));
-    assert_eq!(get(&somebody, SET_ASIDE).await.code, 403);
+    let unprivileged = self::client(&server, token.body["status"]["token"].as_str().expect("a token"));
+    assert_eq!(get(&unprivileged, SET_ASIDE).await.code, 403);
     // What is written under the same name does not replace it.
     assert_eq!(send(&client, "POST", maps, &config_map("cut", "2")).await.code, 201);
-    drop(somebody);
+    drop(unprivileged);
     server.shutdown().await;
     drop(client);
     assert!(!stored_keys(directory.path()).iter().any(|key| key.ends_with("/empty")), "moved");

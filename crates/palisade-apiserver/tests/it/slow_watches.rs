@@ -63,7 +63,7 @@ async fn filled() -> Router {
     router
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn holds_little_for_who_does_not_read() {
     let router = filled().await;
     for query in [
@@ -82,7 +82,7 @@ async fn holds_little_for_who_does_not_read() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn ends_watches_that_take_nothing() {
     let router = filled().await;
     let mut over = watch(&router, "resourceVersion=1&timeoutSeconds=1").await;
@@ -104,7 +104,7 @@ async fn ends_watches_that_take_nothing() {
 }
 
 /// Slow is not wrong: the state at the beginning, then every change once and in order.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn slow_readers_miss_nothing() {
     let router = filled().await;
     let query =

@@ -81,7 +81,7 @@ async fn lists_can_look_back() {
 }
 
 #[tokio::test]
-async fn the_log_is_bounded_and_says_so() {
+async fn the_log_is_bounded_and_reports_what_it_dropped() {
     let store = Store::in_memory();
     let mut revision = put(&store, "a/x", Expect::Absent, "").await.expect("new").revision;
     let start = revision;

@@ -74,7 +74,7 @@ async fn objects_that_begin_or_cease_to_match_appear_and_go() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_after_its_time_and_too_old_ones_are_told() {
+async fn a_watch_ends_after_its_timeout_and_rejects_expired_versions() {
     let directory = tempfile::tempdir().expect("directory");
     let server = start(plain().data_dir(directory.path())).await;
     let client = admin(&server);
@@ -88,7 +88,7 @@ async fn a_watch_ends_after_its_time_and_too_old_ones_are_told() {
     assert_eq!(kinds, ["ADDED", "BOOKMARK"]);
     server.shutdown().await;
     drop(client);
-    // A new process knows nothing of the past.
+    // A new process has no history.
     let server = start(plain().data_dir(directory.path())).await;
     let watch = admin(&server).watch(&format!("{path}?watch=true&resourceVersion=2")).await.expect("watch");
     let events = watch.collect(1, Duration::from_secs(5)).await;

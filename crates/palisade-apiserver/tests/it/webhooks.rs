@@ -25,11 +25,11 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 
 type Decide = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
-/// A webhook server; what it is asked is kept.
+/// A webhook server; the reviews it receives are kept.
 struct Hook {
     address: SocketAddr,
     ca: String,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    received: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<Mutex<usize>>,
 }
 
@@ -41,10 +41,10 @@ impl Hook {
         let address = listener.local_addr().expect("address");
         let config = authority.server_config(address.ip()).expect("TLS");
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(Mutex::new(0));
         let decide: Arc<Decide> = Arc::new(decide);
-        let (log, count) = (asked.clone(), connections.clone());
+        let (log, count) = (received.clone(), connections.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, decide, log) = (acceptor.clone(), decide.clone(), log.clone());
@@ -57,19 +57,19 @@ impl Hook {
                 });
             }
         });
-        Self { address, ca: STANDARD.encode(&authority.certificate), asked, connections }
+        Self { address, ca: STANDARD.encode(&authority.certificate), received, connections }
     }
 
     fn url(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca})
     }
 
-    fn asked(&self) -> Vec<Value> {
-        self.asked.lock().expect("log").iter().map(|(_, review)| review.clone()).collect()
+    fn received(&self) -> Vec<Value> {
+        self.received.lock().expect("log").iter().map(|(_, review)| review.clone()).collect()
     }
 
     fn paths(&self) -> Vec<String> {
-        self.asked.lock().expect("log").iter().map(|(path, _)| path.clone()).collect()
+        self.received.lock().expect("log").iter().map(|(path, _)| path.clone()).collect()
     }
 }
 
@@ -139,14 +139,14 @@ async fn server() -> (Server, Client) {
 }
 
 #[tokio::test]
-async fn a_webhook_is_told_everything() {
+async fn a_webhook_receives_the_whole_review() {
     let (_server, client) = server().await;
     let hook = Hook::start(|_, _| (200, json!({"allowed": true, "warnings": ["careful"]}))).await;
     register(&client, VALIDATING, "v", &[webhook("a.b.c", &hook.url("/v"), &json!({}))]).await;
     let made =
         send(&client, "POST", &format!("{MAPS}?fieldManager=me&dryRun=All"), &config_map("a", "1")).await;
     assert_eq!((made.code, made.warnings), (201, vec!["careful".to_owned()]));
-    let review = hook.asked().remove(0);
+    let review = hook.received().remove(0);
     assert_eq!(
         (&review["kind"], &review["apiVersion"]),
         (&json!("AdmissionReview"), &json!("admission.k8s.io/v1"))
@@ -177,15 +177,15 @@ async fn a_webhook_is_told_everything() {
     send(&client, "POST", MAPS, &config_map("b", "1")).await;
     send(&client, "PATCH", &format!("{MAPS}/b"), &json!({"data": {"k": "2"}})).await;
     send(&client, "DELETE", &format!("{MAPS}/b"), &Value::Null).await;
-    let asked = hook.asked();
-    let update = &asked[2]["request"];
+    let received = hook.received();
+    let update = &received[2]["request"];
     assert_eq!(update["operation"], "UPDATE");
     assert_eq!(
         (&update["object"]["data"]["k"], &update["oldObject"]["data"]["k"]),
         (&json!("2"), &json!("1"))
     );
     assert_eq!(update["options"]["kind"], "UpdateOptions");
-    let delete = &asked[3]["request"];
+    let delete = &received[3]["request"];
     assert_eq!((&delete["operation"], &delete["object"]), (&json!("DELETE"), &Value::Null));
     assert_eq!(delete["oldObject"]["data"]["k"], "2");
     assert_eq!(delete["options"]["kind"], "DeleteOptions");
@@ -193,7 +193,7 @@ async fn a_webhook_is_told_everything() {
 }
 
 #[tokio::test]
-async fn patches_are_applied_and_belong_to_nobody() {
+async fn patches_of_webhooks_are_applied_without_an_owner() {
     let (_server, client) = server().await;
     let hook = Hook::start(|path, _| match path.split('?').next() {
         Some("/label") => {
@@ -276,7 +276,7 @@ async fn failures_follow_their_policy() {
     let url = format!("https://{}", hook.address);
     for (case, config, expected) in [
         (
-            "nobody listens",
+            "connection refused",
             json!({"url": format!("https://{free}/x"), "caBundle": hook.ca}),
             format!(
                 "failed to call webhook: Post \"https://{free}/x?timeout=1s\": dial tcp {free}: connect: connection refused"
@@ -386,7 +386,7 @@ async fn webhooks_choose_what_they_hear_of() {
             false,
         ),
         (
-            "a condition that cannot be told",
+            "a condition that cannot be evaluated",
             json!({"matchConditions": [{"name": "c", "expression": "object.nope == 1"}]}),
             true,
         ),
@@ -400,7 +400,7 @@ async fn webhooks_choose_what_they_hear_of() {
         register(&client, VALIDATING, "v", &[webhook("a.b.c", &hook.url("/"), &change)]).await;
         let answer = send(&client, "POST", &format!("{MAPS}?dryRun=All"), &config_map("a", "1")).await;
         assert_eq!(answer.code >= 400, refused, "{case}: {}", answer.body);
-        // What registers webhooks stays editable, whatever they say.
+        // What registers webhooks stays editable, whatever they answer.
         assert_eq!(
             send(&client, "DELETE", &format!("{VALIDATING}/v"), &Value::Null).await.code,
             200,
@@ -431,11 +431,11 @@ async fn dry_runs_stay_without_effect() {
     let dry = send(&client, "POST", &format!("{MAPS}?dryRun=All"), &config_map("a", "1")).await;
     assert_eq!(dry.code, 201);
     assert_eq!(get(&client, &format!("{MAPS}/a")).await.code, 404);
-    assert_eq!(hook.asked()[0]["request"]["dryRun"], true);
+    assert_eq!(hook.received()[0]["request"]["dryRun"], true);
 }
 
 #[tokio::test]
-async fn scale_and_eviction_are_told_as_what_they_are() {
+async fn scale_and_eviction_are_sent_as_their_own_kinds() {
     let (_server, client) = server().await;
     let hook = Hook::start(|_, _| (200, json!({"allowed": true}))).await;
     let all = json!({"rules": [rule(&["deployments/scale", "pods/eviction"])]});
@@ -454,15 +454,15 @@ async fn scale_and_eviction_are_told_as_what_they_are() {
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
     let evicted = send(&client, "POST", "/api/v1/namespaces/default/pods/p/eviction", &eviction).await;
     assert_eq!(evicted.code, 201, "{}", evicted.body);
-    let asked = hook.asked();
-    let scale = &asked[0]["request"];
+    let received = hook.received();
+    let scale = &received[0]["request"];
     assert_eq!(scale["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
     assert_eq!(scale["subResource"], "scale");
     assert_eq!(
         (&scale["object"]["spec"]["replicas"], &scale["oldObject"]["spec"]["replicas"]),
         (&json!(3), &json!(1))
     );
-    let eviction = &asked[1]["request"];
+    let eviction = &received[1]["request"];
     assert_eq!((&eviction["object"]["kind"], &eviction["operation"]), (&json!("Eviction"), &json!("CREATE")));
-    assert_eq!(asked.len(), 2);
+    assert_eq!(received.len(), 2);
 }

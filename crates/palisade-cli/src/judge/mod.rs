@@ -368,7 +368,9 @@ impl<'w, 's> Walk<'w, 's> {
             (_, "") => "this object has no kind".to_owned(),
             ("", kind) => format!("this {kind} has no apiVersion"),
             (api_version, kind) => {
-                format!("{kind} of {api_version} is not checked: it has no pod template that Palisade knows")
+                format!(
+                    "{kind} of {api_version} is not checked: it has no pod template that Palisade supports"
+                )
             }
         };
         let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)

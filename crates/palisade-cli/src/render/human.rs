@@ -106,7 +106,7 @@ fn excerpt(label: &Label, mark: char, color: Ansi, gutter: usize, style: Style, 
     let Excerpt { text: line, start, end } = &label.excerpt;
     let part = |from: usize, to: usize| clean(line.get(from..to).unwrap_or_default());
     let (before, marked, after) = (part(0, *start), part(*start, *end), part(*end, line.len()));
-    let room = style.width.map_or(usize::MAX, |width| width.saturating_sub(gutter + 3).max(NARROWEST));
+    let columns = style.width.map_or(usize::MAX, |width| width.saturating_sub(gutter + 3).max(NARROWEST));
     let _ = write!(text, "{frame}{:>gutter$} |{frame:#}", label.line);
     if !label.excerpt.text.is_empty() {
         text.push(' ');
@@ -115,7 +115,7 @@ fn excerpt(label: &Label, mark: char, color: Ansi, gutter: usize, style: Style, 
     let mut used = 0;
     for c in before.chars().chain(marked.chars()).chain(after.trim_end().chars()) {
         used += c.width().unwrap_or(0);
-        if used > room {
+        if used > columns {
             break;
         }
         text.push(c);

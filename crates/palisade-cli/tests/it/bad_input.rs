@@ -159,7 +159,7 @@ fn unknown_kinds_are_skipped_unless_strict() {
     assert!(run.stderr.contains("error: nothing was checked"), "{run}");
     let run = Project::with(text).run(&["check", ".", "--strict", "-q"]);
     insta::assert_snapshot!(run, @r#"
-    error[input/unknown-kind]: Service of v1 is not checked: it has no pod template that Palisade knows
+    error[input/unknown-kind]: Service of v1 is not checked: it has no pod template that Palisade supports
      --> pod.yaml:2:7
       |
     2 | kind: Service
@@ -173,7 +173,7 @@ fn unknown_kinds_are_skipped_unless_strict() {
       | ^^^^^^^^^^
       = because: --strict rejects what cannot be checked
 
-    error[input/unknown-kind]: Gadget of example.com/v1 is not checked: it has no pod template that Palisade knows
+    error[input/unknown-kind]: Gadget of example.com/v1 is not checked: it has no pod template that Palisade supports
      --> pod.yaml:8:7
       |
     8 | kind: Gadget

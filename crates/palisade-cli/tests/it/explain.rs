@@ -204,7 +204,7 @@ fn prints_the_same_as_json() {
 
 #[test]
 fn missing_containers_and_pods_are_status_2() {
-    let run = explain(POD, &["--container=nobody"]);
+    let run = explain(POD, &["--container=absent"]);
     assert_eq!(run.status, 2, "{run}");
     let run = explain("kind: Service\napiVersion: v1\n", &[]);
     assert_eq!(run.status, 2, "{run}");

@@ -152,7 +152,7 @@ fn names_every_baseline_mistake() {
       = because: Pod Security Standards v1.37, Baseline, "Sysctls": a sysctl outside the pod's namespaces changes the whole node
       = help: remove `kernel.msgmax` from `spec.securityContext.sysctls`
 
-    error[pss/seccompProfile_baseline]: pod asks for the seccomp profile type "Unconfined"
+    error[pss/seccompProfile_baseline]: pod requests the seccomp profile type "Unconfined"
      --> pod.yaml:9:28
       |
     9 |     seccompProfile: {type: Unconfined}
@@ -199,7 +199,7 @@ fn names_every_baseline_mistake() {
        = because: Pod Security Standards v1.37, Baseline, "Capabilities": most capabilities beyond the runtime's defaults lead out of the container
        = help: remove `SYS_ADMIN` from `securityContext.capabilities.add` in container "web"
 
-    error[pss/appArmorProfile]: container "web" asks for the AppArmor profile type "Unconfined"
+    error[pss/appArmorProfile]: container "web" requests the AppArmor profile type "Unconfined"
       --> pod.yaml:19:31
        |
     19 |       appArmorProfile: {type: Unconfined}
@@ -430,7 +430,7 @@ spec:
       = because: it is still copied into the field when a pod is created on v1.37
       = help: `palisade migrate` rewrites it into the field
 
-    error[pss/appArmorProfile]: container "web" asks for the AppArmor profile type "Unconfined"
+    error[pss/appArmorProfile]: container "web" requests the AppArmor profile type "Unconfined"
      --> pod.yaml:6:57
       |
     6 |     container.apparmor.security.beta.kubernetes.io/web: unconfined
@@ -439,7 +439,7 @@ spec:
       = because: an API server copies the annotation container.apparmor.security.beta.kubernetes.io/web into the field
       = help: add `securityContext.appArmorProfile.type: RuntimeDefault` in container "web"
 
-    error[pss/appArmorProfile]: annotation asks for the AppArmor profile "unconfined" for container "web"
+    error[pss/appArmorProfile]: annotation requests the AppArmor profile "unconfined" for container "web"
      --> pod.yaml:6:57
       |
     6 |     container.apparmor.security.beta.kubernetes.io/web: unconfined
@@ -627,7 +627,7 @@ fn uses_colors_only_where_they_are_enabled() {
     let project = Project::with(PRIVILEGED);
     let check = ["check", "pod.yaml"];
     assert!(!project.run(&check).stdout.contains('\u{1b}'), "no terminal");
-    assert!(project.run(&["check", "pod.yaml", "--color=always"]).stdout.contains("\u{1b}["), "asked for");
+    assert!(project.run(&["check", "pod.yaml", "--color=always"]).stdout.contains("\u{1b}["), "requested");
     let run = crate::support::Run::of(project.command().args(check).env("NO_COLOR", "1"));
     assert!(!run.stdout.contains('\u{1b}'), "NO_COLOR");
 }

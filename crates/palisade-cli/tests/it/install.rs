@@ -184,7 +184,7 @@ fn everything_but_the_node_agent_complies_with_restricted() {
     }
     project.file("install.yaml", &installed(&["--components", "node"]).0);
     let shown = project.run(&["check", "--level=baseline", "-o", "name", "install.yaml"]).to_string();
-    assert!(shown.contains("0 allowed, 1 denied"), "the agent needs the host, and says what for: {shown}");
+    assert!(shown.contains("0 allowed, 1 denied"), "the agent needs the host, and reports why: {shown}");
 }
 
 #[test]
@@ -230,7 +230,7 @@ async fn kubectl_applies_the_manifests_twice_without_changes() {
         })
         .await
         .unwrap();
-        // Servers since v1.30 say so of the annotation that those before need.
+        // Servers since v1.30 warn about the annotation that those before need.
         assert_eq!(first.lines().filter(|line| line.starts_with("Warning")).count(), warnings, "{first}");
         // kubectl replaces the selector of a budget each time, on every server.
         let settled =

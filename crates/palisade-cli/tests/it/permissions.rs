@@ -28,7 +28,7 @@ use crate::{install::installed, support::kubectl};
 /// Group, resource with subresource, verb.
 type Right = (String, String, String);
 
-/// The verb of an apply is patch, and API servers ask for create besides where there is nothing to patch yet.
+/// The verb of an apply is patch, and API servers request create besides where there is nothing to patch yet.
 const APPLIED: &str = "a server-side apply makes the object";
 
 /// Rights that nothing in this test shows, and when they are needed.
@@ -42,10 +42,10 @@ const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
         "palisade-webhook",
         "publishedprofiles",
         "patch",
-        "somebody has put other bytes under the name, or marked it",
+        "another client has put other bytes under the name, or marked it",
     ),
-    ("palisade-controller", "events", "patch", "the same is told again"),
-    ("palisade-node", "events", "patch", "the same is told again"),
+    ("palisade-controller", "events", "patch", "the same event occurs again"),
+    ("palisade-node", "events", "patch", "the same event occurs again"),
 ];
 
 fn granted(objects: &[Value], component: &str) -> BTreeSet<Right> {
@@ -112,12 +112,12 @@ impl World {
 
     /// What a service account did, and what it was refused.
     fn used(&self, account: &str) -> (BTreeSet<Right>, BTreeSet<Right>) {
-        let asking = format!("system:serviceaccount:palisade-system:{account}");
+        let account = format!("system:serviceaccount:palisade-system:{account}");
         let (mut used, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for line in fs::read_to_string(&self.audit).unwrap().lines() {
             let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
             let reference = &event["objectRef"];
-            if event["user"]["username"] != asking.as_str() || reference.is_null() {
+            if event["user"]["username"] != account.as_str() || reference.is_null() {
                 continue;
             }
             let word = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
@@ -138,7 +138,7 @@ impl World {
     /// Everything used is granted, and everything granted is used, but for what is rarely needed.
     fn compare(&self, objects: &[Value], component: &str, only_when: &[(&str, &str, &str, &str)]) {
         let (used, refused) = self.used(component);
-        assert_eq!(refused, BTreeSet::new(), "{component} asks for more than it is granted");
+        assert_eq!(refused, BTreeSet::new(), "{component} requests more than it is granted");
         let rare = |(_, resource, verb): &Right| {
             only_when
                 .iter()
@@ -162,7 +162,7 @@ impl World {
     }
 }
 
-/// A process that is asked to stop, and ended if it does not.
+/// A process that gets SIGTERM, and is killed if it does not stop.
 struct Running(Child);
 
 impl Running {
@@ -260,7 +260,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     webhook.stop();
     world.kubectl(&["delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "--all"], "");
 
-    // The controller: a profile is missing, one cannot be had, one has aged, one is wanted by nobody.
+    // The controller: a profile is missing, one cannot be had, one has aged, one has no pod.
     let source = |text: &str, map: &str| json!({"seccomp.palisade.dev/pod": format!("configmap/{map}/p.json@sha256:{}", sha256::hex(text.as_bytes()))});
     world.apply(&pod("missing", &source(PROFILE, "web"), PROFILE));
     world.apply(&pod("lost", &source("lost", "absent"), "lost"));
@@ -333,11 +333,11 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
         "in events.k8s.io: the publisher's, which the other test shows",
     ),
     ("palisade-controller", "deploymentconfigs", "watch", "there is such a kind, as on OpenShift"),
-    ("palisade-controller", "events", "patch", "the same is told again"),
+    ("palisade-controller", "events", "patch", "the same event occurs again"),
     ("palisade-controller", "leases", "delete", "an instance has gone without a word"),
-    ("palisade-controller", "namespaces", "get", "somebody else wrote at the same time"),
-    ("palisade-controller", "psaenforcementconfigs", "get", "somebody else wrote at the same time"),
-    ("palisade-controller", "configmaps", "get", "somebody else wrote at the same time"),
+    ("palisade-controller", "namespaces", "get", "another client wrote at the same time"),
+    ("palisade-controller", "psaenforcementconfigs", "get", "another client wrote at the same time"),
+    ("palisade-controller", "configmaps", "get", "another client wrote at the same time"),
     ("palisade-controller", "configmaps", "create", APPLIED),
 ];
 

@@ -155,7 +155,7 @@ fn exit_statuses_are_as_documented() {
     assert_eq!(Project::new().run(&["rollout", "plan", "nowhere.yaml"]).status, 2);
 }
 
-/// Replicas that differ only in their names are told of once, a constraint of the user's own is granted with a role of its
+/// Replicas that differ only in their names are reported once, a constraint of the user's own is granted with a role of its
 /// own, and one that makes no sense is named.
 #[test]
 fn groups_replicas_and_uses_constraints_of_the_input() {
@@ -202,7 +202,7 @@ fn groups_replicas_and_uses_constraints_of_the_input() {
     "#);
 }
 
-/// `kubectl get` leaves managed fields out unless it is asked for them; what the label syncer set cannot be told then.
+/// `kubectl get` leaves managed fields out by default; what the label syncer set is unknown then.
 #[test]
 fn notes_a_dump_without_managed_fields() {
     let enforce = "pod-security.kubernetes.io/enforce";

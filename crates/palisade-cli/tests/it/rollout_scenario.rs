@@ -25,8 +25,8 @@ fn the_documented_scenario_succeeds() {
     ] {
         assert!(run.stdout.contains(line), "no {line:?} in\n{run}");
     }
-    // What was told, in order, each once.
-    let told: Vec<&str> = run.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
+    // The events, in order, each once.
+    let reported: Vec<&str> = run.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
     for reason in [
         "EnforcementOptedOut",
         "EnforcementLegacy",
@@ -34,7 +34,7 @@ fn the_documented_scenario_succeeds() {
         "EnforcementRestricted",
         "EnforcementDisabled",
     ] {
-        assert!(told.contains(&reason), "no {reason} in\n{run}");
+        assert!(reported.contains(&reason), "no {reason} in\n{run}");
     }
     assert!(run.stdout.contains("violating since 2"), "no time in\n{run}");
     assert!(run.stderr.contains("violates PodSecurity \"restricted:latest\""), "nothing enforced in\n{run}");
@@ -88,5 +88,5 @@ fn controllers_beside_the_server_elect_a_leader_and_hand_over() {
     first.stop();
     eventually("the second leads", || leads(&second_address));
     let mode = ["get", "psaenforcementconfig", "cluster", "-o", "jsonpath={.status.conditions[0].reason}"];
-    eventually("the rollout is told of", || kubectl(&mode) == "Evaluated");
+    eventually("the rollout is reported", || kubectl(&mode) == "Evaluated");
 }

@@ -45,7 +45,7 @@ spec:
         privileged: true
 ";
 
-/// What kubectl says on stdout and stderr to an input; it must end well.
+/// What kubectl prints on stdout and stderr for an input; it must succeed.
 pub(crate) fn kubectl(kubeconfig: &Path, arguments: &[&str], input: &str) -> (String, String) {
     let mut kubectl = Command::new("kubectl")
         .args(arguments)
@@ -57,8 +57,8 @@ pub(crate) fn kubectl(kubeconfig: &Path, arguments: &[&str], input: &str) -> (St
         .expect("kubectl is installed by `cargo xtask setup`");
     kubectl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = kubectl.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let [out, err] = said;
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let [out, err] = printed;
     assert!(output.status.success(), "{arguments:?}: {out}{err}");
     (out, err)
 }
@@ -120,7 +120,7 @@ impl Project {
     }
 }
 
-/// What a run said, and how it ended.
+/// The output of a run, and how it ended.
 pub(crate) struct Run {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -167,7 +167,7 @@ impl fmt::Display for Run {
 /// A process that ends with the test.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    said: mpsc::Receiver<String>,
+    printed: mpsc::Receiver<String>,
 }
 
 impl Drop for Running {
@@ -180,27 +180,27 @@ impl Drop for Running {
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let (sender, said) = mpsc::channel();
+        let (sender, printed) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let _ = sender.send(line);
             }
         });
-        Self { child, said }
+        Self { child, printed }
     }
 
     /// The rest of the line that begins so.
     pub(crate) fn line(&self, beginning: &str) -> String {
         loop {
-            let line = self.said.recv_timeout(Duration::from_mins(1)).unwrap();
+            let line = self.printed.recv_timeout(Duration::from_mins(1)).unwrap();
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.to_owned();
             }
         }
     }
 
-    /// Asks it to end, as a service manager does, and waits until it has.
+    /// Sends SIGTERM, as a service manager does, and waits until it has.
     pub(crate) fn stop(mut self) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());

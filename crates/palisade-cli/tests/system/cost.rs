@@ -1,6 +1,6 @@
 //! What the agent costs in memory: the real binary as `palisade node`, idle and with a hundred pods.
 //!
-//! `cargo xtask bench` reads what is printed here. A debug build is several times as large and has several times the room.
+//! `cargo xtask bench` reads what is printed here. A debug build is several times as large and may use several times as much.
 
 use std::{fs, process::Child, time::Duration};
 

@@ -5,7 +5,7 @@ use std::fs;
 use palisade_testkit::containerd::IMAGE;
 use serde_json::{Value, json};
 
-use crate::world::{DENY_MKDIR, World, said};
+use crate::world::{DENY_MKDIR, World, output};
 
 fn pod(name: &str, context: Value, script: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"restartPolicy": "Never",
@@ -24,12 +24,12 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
     fs::write(&manifest, format!("{map}\n---\n{}\n", pod("one", profile, sleeper))).unwrap();
     let file = manifest.to_str().unwrap();
 
-    let ran = said(&mut world.on_node(&["run", "-f", file]));
+    let ran = output(&mut world.on_node(&["run", "-f", file]));
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.starts_with("pod default/one is Running\n"), "{}", ran.out);
     let line = "seccomp                 ConfigMap web/p  filter, 1 filter  ok";
     assert!(ran.out.contains(line), "{}", ran.out);
-    let ran = said(&mut world.on_node(&["run", "-f", file, "-o", "json"]));
+    let ran = output(&mut world.on_node(&["run", "-f", file, "-o", "json"]));
     let value: Value = serde_json::from_str(&ran.out).unwrap();
     let hash = &value["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"];
     assert_eq!(
@@ -75,25 +75,25 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
         } else {
             &["run", "-f", file]
         };
-        let ran = said(&mut world.on_node(arguments));
+        let ran = output(&mut world.on_node(arguments));
         assert_eq!(ran.code, code, "{case}: {ran:?}");
         assert!(ran.out.contains(expected), "{case}: {ran:?}");
     }
     fs::write(&manifest, "kind: Deployment\napiVersion: apps/v1\n").unwrap();
-    let ran = said(&mut world.on_node(&["run", "-f", file]));
+    let ran = output(&mut world.on_node(&["run", "-f", file]));
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("the manifests have no pod"), "{ran:?}");
     fs::write(&manifest, pod("x", json!({}), "true").to_string()).unwrap();
-    let ran = said(&mut world.palisade(&["run", "-f", file, "--runtime-endpoint", "/nonexistent.sock"]));
+    let ran = output(&mut world.palisade(&["run", "-f", file, "--runtime-endpoint", "/nonexistent.sock"]));
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(ran.err.contains("the container runtime does not answer"), "{ran:?}");
-    let ran = said(&mut world.palisade(&["run", "-f", file, "--runtime-endpoint", "tcp://127.0.0.1:1"]));
+    let ran = output(&mut world.palisade(&["run", "-f", file, "--runtime-endpoint", "tcp://127.0.0.1:1"]));
     assert_eq!(ran.code, 2, "{ran:?}");
 }
 
 #[test]
 fn reports_a_runtime_that_ignores_a_profile() {
-    let world = World::deaf();
+    let world = World::without_seccomp();
     let manifest = world.path("pod.yaml");
     let object = pod(
         "ignored",
@@ -101,7 +101,7 @@ fn reports_a_runtime_that_ignores_a_profile() {
         "trap 'exit 0' TERM; sleep 600 & wait",
     );
     fs::write(&manifest, object.to_string()).unwrap();
-    let ran = said(&mut world.on_node(&["run", "-f", manifest.to_str().unwrap()]));
+    let ran = output(&mut world.on_node(&["run", "-f", manifest.to_str().unwrap()]));
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
         ran.out.contains("RuntimeDefault  none, 0 filters  MISMATCH (the runtime ignored the profile)"),

@@ -6,7 +6,7 @@ use palisade_testkit::containerd::IMAGE;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::world::{DENY_MKDIR, World, said};
+use crate::world::{DENY_MKDIR, World, output};
 
 const SLEEP: &str = "trap 'exit 0' TERM; sleep 600 & wait";
 
@@ -29,10 +29,10 @@ fn applies_a_profile_from_a_config_map_and_reports_its_hash() {
     let script = format!("mkdir /tmp/x; echo rc=$?; {SLEEP}");
     world.apply(&[map(DENY_MKDIR), pod("web", context, &script)]);
     let pod = world.until_ready("web");
-    let told =
+    let recorded =
         pod["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"].as_str().unwrap();
-    let sum = said(Command::new("sh").args(["-c", &format!("printf %s '{DENY_MKDIR}' | sha256sum")]));
-    assert_eq!(Some(told), sum.out.split(' ').next());
+    let sum = output(Command::new("sh").args(["-c", &format!("printf %s '{DENY_MKDIR}' | sha256sum")]));
+    assert_eq!(Some(recorded), sum.out.split(' ').next());
     world.until("log", || world.kubectl(&["logs", "web"]).out.contains("rc=1\n").then_some(()));
 
     // With the cluster's word, and with what the node noted at the runtime.
@@ -40,23 +40,23 @@ fn applies_a_profile_from_a_config_map_and_reports_its_hash() {
     let with_cluster = || {
         let mut command = world.on_node(&["verify", "-o", "json"]);
         command.arg("--kubeconfig").arg(&kubeconfig);
-        said(&mut command)
+        output(&mut command)
     };
     let found = with_cluster();
     assert_eq!(found.code, 0, "{found:?}");
     let value: Value = serde_json::from_str(&found.out).unwrap();
     assert_eq!(value["summary"], json!({"pods": 1, "mismatches": 0, "stale": 0, "unverified": 0}));
     assert_eq!(value["pods"][0]["containers"][0]["rows"][0]["declared"], "ConfigMap web/p.json");
-    let found = said(&mut world.on_node(&["verify", "--pod", "default/web"]));
+    let found = output(&mut world.on_node(&["verify", "--pod", "default/web"]));
     assert_eq!(found.code, 0, "{found:?}");
     assert!(found.out.contains("ConfigMap web/p.json  filter, 1 filter  ok"), "{found:?}");
 
-    // The ConfigMap changes: the container goes on under the old profile, and verify says so.
+    // The ConfigMap changes: the container goes on under the old profile, and verify reports it.
     world.apply(&[map(&DENY_MKDIR.replacen('{', "{ ", 1))]);
     let found = with_cluster();
     let value: Value = serde_json::from_str(&found.out).unwrap();
     assert_eq!((found.code, &value["summary"]["stale"]), (0, &json!(1)), "{found:?}");
-    let found = said(&mut world.on_node(&["verify", "--pod", "default/nobody"]));
+    let found = output(&mut world.on_node(&["verify", "--pod", "default/absent"]));
     assert_eq!(found.code, 2, "{found:?}");
 
     // Rows 5 and 6 of the seccomp design's table, 4 and 5 of the AppArmor design's: such pods are not even created.
@@ -103,9 +103,9 @@ fn applies_a_profile_from_a_config_map_and_reports_its_hash() {
         assert_eq!(blocked["status"]["phase"], "Pending");
     }
 
-    // The laptop is closed: in memory, nobody would know of the pods any more.
+    // The laptop is closed: in memory, the pods would be lost.
     world.kill(Signal::TERM);
-    let left = said(Command::new("ctr").arg("-a").arg(&world.containerd.socket).args([
+    let left = output(Command::new("ctr").arg("-a").arg(&world.containerd.socket).args([
         "-n",
         "k8s.io",
         "containers",
@@ -137,8 +137,8 @@ fn kubectl_reads_logs_and_the_reason_if_there_are_none() {
         pod("counts", json!({}), "for i in 1 2 3 4 5; do echo $i; sleep 0.5; done"),
     ]);
     let followed = world.until("following", || {
-        let said = world.kubectl(&["logs", "-f", "counts"]);
-        (said.code == 0).then_some(said)
+        let output = world.kubectl(&["logs", "-f", "counts"]);
+        (output.code == 0).then_some(output)
     });
     assert!(followed.out.contains("4\n5\n"), "{followed:?}");
     world.until_pod("crash", |pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1));
@@ -153,10 +153,10 @@ fn kubectl_reads_logs_and_the_reason_if_there_are_none() {
         (&["logs", "crash", "--previous"], "words\n"),
         (&["logs", "nowhere"], ""),
     ] {
-        let said = world.until("log", || Some(world.kubectl(arguments)).filter(|said| said.code == 0));
-        assert_eq!(said.out, out, "{arguments:?}: {said:?}");
+        let output = world.until("log", || Some(world.kubectl(arguments)).filter(|output| output.code == 0));
+        assert_eq!(output.out, out, "{arguments:?}: {output:?}");
     }
-    // kubectl asks for them in no particular order.
+    // kubectl requests them in no particular order.
     let all = world.kubectl(&["logs", "two", "--all-containers"]).out;
     assert!(["a1\na2\na3\nd\n", "d\na1\na2\na3\n"].contains(&all.as_str()), "{all}");
     let stamped = world.kubectl(&["logs", "two", "--tail=1", "--timestamps"]);
@@ -168,21 +168,21 @@ fn kubectl_reads_logs_and_the_reason_if_there_are_none() {
         (&["logs", "two", "-c", "x"], "container x is not valid for pod two"),
         (&["logs", "gone"], "pods \"gone\" not found"),
     ] {
-        let said = world.kubectl(arguments);
-        assert_eq!(said.code, 1, "{arguments:?}: {said:?}");
-        assert!(said.err.contains(err), "{arguments:?}: {said:?}");
+        let output = world.kubectl(arguments);
+        assert_eq!(output.code, 1, "{arguments:?}: {output:?}");
+        assert!(output.err.contains(err), "{arguments:?}: {output:?}");
     }
     let events = world.get(&["events", "--field-selector=involvedObject.name=nowhere"]);
     assert_eq!(
         events["items"][0]["message"],
         "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     );
-    // The node gets what the pod asks for.
+    // The node gets what the pod requests.
     let name = world.get(&["nodes"])["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
     assert_eq!(world.kubectl(&["label", "node", &name, "moon=full"]).code, 0);
     world.until_ready("nowhere");
-    let said = world.kubectl(&["delete", "pod", "--all", "--wait=true"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = world.kubectl(&["delete", "pod", "--all", "--wait=true"]);
+    assert_eq!(output.code, 0, "{output:?}");
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn pods_outlive_a_killed_up_and_another_node_joins() {
     let after = world.until_ready("steady");
     assert_eq!(id(&after), id(&before), "the same container, not another");
     assert_eq!(after["status"]["containerStatuses"][0]["restartCount"], 0);
-    let said = world.kubectl(&["delete", "pod", "steady", "late"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = world.kubectl(&["delete", "pod", "steady", "late"]);
+    assert_eq!(output.code, 0, "{output:?}");
     agent.kill().unwrap();
     agent.wait().unwrap();
 }
@@ -236,7 +236,7 @@ fn runs_probes_and_hooks() {
         with("hooked", SLEEP, json!({"lifecycle": {"postStart": exec("echo began > /proc/1/fd/1"), "preStop": exec("echo ends > /proc/1/fd/1")}})),
         with("unhooked", SLEEP, json!({"lifecycle": {"postStart": exec("echo secret; exit 3")}})),
     ]);
-    let says = |name: &str, reason: &str, text: &str| {
+    let has_event = |name: &str, reason: &str, text: &str| {
         world.until(&format!("{name}: {reason}: {text}"), || {
             let events = world
                 .get(&["events", &format!("--field-selector=involvedObject.name={name},reason={reason}")]);
@@ -247,13 +247,13 @@ fn runs_probes_and_hooks() {
                 .then_some(())
         });
     };
-    says("ready", "Unhealthy", "Readiness probe failed: not yet\n");
+    has_event("ready", "Unhealthy", "Readiness probe failed: not yet\n");
     let pod = world.until_ready("ready");
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
-    says("sick", "Unhealthy", "Liveness probe failed: ill\n");
-    says("sick", "Killing", "Container c failed liveness probe, will be restarted");
+    has_event("sick", "Unhealthy", "Liveness probe failed: ill\n");
+    has_event("sick", "Killing", "Container c failed liveness probe, will be restarted");
     world.until_pod("sick", |pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1));
-    says("refused", "Unhealthy", ":1: connect: connection refused");
+    has_event("refused", "Unhealthy", ":1: connect: connection refused");
     let refused = world.get(&["pod", "refused"])["status"].clone();
     let state = &refused["containerStatuses"][0];
     assert_eq!(
@@ -262,7 +262,7 @@ fn runs_probes_and_hooks() {
         "{refused:#}"
     );
     world.until("hook", || world.kubectl(&["logs", "hooked"]).out.contains("began").then_some(()));
-    says("unhooked", "FailedPostStartHook", "PostStartHook failed");
+    has_event("unhooked", "FailedPostStartHook", "PostStartHook failed");
     let log = std::thread::scope(|scope| {
         let follow = scope.spawn(|| world.kubectl(&["logs", "-f", "hooked"]));
         assert_eq!(world.kubectl(&["delete", "pod", "hooked"]).code, 0);

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use palisade_testkit::containerd::{Containerd, deaf_runc};
+use palisade_testkit::containerd::{Containerd, runc_without_seccomp};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,17 +17,17 @@ pub(crate) const DENY_MKDIR: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscal
 /// Far more than anything takes: machines that build beside it are slow.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What a command said and how it ended.
+/// What a command printed, and its exit status.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-pub(crate) fn said(command: &mut Command) -> Said {
+pub(crate) fn output(command: &mut Command) -> CommandOutput {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    Said {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -45,8 +45,8 @@ impl World {
         Self::with_runc(|_| None)
     }
 
-    pub(crate) fn deaf() -> Self {
-        Self::with_runc(|folder| Some(deaf_runc(folder)))
+    pub(crate) fn without_seccomp() -> Self {
+        Self::with_runc(|folder| Some(runc_without_seccomp(folder)))
     }
 
     fn with_runc(runc: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
@@ -62,7 +62,7 @@ impl World {
         self.folder.path().join(name)
     }
 
-    /// The binary, without the kubeconfig of whoever runs the tests.
+    /// The binary, without the kubeconfig of the user who runs the tests.
     pub(crate) fn palisade(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command.args(arguments).env_remove("KUBECONFIG").env("HOME", self.folder.path());
@@ -105,23 +105,23 @@ impl World {
         }
     }
 
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new("kubectl");
         command.args(arguments).env("KUBECONFIG", self.path("kubeconfig")).env("HOME", self.folder.path());
-        said(&mut command)
+        output(&mut command)
     }
 
     pub(crate) fn apply(&self, objects: &[Value]) {
         let file = self.path("objects.json");
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         fs::write(&file, list.to_string()).unwrap();
-        let said = self.kubectl(&["apply", "-f", file.to_str().unwrap()]);
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = self.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+        assert_eq!(output.code, 0, "{output:?}");
     }
 
     pub(crate) fn get(&self, arguments: &[&str]) -> Value {
-        let said = self.kubectl(&[&["get", "-o", "json"], arguments].concat());
-        serde_json::from_str(&said.out).unwrap_or(Value::Null)
+        let output = self.kubectl(&[&["get", "-o", "json"], arguments].concat());
+        serde_json::from_str(&output.out).unwrap_or(Value::Null)
     }
 
     /// Waits until a pod is as wanted.

@@ -66,7 +66,7 @@ pub(super) enum Standing {
     Complies(Level),
     /// It complies with this level, but its pods are rejected for another reason.
     Rejected(Level),
-    /// It complies with this level, but fewer pods exist than it asks for, and it does not report why.
+    /// It complies with this level, but fewer pods exist than it requests, and it does not report why.
     Short(Level),
     /// It cannot be judged.
     Undecided,
@@ -82,14 +82,14 @@ impl Standing {
     }
 }
 
-/// What a workload reports of the pods that it asks for.
+/// What a workload reports of the pods that it requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Supply {
-    /// As many pods as asked for, or no report.
+    /// As many pods as requested, or no report.
     Enough,
     /// Pods are rejected.
     Rejected(String),
-    /// Fewer pods than asked for.
+    /// Fewer pods than requested.
     Short(String),
 }
 

@@ -1,6 +1,6 @@
 //! What was observed of a cluster, reduced to what decides.
 //!
-//! Fed by watches or by a folder of manifests, asked by every controller. A pod is judged once, when it is seen, and
+//! Fed by watches or by a folder of manifests, read by every controller. A pod is judged once, when it is seen, and
 //! kept as a handful of bytes; only what violates keeps its names and causes. So a change costs what it touches, and a
 //! million pods fit into memory.
 
@@ -268,7 +268,7 @@ impl Cluster {
         self.touched.remove(name);
     }
 
-    /// Namespaces whose labels may have to change since this was last asked.
+    /// Namespaces whose labels may have to change since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }

@@ -1,4 +1,4 @@
-//! Whether a workload gets the pods that it asks for, as far as its status reports.
+//! Whether a workload gets the pods that it requests, as far as its status reports.
 //!
 //! Implements: the status of workloads in `apps/v1` and `batch/v1`. Deployments, ReplicaSets and ReplicationControllers report
 //! rejected pods in the condition `ReplicaFailure`. The others report only numbers: fewer pods than desired may be rejected or

@@ -13,7 +13,7 @@ use palisade_policy::{
     enforcement::classify::is_by_user,
     scc::{
         choose::{Admission, Identity, Malformed, Operation, Request, SUBJECT_TYPE, VALIDATED},
-        decision::{Decision, Refusal},
+        decision::{ConstraintDecision, Refusal},
         evaluate::Options,
         grants::Grants,
         set::ConstraintSet,
@@ -235,20 +235,20 @@ fn admit(
             require_standard: false,
         };
         match admission.mutate(&request).decision {
-            Decision::Admitted(admitted) => admitted.changes,
-            Decision::Ignored => Vec::new(),
-            Decision::Refused(
+            ConstraintDecision::Admitted(admitted) => admitted.changes,
+            ConstraintDecision::Ignored => Vec::new(),
+            ConstraintDecision::Refused(
                 refusal @ (Refusal::AnnotationMissing { .. } | Refusal::NamespaceMissing { .. }),
             ) => {
                 return Admitted::Unknown(refusal.to_string());
             }
-            Decision::Refused(Refusal::NotValidated { .. }) => {
+            ConstraintDecision::Refused(Refusal::NotValidated { .. }) => {
                 return Admitted::No(format!(
                     "no SecurityContextConstraints that service account {} may use admit its pods",
                     pod.spec().service_account()
                 ));
             }
-            Decision::Refused(refusal) => return Admitted::No(refusal.to_string()),
+            ConstraintDecision::Refused(refusal) => return Admitted::No(refusal.to_string()),
         }
     };
     for change in &changes {

@@ -15,7 +15,7 @@ pub fn configuration(outputs: Outputs, current: Option<&Configuration>) -> Optio
     (current.map(|current| &current.revision) != Some(&wanted.revision)).then_some(wanted)
 }
 
-/// What the configuration asks for: `privileged` where there is none, or none that can be read.
+/// What the configuration requests: `privileged` where there is none, or none that can be read.
 #[must_use]
 pub fn requested(current: Option<&Configuration>) -> Level {
     current.and_then(Configuration::enforce).unwrap_or(Level::Privileged)

@@ -81,7 +81,7 @@ impl Watched {
         }
     }
 
-    /// The name people know it by.
+    /// Its name in messages.
     pub(super) fn name(self) -> &'static str {
         self.resource().plural
     }

@@ -49,7 +49,7 @@ pub struct State {
     failing: BTreeMap<&'static str, String>,
     /// Kinds that are being listed: controllers are notified at the end of a list, not of each object.
     in_list: BTreeSet<&'static str>,
-    /// Names of objects other than pods and workloads, to know after a list which of them are gone.
+    /// Names of objects other than pods and workloads, to find after a list which of them are gone.
     names: BTreeMap<&'static str, BTreeSet<(String, String)>>,
     listing: BTreeMap<&'static str, BTreeSet<(String, String)>>,
     /// Whether an object could not be decoded, which others of its name may make good.

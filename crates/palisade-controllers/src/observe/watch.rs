@@ -3,12 +3,12 @@
 //! The one exception to `kube::runtime::watcher` in this crate. A pod is read from the bytes of its event into the index, and no
 //! more of it than counts: 6.5 us a pod, see "1,000,000 pods" in BENCHMARKS.md and `examples/rollout_measure.rs`, where kube's
 //! watcher first makes an owned object of every pod. The other kinds of the index come the same way, because the index
-//! must also know what kube's watcher does not report: that a kind does not exist, and that a broken watch works again.
+//! also needs what kube's watcher does not report: that a kind does not exist, and that a broken watch works again.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/>
 //! Ended watches go on where they were; a version that is no longer known (410) begins anew; an API server that is away is
-//! asked again, ever more rarely; a kind that does not exist counts as one without objects, and is looked for again.
+//! retried, ever more rarely; a kind that does not exist counts as one without objects, and is looked for again.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -25,11 +25,11 @@ use crate::{
 
 /// Objects of a page.
 const PAGE: usize = 500;
-/// How long a watch is asked to last. Whatever goes wrong in silence is over then.
+/// The `timeoutSeconds` of a watch. Whatever goes wrong in silence is over then.
 const WATCH_SECONDS: u64 = 290;
 /// How often a kind that does not exist is looked for.
 const MISSING_RETRY: Duration = Duration::from_secs(10);
-/// How often in a row a kind that did exist must be missing: a server that has just started may not know it yet.
+/// How often in a row a kind that did exist must be missing: a server that has just started may not serve it yet.
 const MISSING_FOR_SURE: u32 = 3;
 
 /// What to list and watch.

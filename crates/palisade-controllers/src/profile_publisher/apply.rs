@@ -194,8 +194,8 @@ impl Writer {
         Ok(text.map_or(Found::NoKey, Found::Text))
     }
 
-    /// Asks what the sources hold that pods name: those that are not known, and those that may have changed. Returns how
-    /// many were asked.
+    /// Reads the sources that pods name: those that are not known, and those that may have changed. Returns how
+    /// many were read.
     pub(super) async fn read_sources(
         &self,
         index: &mut Index,
@@ -203,7 +203,7 @@ impl Writer {
     ) -> Result<usize, kube::Error> {
         let wanted: BTreeSet<SourceKey> = index.named_sources().cloned().collect();
         index.sources.retain(|source, _| wanted.contains(source));
-        let mut asked = Ok(0);
+        let mut read = Ok(0);
         for source in wanted {
             if index.sources.contains_key(&source) && !is_stale(&source) {
                 continue;
@@ -211,19 +211,19 @@ impl Writer {
             let state = match self.read(&source).await {
                 Ok(Found::Text(text)) => SourceState::Holds(sha256::hex(text.as_bytes())),
                 Ok(Found::NoConfigMap | Found::NoKey) => SourceState::Gone,
-                // What is known of this one stays; the others are asked all the same.
+                // What is known of this one stays; the others are read all the same.
                 Err(error) => {
-                    asked = Err(error);
+                    read = Err(error);
                     continue;
                 }
             };
             index.sources.insert(source, state);
-            asked = asked.map(|count| count + 1);
+            read = read.map(|count| count + 1);
         }
-        asked
+        read
     }
 
-    /// What pods refer to now, asked directly: a watch that has silently fallen behind must not cost a pod its profile.
+    /// What pods refer to now, read from the API server: a watch that has silently fallen behind must not cost a pod its profile.
     pub(super) async fn references_now(&self) -> Result<BTreeSet<String>, kube::Error> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &pods());
         let mut fresh = Index::default();

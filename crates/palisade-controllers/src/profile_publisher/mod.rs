@@ -135,7 +135,7 @@ struct Publisher {
 
 impl Publisher {
     /// One round: look, decide, write.
-    async fn reconcile(&mut self, ask_everything: bool) -> Round {
+    async fn reconcile(&mut self, read_everything: bool) -> Round {
         let (mut failed, mut progress) = (false, false);
         let mut note = |what: &str, result: Result<(), kube::Error>| match result {
             Ok(()) => progress = true,
@@ -145,7 +145,7 @@ impl Publisher {
             }
         };
         let touched = std::mem::take(&mut self.touched);
-        let is_stale = |source: &SourceKey| ask_everything || touched.contains(source);
+        let is_stale = |source: &SourceKey| read_everything || touched.contains(source);
         match self.writer.read_sources(&mut self.index, is_stale).await {
             Ok(0) => {}
             read => note("sources of profiles not read", read.map(drop)),

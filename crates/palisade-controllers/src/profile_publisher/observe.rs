@@ -68,7 +68,7 @@ pub struct Index {
     pub pods: BTreeMap<(String, String), PodRecord>,
     /// Published profiles, by hash.
     pub profiles: BTreeMap<String, ProfileRecord>,
-    /// What sources held when last asked.
+    /// What sources held when last read.
     pub sources: BTreeMap<SourceKey, SourceState>,
 }
 

@@ -102,7 +102,7 @@ async fn watch(api: Api<PartialObjectMeta<ConfigMap>>, scope: Option<String>, se
     let mut logged = None;
     while let Some(event) = events.next().await {
         let touched = match event {
-            // What is there is asked as a whole once all of it is known to be covered.
+            // What is there is read as a whole once all of it is known to be covered.
             Ok(Event::Init | Event::InitApply(_)) => continue,
             Ok(Event::InitDone) => {
                 logged = None;

@@ -244,7 +244,7 @@ async fn record_event(context: &Context, config: &Value, event: &events::Event, 
 
 async fn record_opt_out(context: &Context, config: &Value, mode: SpecMode) {
     let message = format!(
-        "namespaces would suffer from enforcement, so spec.enforcementMode becomes {}; set it to Restricted to \
+        "namespaces would violate enforcement, so spec.enforcementMode becomes {}; set it to Restricted to \
          enforce all the same",
         mode.as_str()
     );

@@ -138,7 +138,7 @@ mod tests {
         let entry = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "why"});
         let first = status("", json!([entry("a", "Current"), entry("b", "Current")]));
         let second = status("Legacy", json!([entry("a", "Previous"), entry("b", "Current")]));
-        let told = |before: &Value, after: &Value| -> Vec<String> {
+        let recorded = |before: &Value, after: &Value| -> Vec<String> {
             let shown = |event: super::Event| {
                 let about = event.namespace.unwrap_or_else(|| "config".to_owned());
                 format!("{about} {} {}", if event.is_warning { "Warning" } else { "Normal" }, event.reason)
@@ -146,16 +146,16 @@ mod tests {
             transitions(before, after).into_iter().map(shown).collect()
         };
         assert_eq!(
-            told(&json!(null), &first),
+            recorded(&json!(null), &first),
             ["a Warning PodSecurityViolation", "b Warning PodSecurityViolation"]
         );
         assert_eq!(
-            told(&first, &second),
+            recorded(&first, &second),
             ["config Normal EnforcementLegacy", "a Normal PodSecurityViolationResolved"]
         );
-        assert_eq!(told(&second, &second), [""; 0]);
+        assert_eq!(recorded(&second, &second), [""; 0]);
         assert_eq!(
-            told(&second, &status("Legacy", json!([]))),
+            recorded(&second, &status("Legacy", json!([]))),
             [""; 0],
             "a deleted namespace needs no event"
         );

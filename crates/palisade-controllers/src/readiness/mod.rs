@@ -1,6 +1,6 @@
 //! Reports which namespaces would violate enforcement, and drives the rollout's status.
 //!
-//! Implements: OpenShift's `PodSecurityReadinessController` as the design of `PSAEnforcementConfig` wants it. It is the
+//! Implements: OpenShift's `PodSecurityReadinessController` as the design of `PSAEnforcementConfig` specifies it. It is the
 //! only writer of the status.
 
 pub mod apply;

@@ -31,7 +31,7 @@ pub struct Observed<'o> {
     pub remembered: &'o [Entry],
     /// What the API servers do.
     pub instances: Instances,
-    /// What the global configuration asks for now.
+    /// What the global configuration requests now.
     pub requested: Level,
     /// Whether the cluster's objects have all been seen once.
     pub has_synced: bool,
@@ -62,7 +62,7 @@ fn inputs(observed: &Observed<'_>, cluster: &Cluster) -> Inputs {
     Inputs {
         release: observed.release,
         gate: observed.gate,
-        // What the API would refuse cannot be asked for.
+        // What the API would refuse cannot be requested.
         spec: mode("/spec/enforcementMode").parse().unwrap_or_default(),
         status: StatusMode::read(mode("/status/enforcementMode")),
         evaluation: if observed.has_synced { cluster.evaluation() } else { Evaluation::NotEvaluated },
@@ -72,7 +72,7 @@ fn inputs(observed: &Observed<'_>, cluster: &Cluster) -> Inputs {
     }
 }
 
-/// What should be: all that the other controllers need to know.
+/// What should be: all that the other controllers need.
 #[must_use]
 pub fn outputs(observed: &Observed<'_>, cluster: &Cluster) -> Outputs {
     if observed.is_config_served {

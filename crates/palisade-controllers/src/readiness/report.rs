@@ -1,4 +1,4 @@
-//! What stands in the way, in full: for people who ask.
+//! What stands in the way of enforcement, in full.
 //!
 //! The status names the worst hundred namespaces; this names every one, its cause and the command that would label it.
 //! Since when it violates comes from the status and from the ledger beside it.
@@ -140,7 +140,7 @@ fn grant(blocker: &Blocker) -> Option<(&str, &str)> {
     blocker.is_by_user.then_some((constraint, blocker.service_account.as_str()))
 }
 
-/// All namespaces, by name, with what the status of a `PSAEnforcementConfig` and the ledger beside it know of them.
+/// All namespaces, by name, with their entries in the status of a `PSAEnforcementConfig` and the ledger beside it.
 #[must_use]
 pub fn report_with_times(cluster: &Cluster, config: &Value, ledger: &Ledger) -> Vec<NamespaceReport> {
     let listed = read_list::<Entry>(&config["status"]["violatingNamespaces"]);

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::plan::{Decision, Observed, SCHEDULER, is_lost, name, plan};
+use super::plan::{Observed, SCHEDULER, SchedulingDecision, is_lost, name, plan};
 
 /// Where kubelets renew their leases.
 const HEARTBEATS: &str = "kube-node-lease";
@@ -122,13 +122,13 @@ async fn decide(
     reported.retain(|pod, _| decisions.contains_key(pod));
     for pod in pods {
         match decisions.get(&name(pod)) {
-            Some(Decision::Bind(node)) => bind(client, pod, node).await,
+            Some(SchedulingDecision::Bind(node)) => bind(client, pod, node).await,
             // The same reason is reported once.
-            Some(Decision::Unschedulable(why)) if reported.get(&name(pod)) != Some(why) => {
+            Some(SchedulingDecision::Unschedulable(why)) if reported.get(&name(pod)) != Some(why) => {
                 report_unschedulable(client, pod, why).await;
                 reported.insert(name(pod), why.clone());
             }
-            Some(Decision::Unschedulable(_)) | None => {}
+            Some(SchedulingDecision::Unschedulable(_)) | None => {}
         }
     }
 }

@@ -16,7 +16,7 @@ const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
 /// What happens to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum SchedulingDecision {
     /// It runs on this node.
     Bind(String),
     /// No node takes it; kube-scheduler's sentence.
@@ -38,7 +38,7 @@ pub struct Observed<'a> {
 
 /// Decides about every pod that waits for a node, by `namespace/name`; the most important and oldest come first.
 #[must_use]
-pub fn plan(observed: &Observed<'_>) -> BTreeMap<String, Decision> {
+pub fn plan(observed: &Observed<'_>) -> BTreeMap<String, SchedulingDecision> {
     let mut usage: BTreeMap<&str, Usage> = BTreeMap::new();
     for pod in observed.pods.iter().filter(|pod| !is_done(pod)) {
         if let Some(node) = assigned(pod) {
@@ -54,7 +54,7 @@ pub fn plan(observed: &Observed<'_>) -> BTreeMap<String, Decision> {
     let mut decisions = BTreeMap::new();
     for pod in waiting {
         let decision = decide(pod, observed, &usage);
-        if let Decision::Bind(node) = &decision
+        if let SchedulingDecision::Bind(node) = &decision
             && let Some(node) = observed
                 .nodes
                 .iter()
@@ -95,9 +95,9 @@ fn waits(pod: &DynamicObject) -> bool {
         && scheduler.is_none_or(|name| name.is_empty() || name == SCHEDULER)
 }
 
-fn decide(pod: &DynamicObject, observed: &Observed<'_>, usage: &BTreeMap<&str, Usage>) -> Decision {
+fn decide(pod: &DynamicObject, observed: &Observed<'_>, usage: &BTreeMap<&str, Usage>) -> SchedulingDecision {
     if observed.nodes.is_empty() {
-        return Decision::Unschedulable("no nodes available to schedule pods".to_owned());
+        return SchedulingDecision::Unschedulable("no nodes available to schedule pods".to_owned());
     }
     let (needs, nothing) = (Needs::of(pod), Usage::default());
     let mut best: Option<(i64, &str)> = None;
@@ -114,8 +114,8 @@ fn decide(pod: &DynamicObject, observed: &Observed<'_>, usage: &BTreeMap<&str, U
         }
     }
     match best {
-        Some((_, node)) => Decision::Bind(node.to_owned()),
-        None => Decision::Unschedulable(unschedulable(&refused)),
+        Some((_, node)) => SchedulingDecision::Bind(node.to_owned()),
+        None => SchedulingDecision::Unschedulable(unschedulable(&refused)),
     }
 }
 

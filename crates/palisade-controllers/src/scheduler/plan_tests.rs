@@ -31,8 +31,8 @@ fn decisions(pods: &[DynamicObject], nodes: &[DynamicObject]) -> Vec<String> {
     plan(&observed)
         .into_iter()
         .map(|(pod, decision)| match decision {
-            Decision::Bind(node) => format!("{pod} -> {node}"),
-            Decision::Unschedulable(why) => format!("{pod}: {why}"),
+            SchedulingDecision::Bind(node) => format!("{pod} -> {node}"),
+            SchedulingDecision::Unschedulable(why) => format!("{pod}: {why}"),
         })
         .collect()
 }
@@ -49,7 +49,7 @@ fn reasons_are_worded_as_kube_scheduler_words_them() {
     };
     let tainted = json!({"spec": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}});
     let mismatch = "1 node(s) didn't match Pod's node affinity/selector";
-    let asks = |what: &str, much: &str| json!({"containers": [{"name": "c", "resources": {"requests": {what: much}}}]});
+    let requesting = |what: &str, much: &str| json!({"containers": [{"name": "c", "resources": {"requests": {what: much}}}]});
     for (case, spec, on, expected) in [
         ("plain", json!({}), ("a", "True", json!({})), None),
         ("selector", json!({"nodeSelector": {"disk": "ssd"}}), ("a", "True", json!({})), None),
@@ -110,14 +110,14 @@ fn reasons_are_worded_as_kube_scheduler_words_them() {
         ),
         (
             "processors",
-            asks("cpu", "1001m"),
+            requesting("cpu", "1001m"),
             ("a", "True", json!({})),
             Some(("1 Insufficient cpu", NO_VICTIMS)),
         ),
-        ("fits exactly", asks("memory", "1024Mi"), ("a", "True", json!({})), None),
+        ("fits exactly", requesting("memory", "1024Mi"), ("a", "True", json!({})), None),
         (
             "a resource that no node has",
-            asks("example.com/gpu", "1"),
+            requesting("example.com/gpu", "1"),
             ("a", "True", json!({})),
             Some(("1 Insufficient example.com/gpu", NO_VICTIMS)),
         ),

@@ -76,7 +76,7 @@ fn object() -> impl Strategy<Value = Value> {
     prop_oneof![3 => namespace, 2 => account, 4 => pod, 3 => deployment, 1 => role, 2 => binding, 2 => constraint]
 }
 
-/// Everything anybody asks a cluster about.
+/// Everything that is read from a cluster.
 fn answers(cluster: &Cluster) -> String {
     let reports: Vec<_> = report(cluster).collect();
     let labels: Vec<_> = all_labels(cluster, EnforceLabels::Set).collect();

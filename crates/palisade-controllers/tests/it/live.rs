@@ -50,7 +50,7 @@ const ROLE_BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1",
 pub(crate) enum Kill {
     /// The write does not reach the server.
     Before(usize),
-    /// It does, and nobody hears of it.
+    /// It does, and the response is lost.
     After(usize),
 }
 
@@ -74,12 +74,12 @@ impl Fate {
 
 /// The server as a client sees it whose fate is known.
 #[derive(Clone)]
-struct Mortal {
+struct Interrupted {
     router: Router,
     fate: Fate,
 }
 
-impl Service<Request<kube::client::Body>> for Mortal {
+impl Service<Request<kube::client::Body>> for Interrupted {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -108,12 +108,12 @@ impl Service<Request<kube::client::Body>> for Mortal {
     }
 }
 
-/// The server as seen through a line that can be cut. Once mended, every watch is told that its version is forgotten.
+/// The server as seen through a line that can be cut. Once mended, every watch gets "too old resource version".
 #[derive(Clone)]
 struct Severable {
     router: Router,
     cut: watch::Receiver<bool>,
-    told: Arc<Mutex<BTreeSet<String>>>,
+    reported: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Service<Request<kube::client::Body>> for Severable {
@@ -126,15 +126,15 @@ impl Service<Request<kube::client::Body>> for Severable {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Self { mut router, mut cut, told } = self.clone();
+        let Self { mut router, mut cut, reported } = self.clone();
         Box::pin(async move {
             if *cut.borrow() {
-                told.lock().unwrap().clear();
+                reported.lock().unwrap().clear();
                 return Err(std::io::Error::other("cut"));
             }
             let uri = request.uri().to_string();
             let is_forgotten = cut.has_changed().unwrap() && uri.contains("watch=true");
-            if is_forgotten && told.lock().unwrap().insert(request.uri().path().to_owned()) {
+            if is_forgotten && reported.lock().unwrap().insert(request.uri().path().to_owned()) {
                 let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
                                   "reason": "Expired", "message": "too old resource version"});
                 let (sender, pieces) = tokio::sync::mpsc::channel(1);
@@ -244,10 +244,10 @@ impl Live {
     }
 
     pub(crate) fn controllers(&self, release: Release, gate: Option<bool>) -> Controllers {
-        self.mortal_controllers(release, gate, &Fate::default())
+        self.interrupted_controllers(release, gate, &Fate::default())
     }
 
-    pub(crate) fn mortal_controllers(
+    pub(crate) fn interrupted_controllers(
         &self,
         release: Release,
         gate: Option<bool>,
@@ -257,8 +257,8 @@ impl Live {
     }
 
     pub(crate) fn run(&self, options: Options, fate: &Fate) -> Controllers {
-        let mortal = Mortal { router: self.router.clone(), fate: fate.clone() };
-        let runner = Runner::new(Client::new(mortal, "default"), options);
+        let interrupted = Interrupted { router: self.router.clone(), fate: fate.clone() };
+        let runner = Runner::new(Client::new(interrupted, "default"), options);
         let (stop, shutdown) = watch::channel(false);
         let task = tokio::spawn(Arc::clone(&runner).run(shutdown));
         Controllers { runner, task, _stop: stop }
@@ -267,7 +267,7 @@ impl Live {
     /// A client whose line to the server can be cut and mended.
     pub(crate) fn severable(&self) -> (Api, watch::Sender<bool>) {
         let (sender, cut) = watch::channel(false);
-        let service = Severable { router: self.router.clone(), cut, told: Arc::default() };
+        let service = Severable { router: self.router.clone(), cut, reported: Arc::default() };
         (Api::new(Client::new(service, "default")), sender)
     }
 
@@ -285,7 +285,7 @@ impl Live {
 
     /// Runs controllers until nothing moves; if they are killed, they are started anew.
     pub(crate) async fn phase(&self, release: Release, gate: Option<bool>, fate: &Fate) {
-        let first = self.mortal_controllers(release, gate, fate);
+        let first = self.interrupted_controllers(release, gate, fate);
         let killed = tokio::select! {
             () = self.settle() => false,
             () = fate.killed.notified() => true,
@@ -293,7 +293,7 @@ impl Live {
         drop(first);
         if killed {
             let again = Fate { kill: None, ..fate.clone() };
-            let _second = self.mortal_controllers(release, gate, &again);
+            let _second = self.interrupted_controllers(release, gate, &again);
             self.settle().await;
         }
     }
@@ -335,7 +335,7 @@ impl Live {
     }
 
     /// What `kubectl patch psaenforcementconfig cluster` does.
-    pub(crate) async fn ask_for(&self, mode: &str) {
+    pub(crate) async fn request_mode(&self, mode: &str) {
         let change = json!({"spec": {"enforcementMode": mode}});
         self.api.patch(&CONFIG.object(None, "cluster"), "kubectl", Patch::Merge, &change).await.unwrap();
     }
@@ -393,15 +393,15 @@ impl Live {
         list["items"].as_array().unwrap().clone()
     }
 
-    /// The level that the global configuration asks for.
+    /// The level that the global configuration requests.
     pub(crate) async fn requested(&self) -> Option<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/pod-security-configuration");
         let object = self.api.get(&path).await.unwrap()?;
         object["metadata"]["annotations"]["palisade.dev/pod-security-enforce"].as_str().map(str::to_owned)
     }
 
-    /// What was told: object, reason, message.
-    pub(crate) async fn told(&self) -> BTreeSet<(String, String, String)> {
+    /// The events: object, reason, message.
+    pub(crate) async fn reported(&self) -> BTreeSet<(String, String, String)> {
         let events = self.list(palisade_controllers::api::EVENTS, Some("default")).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         events

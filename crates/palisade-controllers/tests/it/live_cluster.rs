@@ -109,7 +109,7 @@ async fn a_server_that_was_away_is_watched_again_from_the_beginning() {
     assert_eq!(live.violating().await.len(), 1);
     cut.send(true).unwrap();
     tokio::time::sleep(Duration::from_secs(400)).await;
-    // Nobody hears of this as it happens.
+    // No watch reports this as it happens.
     live.api.delete("/api/v1/namespaces/team/pods/agent").await.unwrap();
     live.api.delete(&NAMESPACES.object(None, "gone")).await.unwrap();
     live.namespace("new", json!({})).await;
@@ -128,14 +128,14 @@ async fn users_override_and_a_double_upgrade_goes_unchecked() {
     let live = Live::start().await;
     crate::live_rollout::fill(&live).await;
     live.label("fine", "pod-security.kubernetes.io/enforce", json!("baseline")).await;
-    // From n-1 straight to n+1: nobody has evaluated anything.
+    // From n-1 straight to n+1: nothing was evaluated.
     live.phase(Release::Introduce, None, &Fate::default()).await;
     live.phase(Release::Enforce, None, &Fate::default()).await;
     assert_eq!(live.mode().await, (String::new(), "Restricted".to_owned()));
     assert_eq!(live.enforce_label("fine").await.as_deref(), Some("baseline"), "the user's own");
     assert_eq!(live.enforce_label("by-account").await.as_deref(), Some("privileged"));
     assert_eq!(live.enforce_label("by-user").await.as_deref(), Some("restricted"));
-    live.ask_for("Legacy").await;
+    live.request_mode("Legacy").await;
     live.phase(Release::Enforce, None, &Fate::default()).await;
     assert_eq!(live.mode().await, ("Legacy".to_owned(), "Legacy".to_owned()));
     assert_eq!(live.enforce_label("fine").await.as_deref(), Some("baseline"));
@@ -191,7 +191,7 @@ async fn a_live_replica_with_an_old_version_holds_the_rollout_up_until_it_follow
     renew(&new).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(live.mode().await.1, "Restricted");
-    // Somebody labels the ConfigMap. Nobody enforces anything else because of that, so nothing is taken back.
+    // The ConfigMap gets a label. Instances enforce the same as before, so nothing is reverted.
     let before = live.config().await;
     let change = json!({"metadata": {"labels": {"touched": "yes"}}});
     live.api.patch(CONFIGURATION, "test", Patch::Merge, &change).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_full_pass_writes_nothing_where_nothing_changed() {
     crate::live_rollout::fill(&live).await;
     let controllers = live.controllers(Release::Evaluate, None);
     live.settle().await;
-    let state = async || (live.config().await, live.list(NAMESPACES, None).await, live.told().await);
+    let state = async || (live.config().await, live.list(NAMESPACES, None).await, live.reported().await);
     let before = state().await;
     // Longer than the interval at which everything is evaluated anew.
     tokio::time::sleep(Duration::from_hours(5)).await;

@@ -33,8 +33,8 @@ async fn written(live: &Live) -> Value {
             json!([metadata["name"], metadata["labels"], metadata["annotations"], owners])
         })
         .collect();
-    let told: Vec<_> = live.told().await.into_iter().collect();
-    json!({"config": config, "namespaces": namespaces, "requested": live.requested().await, "told": told})
+    let reported: Vec<_> = live.reported().await.into_iter().collect();
+    json!({"config": config, "namespaces": namespaces, "requested": live.requested().await, "reported": reported})
 }
 
 /// The cluster after each step, and the number of writes it took.

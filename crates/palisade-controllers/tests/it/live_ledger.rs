@@ -1,4 +1,4 @@
-//! More violating namespaces than the status has room for: their times outlive the controller that wrote them.
+//! More violating namespaces than the status can hold: their times outlive the controller that wrote them.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const LONG_AGO: &str = "2020-02-02T02:02:02Z";
 /// Beyond what the status shows.
 const LAST: &str = "team-119";
 
-/// More violating namespaces than the status shows. Nobody but the readiness controller writes anything about them.
+/// More violating namespaces than the status shows. Only the readiness controller writes about them.
 async fn crowded() -> Live {
     let live = Live::start().await;
     for number in 0..MOST_SHOWN + 20 {
@@ -123,7 +123,7 @@ async fn times_of_namespaces_beyond_the_status_survive_a_restart() {
     assert!(shown.iter().all(|entry| entry["lastTransitionTime"] == LONG_AGO), "{shown:#?}");
     assert_eq!(kept(&live).await.len(), MOST_SHOWN + 1, "and the one that was fixed");
 
-    // With room for all in the status, nothing else is needed.
+    // When all fit into the status, nothing else is needed.
     remove(&live, LAST).await;
     live.phase(Release::Evaluate, None, &Fate::default()).await;
     assert_eq!(kept(&live).await, BTreeMap::new());
@@ -174,7 +174,7 @@ async fn foreign_writes_to_the_ledger_are_reverted() {
     assert_eq!(after[LAST].0, "Previous");
 }
 
-/// What a person is told of a namespace that the status does not show.
+/// What is reported of a namespace that the status does not show.
 #[tokio::test(start_paused = true)]
 async fn the_report_knows_since_when_beyond_the_list() {
     let live = crowded().await;

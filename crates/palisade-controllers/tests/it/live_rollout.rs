@@ -48,7 +48,7 @@ pub(crate) async fn act(live: &Live, what: &str) {
             live.grant("opted-out", "privileged").await;
             live.label("opted-out", SYNC, json!("true")).await;
         }
-        "opt in" => live.ask_for("Restricted").await,
+        "opt in" => live.request_mode("Restricted").await,
         _ => {}
     }
 }
@@ -118,7 +118,7 @@ async fn the_whole_way_and_back() {
             _ => {}
         }
     }
-    let told = live.told().await;
+    let reported = live.reported().await;
     for (name, reason) in [
         ("by-user", "PodSecurityViolation"),
         ("by-user", "PodSecurityViolationResolved"),
@@ -129,8 +129,8 @@ async fn the_whole_way_and_back() {
         ("cluster", "EnforcementDisabled"),
     ] {
         assert!(
-            told.iter().any(|(own, why, _)| own == name && why == reason),
-            "{name} {reason} in {told:#?}"
+            reported.iter().any(|(own, why, _)| own == name && why == reason),
+            "{name} {reason} in {reported:#?}"
         );
     }
 }

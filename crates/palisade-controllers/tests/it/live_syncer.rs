@@ -65,7 +65,7 @@ async fn a_constraint_that_changes_shows_at_once_and_nothing_flaps() {
         assert!(began.elapsed() < Duration::from_secs(1), "not at once");
     }
     live.settle().await;
-    // Each managed namespace is written once, and then nobody writes, however often everything is evaluated anew.
+    // Each managed namespace is written once, and then not again, however often everything is evaluated anew.
     let managed = live.list(NAMESPACES, None).await;
     let managed = managed.iter().filter(|own| own["metadata"]["annotations"][LEVEL] == "baseline").count();
     assert_eq!(fate.writes() - before, managed);
@@ -88,10 +88,10 @@ async fn a_malformed_constraint_is_skipped_and_reported() {
     assert_eq!(level(&live, "team").await, "restricted", "the others decide");
     assert_eq!(live.condition("Degraded").await, ("True".to_owned(), "ConstraintsSkipped".to_owned()));
     assert_eq!(live.condition("Ready").await.0, "True", "nothing waits for it");
-    let told = live.told().await;
+    let reported = live.reported().await;
     assert!(
-        told.iter().any(|(name, reason, _)| name == "broken" && reason == "MalformedConstraint"),
-        "{told:?}"
+        reported.iter().any(|(name, reason, _)| name == "broken" && reason == "MalformedConstraint"),
+        "{reported:?}"
     );
     let metrics = controllers.runner.metrics();
     assert!(metrics.contains("palisade_rollout_skipped_constraints 1"), "{metrics}");
@@ -171,7 +171,9 @@ async fn namespaces_without_ranges_get_them() {
         assert_eq!(level(&live, name).await, "restricted");
     }
     assert_eq!(ranges.len(), 3, "{ranges:?}");
-    assert!(live.told().await.iter().any(|(name, reason, _)| name == "one" && reason == "CreatedSCCRanges"));
+    assert!(
+        live.reported().await.iter().any(|(name, reason, _)| name == "one" && reason == "CreatedSCCRanges")
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ impl Running {
         Self::with(client, Options { grace_period, resync: Duration::from_millis(100) })
     }
 
-    /// One that asks ConfigMaps so rarely that only what it hears can count.
+    /// One that reads ConfigMaps so rarely that only its watch can count.
     fn hearing(client: Client) -> Self {
         Self::with(client, Options { resync: Duration::from_hours(9), ..Options::default() })
     }
@@ -159,16 +159,16 @@ async fn referenced_profiles_are_published_counted_and_reported_as_old() {
     world.put_pod("two", Some("web"), &hash).await;
     world.until_profile(&hash, "counted", |found| sources(found) == "2 web:Current").await;
 
-    // Somebody deletes it: it is made again.
+    // A client deletes it: it is made again.
     let uid = found["metadata"]["uid"].clone();
     world.profiles.delete(&hash, &DeleteParams::default()).await.unwrap();
     world.until_profile(&hash, "made again", |found| found["metadata"]["uid"] != uid).await;
-    // Somebody puts other bytes under its name: they are replaced.
+    // A client puts other bytes under its name: they are replaced.
     let patch = Patch::Merge(json!({"spec": {"profile": "{}"}}));
     world.profiles.patch(&hash, &PatchParams::default(), &patch).await.unwrap();
     world.until_profile(&hash, "replaced", |found| found["spec"]["profile"] == PROFILE).await;
 
-    // The ConfigMap moves on: the profile of running pods stays, and everybody can see that it is the older one.
+    // The ConfigMap moves on: the profile of running pods stays, and is visible as the older one.
     world.put_map("web", "{}").await;
     let aged = world.until_profile(&hash, "aged", |found| sources(found) == "2 web:Changed").await;
     assert_eq!(aged["spec"]["profile"], PROFILE);
@@ -198,20 +198,20 @@ async fn unpublishable_profiles_have_one_event_on_each_pod() {
     let running = Running::start(world.client.clone(), Duration::from_hours(1));
     let notes =
         until("three events", || async { Some(world.notes().await).filter(|notes| notes.len() == 3) }).await;
-    let said: Vec<String> =
+    let messages: Vec<String> =
         notes.into_iter().map(|(pod, note)| format!("{pod}: {}", note.split_once(": ").unwrap().1)).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "bare: no annotation of the pod names its ConfigMap",
             "changed: key p.json of ConfigMap default/other holds another profile by now",
             "missing: configmap \"absent\" not found in namespace \"default\"",
         ]
     );
-    // The ConfigMap comes late: published, without anybody doing anything.
+    // The ConfigMap comes late: published, without further action.
     world.put_map("other", PROFILE).await;
     world.until_profile(&hash, "published late", |_| true).await;
-    assert_eq!(world.notes().await.len(), 3, "nothing is said twice");
+    assert_eq!(world.notes().await.len(), 3, "nothing is reported twice");
     running.stop().await;
 }
 
@@ -278,7 +278,7 @@ async fn a_changed_config_map_is_reported_at_once() {
     world.until_profile(&hash, "back", |found| sources(found) == "1 web:Current").await;
     // One that comes after its pod.
     world.put_pod("two", Some("late"), &late).await;
-    until("told", || async { (!world.notes().await.is_empty()).then_some(()) }).await;
+    until("an event", || async { (!world.notes().await.is_empty()).then_some(()) }).await;
     world.put_map("late", "late").await;
     world.until_profile(&late, "published late", |found| sources(found) == "1 late:Current").await;
     running.stop().await;

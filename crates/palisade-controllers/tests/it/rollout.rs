@@ -43,7 +43,7 @@ fn entry(name: &str, reason: &str, state: &str, at: u32) -> (String, String, Str
 fn the_whole_way_and_back() {
     let mut world = cluster();
 
-    // n-1: labels advise, nobody enforces, nobody writes a status.
+    // n-1: labels advise, nothing is enforced, no status is written.
     world.settle();
     assert_eq!(world.mode(), ("", "<none>"));
     assert_eq!(world.enforce_label("fine"), None);

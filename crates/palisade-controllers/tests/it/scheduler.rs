@@ -79,7 +79,7 @@ async fn pods_wait_without_events_until_a_node_has_a_lease() {
     messages.sort_by_key(ToString::to_string);
     assert_eq!(messages, [json!(why), json!("Successfully assigned default/plain to n1")]);
 
-    // The node becomes what the pod asks for.
+    // The node becomes what the pod requests.
     send(&client, "PATCH", "/api/v1/nodes/n1", &json!({"metadata": {"labels": {"disk": "ssd"}}})).await;
     until(&client, &format!("{pods}/picky"), |pod| pod["spec"]["nodeName"] == "n1").await;
     scheduling.abort();

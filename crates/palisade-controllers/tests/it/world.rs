@@ -37,7 +37,7 @@ pub(crate) struct World {
     pub(crate) writes: usize,
     /// After how many more writes the controllers are killed.
     pub(crate) budget: Option<usize>,
-    /// Objects that nobody changes.
+    /// Objects that do not change.
     fixed: Vec<Value>,
 }
 

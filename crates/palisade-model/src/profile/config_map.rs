@@ -1,4 +1,4 @@
-//! A profile that a ConfigMap holds: is it there, is it a document at all, and where a pod says it came from.
+//! A profile that a ConfigMap holds: is it there, is it a document at all, and where it came from, by the pod.
 //!
 //! Implements: "Starting containers with non-existent profile" of the ConfigMap profile design, with bounds that the design
 //! takes for granted: size, depth, and no NUL, which a C library behind the runtime would take for the end of a name.
@@ -48,10 +48,10 @@ pub enum DocumentError {
     /// JSON, but not a profile that has one meaning.
     #[error("is not a seccomp profile: {0}")]
     NotAProfile(String),
-    /// It denies no system call. `Unconfined` says the same, and policies see it.
+    /// It denies no system call. `Unconfined` has the same effect, and policies see it.
     #[error("confines nothing: no system call is denied")]
     ConfinesNothing,
-    /// Too complex to tell what it does.
+    /// Too complex to evaluate.
     #[error("has rules too involved to be judged")]
     NotJudged,
     /// A NUL, written out or as `\u0000`: what comes after it would be lost on the way to the kernel.
@@ -62,7 +62,7 @@ pub enum DocumentError {
 /// Checks that a text is a profile that confines something: JSON within bounds that has one meaning, by which at least one
 /// system call is denied.
 ///
-/// What every runtime refuses is left to the runtime, as the designs ask: a document that is no object, an unknown action.
+/// What every runtime refuses is left to the runtime, as the designs require: a document that is no object, an unknown action.
 pub fn check_document(text: &str) -> Result<(), DocumentError> {
     if text.len() > MAX_PROFILE_BYTES {
         return Err(DocumentError::TooLarge { size: text.len() });

@@ -272,7 +272,7 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
     }
 }
 
-/// Two diagrams below the first bit that either asks for; the terminals if neither asks.
+/// Two diagrams below the first bit that either tests; the terminals if neither tests one.
 type Halves = (u16, (Diagram, Diagram), (Diagram, Diagram));
 
 fn split(a: Node, b: Node, (left, right): (Diagram, Diagram)) -> Result<Halves, (u32, u32)> {

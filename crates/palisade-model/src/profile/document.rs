@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{
     architecture::Architecture,
     decision::TooComplex,
-    filter::{FLAGS, Filter, FilterError},
+    filter::{ARGUMENT_KEYS, FLAGS, Filter, FilterError, RULE_KEYS, TOP_KEYS},
     json,
     syscalls::{self, Syscall},
 };
@@ -106,20 +106,6 @@ const FLAG_KERNELS: &[(&str, KernelVersion)] = &[
 
 /// The first kernel that has seccomp filters at all.
 const FIRST_KERNEL: KernelVersion = (3, 5);
-
-const TOP_KEYS: &[&str] = &[
-    "architectures",
-    "defaultAction",
-    "defaultErrnoRet",
-    "flags",
-    "listenerMetadata",
-    "listenerPath",
-    "syscalls",
-];
-
-const RULE_KEYS: &[&str] = &["action", "args", "errnoRet", "names"];
-
-const ARGUMENT_KEYS: &[&str] = &["index", "op", "value", "valueTwo"];
 
 /// Keys for readers of the file; no runtime reads them.
 const COMMENT_KEYS: &[&str] = &["comment", "$schema"];
@@ -385,7 +371,7 @@ impl Linter {
             let folded = json::folded(key);
             if let Some(meant) = known.iter().find(|name| name.to_lowercase() == folded) {
                 let message =
-                    format!("{key} is read as {meant} by runtimes, whatever else the document says");
+                    format!("{key} is read as {meant} by runtimes, whatever else the document contains");
                 self.report(Severity::Error, "key-case", path, message, Some(format!("write {meant}")));
             } else if !is_empty(value) && !COMMENT_KEYS.contains(&key.as_str()) {
                 self.foreign_key(key, path);

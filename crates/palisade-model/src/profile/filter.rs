@@ -199,15 +199,15 @@ pub enum FilterError {
     /// No object; `null` is read as an empty one.
     #[error("is not a JSON object")]
     NotAnObject,
-    /// An action that no runtime knows.
+    /// An action that no runtime supports.
     #[error("{at}: {name:?} is not an action")]
     UnknownAction {
         /// The field.
         at: String,
-        /// What it says.
+        /// The message.
         name: String,
     },
-    /// Another value of the wrong type, or one that no runtime knows.
+    /// Another value of the wrong type, or one that no runtime supports.
     #[error("{at}: {message}")]
     Value {
         /// The field.
@@ -240,7 +240,7 @@ pub(super) const FLAGS: &[&str] = &[
     "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV",
 ];
 
-const TOP_KEYS: &[&str] = &[
+pub(super) const TOP_KEYS: &[&str] = &[
     "architectures",
     "defaultAction",
     "defaultErrnoRet",
@@ -249,8 +249,8 @@ const TOP_KEYS: &[&str] = &[
     "listenerPath",
     "syscalls",
 ];
-const RULE_KEYS: &[&str] = &["action", "args", "errnoRet", "names"];
-const ARGUMENT_KEYS: &[&str] = &["index", "op", "value", "valueTwo"];
+pub(super) const RULE_KEYS: &[&str] = &["action", "args", "errnoRet", "names"];
+pub(super) const ARGUMENT_KEYS: &[&str] = &["index", "op", "value", "valueTwo"];
 
 /// The fields that a runtime reads; one whose letter case is wrong is read all the same, maybe over another.
 struct Fields<'v> {
@@ -887,7 +887,7 @@ mod tests {
         }
     }
 
-    /// Rules about the first two arguments with values below 8: sixteen values of each show everything they can tell apart.
+    /// Rules about the first two arguments with values below 8: sixteen values of each show everything they can distinguish.
     fn small_profile() -> impl Strategy<Value = Value> {
         let operators = vec![
             "SCMP_CMP_NE",

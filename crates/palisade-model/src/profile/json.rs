@@ -27,7 +27,7 @@ pub enum JsonError {
 pub fn read(text: &str) -> Result<Value, JsonError> {
     value_from_str(text).map_err(|error| {
         let message = error.to_string();
-        // serde_json has no other way to tell these from a mistake.
+        // serde_json has no other way to distinguish these from a mistake.
         if message.starts_with("recursion limit exceeded") {
             JsonError::TooDeep
         } else if let Some(key) = message.strip_prefix(DUPLICATE) {

@@ -1,8 +1,8 @@
 //! Profiles that reach the nodes as files named by their content.
 //!
-//! Implements: ConfigMap profiles beside a stock kubelet. An API server that does not know the type `ConfigMap` gets
+//! Implements: ConfigMap profiles beside a stock kubelet. An API server without the type `ConfigMap` gets
 //! `Localhost` with `palisade/<sha256>.json`; where the bytes came from is written on the pod. Here are the names that the
-//! webhook, the controller and the node agree on. Who writes, publishes and verifies them is theirs to say.
+//! webhook, the controller and the node agree on. They decide which of them writes, publishes and verifies.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub const UNREFERENCED_ANNOTATION: &str = "palisade.dev/unreferenced-since";
 /// On a PublishedProfile: which of its sources hold another profile by now, `namespace/configmap/key` with commas between.
 pub const CHANGED_SOURCES_ANNOTATION: &str = "palisade.dev/changed-sources";
 
-/// The annotation that says where a container's profile came from.
+/// The annotation with the origin of a container's profile.
 #[must_use]
 pub fn container_annotation(container: &str) -> String {
     format!("{CONTAINER_ANNOTATION_PREFIX}{container}")
@@ -55,7 +55,7 @@ pub struct ProfileSource<'a> {
 }
 
 impl<'a> ProfileSource<'a> {
-    /// Reads the value of an annotation; `None` if it says nothing we wrote.
+    /// Reads the value of an annotation; `None` if Palisade did not write it.
     #[must_use]
     pub fn parse(value: &'a str) -> Option<Self> {
         let (reference, sha256) = value.rsplit_once("@sha256:")?;

@@ -1,6 +1,6 @@
 //! The system calls of Linux, on every architecture: names, numbers and the release that brought them.
 //!
-//! The facts are in `syscalls.txt`, read on first use. A runtime ignores a name that it does not know, which is why a
+//! The facts are in `syscalls.txt`, read on first use. A runtime ignores a name that it does not recognize, which is why a
 //! misspelt one is worth a warning.
 
 use std::sync::LazyLock;

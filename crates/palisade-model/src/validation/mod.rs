@@ -31,7 +31,7 @@ use crate::{
 /// How much of a pod is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything this crate knows of.
+    /// Everything this crate validates.
     Whole,
     /// Profiles and security contexts alone: for an API server that validates the rest of a pod itself.
     SecurityContexts,

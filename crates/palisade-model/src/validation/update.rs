@@ -2,7 +2,7 @@
 //!
 //! Implements: `ValidatePodUpdate`, `ValidatePodSpecificAnnotationUpdates` and
 //! `ValidatePodEphemeralContainersUpdate`. Seccomp annotations may change and change nothing, as the seccomp
-//! design says; AppArmor annotations may not.
+//! design specifies; AppArmor annotations may not.
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use serde_json::Value;
@@ -60,7 +60,7 @@ fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<
     let mut problems = Vec::new();
     let (view, compat) = (new.view(), new.kept());
     app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
-    // Up to v1.33 the format of annotations is checked twice on update, and every problem told twice.
+    // Up to v1.33 the format of annotations is checked twice on update, and every problem reported twice.
     if compat.api_minor() < 34 {
         annotations::validate(&view, compat, &mut problems);
     }

@@ -75,7 +75,7 @@ fn seccomp_annotation_that_names_nothing() {
 }
 
 #[test]
-fn a_climbing_annotation_is_told_where_it_stands_and_where_it_was_copied_to() {
+fn an_escaping_annotation_is_reported_at_its_place_and_at_its_copy() {
     let json = r#"{"metadata":{"annotations":{"seccomp.security.alpha.kubernetes.io/pod":"localhost/../x"}},"spec":{"containers":[{"name":"c"}]}}"#;
     let annotation = r#"metadata.annotations.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "../x": must not contain '..'"#;
     let field = r#"spec.securityContext.seccompProfile.localhostProfile: Invalid value: "../x": must not contain '..'"#;

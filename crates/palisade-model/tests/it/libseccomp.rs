@@ -35,19 +35,19 @@ fn every_call_gets_the_answer_that_libseccomp_gave() {
             refused += 1;
             continue;
         }
-        for call in record["calls"].as_array().unwrap() {
-            let arguments: [u64; 6] = serde_json::from_value(call[2].clone()).unwrap();
-            let architecture = format!("SCMP_ARCH_{}", call[0].as_str().unwrap());
-            let asked = Call {
+        for recorded_call in record["calls"].as_array().unwrap() {
+            let arguments: [u64; 6] = serde_json::from_value(recorded_call[2].clone()).unwrap();
+            let architecture = format!("SCMP_ARCH_{}", recorded_call[0].as_str().unwrap());
+            let call = Call {
                 architecture: Architecture::named(&architecture).unwrap(),
-                syscall: Syscall::named(call[1].as_str().unwrap()),
+                syscall: Syscall::named(recorded_call[1].as_str().unwrap()),
                 arguments,
             };
-            let recorded = action(call[3].as_str().unwrap());
-            match filter.answer(&asked, Architecture::COMMON) {
-                Answer::Action(action) => assert_eq!(action, recorded, "{asked}: {}", record["profile"]),
+            let recorded = action(recorded_call[3].as_str().unwrap());
+            match filter.answer(&call, Architecture::COMMON) {
+                Answer::Action(action) => assert_eq!(action, recorded, "{call}: {}", record["profile"]),
                 Answer::Conflict(actions) => {
-                    assert!(actions.contains(&recorded), "{asked}: {}", record["profile"]);
+                    assert!(actions.contains(&recorded), "{call}: {}", record["profile"]);
                     conflicts += 1;
                 }
             }

@@ -104,7 +104,7 @@ fn an_empty_localhost_profile_is_refused_since_the_fix_of_cve_2023_2431() {
 }
 
 #[test]
-fn seccomp_default_fills_only_what_nobody_set() {
+fn seccomp_default_fills_only_unset_profiles() {
     let compat = Compat { seccomp_default: true, ..kubelet("v1.27") };
     let silent = r#"{"spec":{"containers":[{"name":"c"}]}}"#;
     let unconfined = r#"{"spec":{"securityContext":{"seccompProfile":{"type":"Unconfined"}},"containers":[{"name":"c"}]}}"#;
@@ -115,7 +115,7 @@ fn seccomp_default_fills_only_what_nobody_set() {
 }
 
 #[test]
-fn a_kubelet_without_config_map_profiles_says_so() {
+fn a_kubelet_without_config_map_profiles_reports_it() {
     let field = r#"{"spec":{"securityContext":{"seccompProfile":{"type":"ConfigMap","configMapProfile":"web/block.json"}},"containers":[{"name":"c"}]}}"#;
     let annotation = r#"{"metadata":{"annotations":{"seccomp.security.alpha.kubernetes.io/pod":"configmap/web/block.json"}},"spec":{"containers":[{"name":"c"}]}}"#;
     for (version, manifest) in [("designs", field), ("v1.37", field), ("v1.18", annotation)] {

@@ -161,7 +161,7 @@ impl Cluster {
     }
 
     /// Records an event on a pod.
-    pub(super) async fn tell_pod(&self, pod: &PodKey, reason: &str, note: String) {
+    pub(super) async fn record_pod_event(&self, pod: &PodKey, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),

@@ -317,9 +317,9 @@ impl Agent {
                     }
                 },
                 None if !present.contains(name) => continue,
-                // Left by an agent before this one, which was killed or could not yet know: it counts once it is verified.
+                // Left by an agent before this one, which was killed or was not yet informed: it counts once it is verified.
                 None if profile_of(name)
-                    .is_some_and(|hash| !self.published_known || !self.pods_known || self.wants(hash)) =>
+                    .is_some_and(|hash| !self.published_known || !self.pods_known || self.needs(hash)) =>
                 {
                     continue;
                 }
@@ -354,7 +354,7 @@ impl Agent {
         }
     }
 
-    fn wants(&self, hash: &str) -> bool {
+    fn needs(&self, hash: &str) -> bool {
         self.published.contains_key(hash)
             || self.pods.iter().any(|(_, pod)| pod.profiles.iter().any(|(_, own, _)| own == hash))
     }
@@ -484,7 +484,7 @@ impl Agent {
             .collect();
         for pod in waiting {
             if self.may_record(&format!("{}: {note}", pod.uid)) {
-                self.cluster.tell_pod(&pod, "SeccompProfileMissing", note.clone()).await;
+                self.cluster.record_pod_event(&pod, "SeccompProfileMissing", note.clone()).await;
             }
         }
         if *missing == Missing::Full {
@@ -574,7 +574,7 @@ impl Agent {
         }
         let node = &self.settings.node;
         let mut features = NodeFeatures::of_kernel(&node.proc, &node.sys);
-        self.findings.runtime_answers = features.ask_runtime(&self.runtime).await.is_ok();
+        self.findings.runtime_answers = features.query_runtime(&self.runtime).await.is_ok();
         if !self.findings.runtime_answers {
             // What it reported before still holds.
             let known = &self.findings.features;
@@ -628,7 +628,7 @@ impl Agent {
         for (pod, note) in alarms {
             if self.may_record(&format!("{}: {note}", pod.uid)) {
                 warn!(%pod, note, "a container does not run as its pod declares");
-                self.cluster.tell_pod(&pod, "SecurityDrift", note).await;
+                self.cluster.record_pod_event(&pod, "SecurityDrift", note).await;
             }
         }
     }

@@ -58,7 +58,7 @@ impl LocalSource {
         });
     }
 
-    /// Asks for a pod to be stopped, as `kubectl delete` does.
+    /// Requests a pod to be stopped, as `kubectl delete` does.
     pub fn delete(&self, uid: &str, grace_seconds: Option<i64>) {
         self.with(|state| {
             let Some(pod) = state.pods.get_mut(uid) else { return };

@@ -1,7 +1,7 @@
 //! Calls to a container runtime over its Unix socket.
 //!
 //! Implements: CRI v1, `runtime.v1.RuntimeService` and `runtime.v1.ImageService`. Every call has a deadline, because a
-//! runtime that hangs must not take the agent with it. What to ask for is decided elsewhere.
+//! runtime that hangs must not take the agent with it. What to request is decided elsewhere.
 
 use std::{
     error::Error as _,
@@ -44,7 +44,7 @@ const GREETING: Duration = Duration::from_secs(10);
 // A node with hundreds of containers answers a list with more than tonic's 4 MiB; the kubelet takes 16 MiB.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// Why the runtime did not do what it was asked.
+/// Why a call to the runtime failed.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("rpc error: code = {code} desc = {message}")]
 pub struct RuntimeError {
@@ -55,13 +55,13 @@ pub struct RuntimeError {
 }
 
 impl RuntimeError {
-    /// Whether the thing asked for does not exist.
+    /// Whether the thing requested does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code == "NotFound"
     }
 
-    /// Whether the runtime itself could not be asked, or did not answer.
+    /// Whether the runtime could not be reached, or did not answer.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.code == "Unavailable" || self.code == "DeadlineExceeded"
@@ -124,7 +124,7 @@ impl Runtime {
     pub fn new(endpoint: &str, timeout: Duration) -> std::result::Result<Self, EndpointError> {
         let socket = Self::check(endpoint)?;
         let target = socket.clone();
-        // The address is never looked up: the connector below knows only the socket.
+        // The address is never looked up: the connector below uses the socket alone.
         let channel = Endpoint::from_static("http://localhost")
             .connect_timeout(Duration::from_secs(5))
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
@@ -285,7 +285,7 @@ impl Runtime {
         Ok(answer.containers)
     }
 
-    /// State of a container; with `verbose`, what the runtime knows besides, its process id among it.
+    /// State of a container; with `verbose`, further details of the runtime, its process id among it.
     pub async fn container_status(&self, id: &str, verbose: bool) -> Result<ContainerStatusResponse> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose };
         self.call("/runtime.v1.RuntimeService/ContainerStatus", request, self.timeout).await

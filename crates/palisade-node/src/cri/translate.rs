@@ -2,7 +2,7 @@
 //!
 //! Implements: how a kubelet fills CRI's `LinuxContainerSecurityContext` and `LinuxSandboxSecurityContext`, release by
 //! release (`pkg/kubelet/kuberuntime/security_context*.go`), and the per-container groups of the pod-security-context
-//! proposal. Pure: the caller knows where a profile's bytes are, and nothing is read or checked here.
+//! proposal. Pure: the caller finds a profile's bytes, and nothing is read or checked here.
 
 use palisade_base::version::KubeVersion;
 use palisade_model::{
@@ -38,11 +38,11 @@ pub struct Circumstances<'a> {
     pub compat: &'a Compat,
     /// What the node can do.
     pub features: &'a NodeFeatures,
-    /// The user the image asks for.
+    /// The user the image requests.
     pub image_user: &'a ImageUser,
     /// Where the runtime finds the seccomp profile, for the types that have one.
     pub seccomp_path: Option<&'a str>,
-    /// The id of the container whose processes an ephemeral container wants to see.
+    /// The id of the container whose processes an ephemeral container targets.
     pub target: Option<&'a str>,
 }
 
@@ -99,7 +99,7 @@ pub fn sandbox_context(
     pod: &PodSettings<'_>,
     kubelet: KubeVersion,
 ) -> Result<LinuxSandboxSecurityContext, TranslateError> {
-    // Whatever the pod asks for its containers, the sandbox itself runs the runtime's own program.
+    // Whatever the pod requests its containers, the sandbox itself runs the runtime's own program.
     let seccomp = SecurityProfile { profile_type: ProfileType::RuntimeDefault.into(), ..Default::default() };
     let Some(first) = contexts.first() else {
         return Ok(LinuxSandboxSecurityContext { seccomp: Some(seccomp), ..Default::default() });
@@ -356,11 +356,11 @@ mod tests {
             assert_eq!(context.seccomp_profile_path, "", "{profile}");
         }
         let unset = context(&pod("", "{}")).seccomp.unwrap();
-        assert_eq!(unset.profile_type(), Unconfined, "nothing asked for is no confinement");
+        assert_eq!(unset.profile_type(), Unconfined, "no profile is no confinement");
     }
 
     #[test]
-    fn older_kubelets_speak_the_older_fields() {
+    fn older_kubelets_use_the_older_fields() {
         let spec = pod(
             "",
             r#"{"seccompProfile":{"type":"Localhost","localhostProfile":"p"},"appArmorProfile":{"type":"Localhost","localhostProfile":"a"}}"#,

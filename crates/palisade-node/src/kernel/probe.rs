@@ -25,7 +25,7 @@ pub struct NodeFeatures {
     pub runtime_name: String,
     /// The runtime's version.
     pub runtime_version: String,
-    /// Whether the runtime knows a strict policy for supplemental groups.
+    /// Whether the runtime supports a strict policy for supplemental groups.
     pub supplemental_groups_policy: bool,
     /// Whether the runtime was configured to leave AppArmor alone; `None` if it does not report it.
     pub runtime_disables_app_armor: Option<bool>,
@@ -51,7 +51,7 @@ impl NodeFeatures {
     }
 
     /// Adds what the runtime reports.
-    pub async fn ask_runtime(&mut self, runtime: &Runtime) -> Result<(), RuntimeError> {
+    pub async fn query_runtime(&mut self, runtime: &Runtime) -> Result<(), RuntimeError> {
         let version = runtime.version().await?;
         self.runtime_name = version.runtime_name;
         self.runtime_version = version.runtime_version;

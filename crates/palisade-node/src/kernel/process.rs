@@ -1,6 +1,6 @@
 //! What the kernel enforces on a process, read from `/proc/PID`.
 //!
-//! Facts: proc_pid_status(5), proc_pid_attr(5), namespaces(7), proc_pid_mountinfo(5). Whether it is what was asked for
+//! Facts: proc_pid_status(5), proc_pid_attr(5), namespaces(7), proc_pid_mountinfo(5). Whether it is what was requested
 //! is judged by [`crate::verify`].
 
 use std::{collections::BTreeMap, fs, io, path::Path};

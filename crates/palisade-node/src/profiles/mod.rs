@@ -23,7 +23,7 @@ use crate::{
 /// Why a container gets no profile and so is not created.
 #[derive(Debug, Error)]
 pub enum ProfileError {
-    /// The API server could not be asked.
+    /// The API server could not be reached.
     #[error("cannot read ConfigMap {namespace}/{name} for seccomp profile {key}: {source}")]
     Api {
         /// The pod's namespace.
@@ -63,7 +63,7 @@ pub enum ProfileError {
 }
 
 impl ProfileError {
-    /// Whether the fault is in what the pod refers to, rather than in asking for it.
+    /// Whether the fault is in what the pod refers to, rather than in requesting it.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         !matches!(self, Self::Api { .. } | Self::Memory { .. })
@@ -83,7 +83,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A runtime's message in which the profile has the name its user knows.
+    /// A runtime's message in which the profile has the name that its user gave it.
     #[must_use]
     pub fn in_user_words(&self, message: &str) -> String {
         if self.sealed.is_some() { message.replace(&self.path, &self.shown) } else { message.to_owned() }

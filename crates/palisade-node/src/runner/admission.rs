@@ -2,7 +2,7 @@
 //!
 //! Implements: the kubelet's AppArmor admission (AppArmor design, failure table, row 6: Blocked; v1.31 and later: Failed),
 //! its checks of `spec.os`, sysctls and `supplementalGroupsPolicy`. Whether the pod fits is [`super::allocations`]'s. This is not
-//! policy: it asks what the node can do, never what is allowed.
+//! policy: it checks what the node can do, never what is allowed.
 
 use palisade_base::version::KubeVersion;
 use palisade_model::{
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Life {
-    /// Why the pod cannot run here, in the kubelet's order of asking; `None` if it can, and then it has its place.
+    /// Why the pod cannot run here, in the kubelet's order; `None` if it can, and then it has its place.
     pub(super) async fn rejection(&mut self, pod: &RunPod, observed: &Observed) -> Option<Rejection> {
         let config = &self.node.config;
         let model = pod.prepared(&config.compat);
@@ -96,7 +96,7 @@ fn app_armor_rejection(pod: &Prepared<'_>, compat: &Compat, app_armor: &AppArmor
     })
 }
 
-/// Sysctls that belong to a pod alone: their prefix for the namespace, and the kubelet and kernel that know it.
+/// Sysctls that belong to a pod alone: their prefix for the namespace, and the kubelet and kernel that support it.
 const SAFE_SYSCTLS: [(&str, u16, (u32, u32)); 12] = [
     ("kernel.shm_rmid_forced", 0, (0, 0)),
     ("net.ipv4.ip_local_port_range", 0, (0, 0)),
@@ -208,15 +208,15 @@ fn empty_name(field: &ProfileField<'_>) -> String {
     )
 }
 
-/// Whether the pod asks for AppArmor: a field other than `Unconfined`, or the first annotation met.
+/// Whether the pod requests AppArmor: a field other than `Unconfined`, or the first annotation met.
 fn needs_app_armor(view: &PodView<'_, '_>, compat: &Compat) -> bool {
-    let asks = |field: &ProfileField<'_>| field.kind.as_str() != kind::UNCONFINED;
+    let confines = |field: &ProfileField<'_>| field.kind.as_str() != kind::UNCONFINED;
     if compat.kubelet.minor() >= 30 {
         let of_pod = view.security_context().and_then(|context| context.app_armor_profile.as_ref());
         let of_containers = view
             .containers()
             .filter_map(|container| container.security_context()?.app_armor_profile.as_ref());
-        if of_pod.into_iter().chain(of_containers).any(asks) {
+        if of_pod.into_iter().chain(of_containers).any(confines) {
             return true;
         }
     }

@@ -187,7 +187,7 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, St
             format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
         })?;
         let place = parts.paths.folder.join("volume-subpaths").join(&container.name).join(index.to_string());
-        // What is on the node is not the pod's to know: the reason goes to the log alone, as upstream's does.
+        // A pod must not learn what is on the node: the reason goes to the log alone, as upstream's does.
         let unprepared = |why: String| {
             tracing::warn!(why, volume = mount.name, container = container.name, "subPath not prepared");
             format!(

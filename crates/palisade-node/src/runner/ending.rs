@@ -94,7 +94,7 @@ impl Life {
     }
 
     /// Records for every running container that it is being stopped.
-    pub(super) fn say_killing(&self, pod: &RunPod, observed: &Observed) {
+    pub(super) fn record_killing(&self, pod: &RunPod, observed: &Observed) {
         for run in observed.containers.iter().filter(|run| run.state == ContainerState::Running) {
             let Some((kind, _)) = pod.container(&run.name) else { continue };
             let text = format!("Stopping container {}", run.name);
@@ -131,7 +131,7 @@ impl Life {
                 return false;
             }
         };
-        self.say_killing(pod, &observed);
+        self.record_killing(pod, &observed);
         if !self.stop_everything(pod, &observed, grace).await {
             return false;
         }

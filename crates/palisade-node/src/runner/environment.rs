@@ -12,7 +12,7 @@ use crate::{
     pod::{Container, RunPod},
 };
 
-/// What field references can ask for besides the pod itself.
+/// What field references can request besides the pod itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The node's name.

@@ -1,7 +1,7 @@
-//! What probes and hooks do: run a command in a container, connect to a port, ask a web server.
+//! What probes and hooks do: run a command in a container, connect to a port, send an HTTP request.
 //!
 //! Implements: `pkg/probe/{exec,http,tcp,grpc}` with the words users see. A certificate is not checked, as upstream does not:
-//! a probe asks whether the container answers, not who it is.
+//! a probe checks whether the container answers, not who it is.
 
 use std::{
     io::{self, ErrorKind},
@@ -38,7 +38,7 @@ pub(super) struct Target {
     pub(super) minor: u16,
 }
 
-/// What came of asking.
+/// The result of a probe or hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     /// All is well.
@@ -78,7 +78,7 @@ impl Target {
         }
     }
 
-    /// Asks a web server; the error is Go's sentence.
+    /// Sends an HTTP request; the error is Go's sentence.
     pub(super) async fn http_get(
         &self,
         container: &Container,
@@ -91,7 +91,7 @@ impl Target {
         let path = if get.path.starts_with('/') { get.path.clone() } else { format!("/{}", get.path) };
         let address = join(host, port);
         let shown = format!("Get \"{scheme}://{address}{path}\"");
-        let ask = async {
+        let exchange = async {
             let stream = TcpStream::connect((host.as_str(), port))
                 .await
                 .map_err(|error| dial_error(&address, &error))?;
@@ -104,7 +104,7 @@ impl Target {
             let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
             talk(stream, &request).await.map_err(|error| error.to_string())
         };
-        match tokio::time::timeout(timeout, ask).await {
+        match tokio::time::timeout(timeout, exchange).await {
             Ok(Ok(code)) => Ok(code),
             Ok(Err(error)) => Err(format!("{shown}: {error}")),
             Err(_) => Err(format!(
@@ -131,7 +131,7 @@ impl Target {
         }
     }
 
-    /// Asks a gRPC server about its health.
+    /// Checks the health of a gRPC server.
     pub(super) async fn grpc(&self, port: u16, service: &str, timeout: Duration) -> Answer {
         let address = join(&self.ip, port);
         let seconds = timeout.as_secs();
@@ -141,7 +141,7 @@ impl Target {
         let Ok(endpoint) = tonic::transport::Endpoint::from_shared(format!("http://{address}")) else {
             return Answer::Unknown(format!("{address:?} is no address"));
         };
-        let ask = async {
+        let exchange = async {
             let channel = endpoint.connect().await.map_err(|_| Answer::Failure(late.clone()))?;
             let mut client = tonic::client::Grpc::new(channel);
             client.ready().await.map_err(|_| Answer::Failure(late.clone()))?;
@@ -153,7 +153,7 @@ impl Target {
                 Answer::Failure(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
             })
         };
-        match tokio::time::timeout(timeout, ask).await {
+        match tokio::time::timeout(timeout, exchange).await {
             Ok(Ok(answer)) => match answer.into_inner().status {
                 1 => Answer::Success,
                 status => {
@@ -334,17 +334,17 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let task = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = vec![0; 4096];
-            let read = stream.read(&mut asked).await.unwrap();
+            let mut received = vec![0; 4096];
+            let read = stream.read(&mut received).await.unwrap();
             stream.write_all(answer).await.unwrap();
-            String::from_utf8_lossy(&asked[..read]).into_owned()
+            String::from_utf8_lossy(&received[..read]).into_owned()
         });
         (port, task)
     }
 
     #[tokio::test]
     async fn probes_send_what_the_kubelet_sends() {
-        let (number, asked) = server(b"HTTP/1.0 503 no\r\n\r\n").await;
+        let (number, received) = server(b"HTTP/1.0 503 no\r\n\r\n").await;
         let container: Container =
             serde_json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": number}]}))
                 .unwrap();
@@ -354,11 +354,11 @@ mod tests {
         .unwrap();
         let answer = target("127.0.0.1").http_get(&container, &get, Duration::from_secs(5)).await;
         assert_eq!(answer, Ok(503));
-        let asked = asked.await.unwrap();
-        assert!(asked.starts_with("GET /ready?x=1 HTTP/1.1\r\n"), "{asked}");
+        let received = received.await.unwrap();
+        assert!(received.starts_with("GET /ready?x=1 HTTP/1.1\r\n"), "{received}");
         assert!(
-            asked.contains("User-Agent: kube-probe/1.31\r\n") && asked.contains("X-A: bEvil: 1\r\n"),
-            "{asked}"
+            received.contains("User-Agent: kube-probe/1.31\r\n") && received.contains("X-A: bEvil: 1\r\n"),
+            "{received}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What containers want to be done after they start and before they stop.
+//! Lifecycle hooks: after containers start and before they stop.
 //!
 //! Implements: the kubelet's lifecycle handlers (`pkg/kubelet/lifecycle/handlers.go`) and the stopping of a container
 //! (`killContainer`): the hook takes part of the grace period, and at least two seconds are left for the signal.

@@ -23,7 +23,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// The image of a container, pulled if its policy asks for it.
+    /// The image of a container, pulled if its policy requests it.
     pub(super) async fn ensure(
         &mut self,
         node: &Node,

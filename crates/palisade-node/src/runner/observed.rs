@@ -1,6 +1,6 @@
 //! What the runtime has of a pod, as one snapshot.
 //!
-//! Everything the agent must know after a restart is in labels and annotations, under the names the kubelet uses, so that
+//! Everything the agent needs after a restart is in labels and annotations, under the names the kubelet uses, so that
 //! pods are adopted by looking, not by remembering.
 
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ impl Observed {
         Self::look(runtime, uid, true).await
     }
 
-    /// Asks the runtime about a pod; in the node's network it has no addresses to ask for.
+    /// Reads a pod's state from the runtime; in the node's network it has no addresses of its own.
     pub async fn look(runtime: &Runtime, uid: &str, own_network: bool) -> Result<Self, RuntimeError> {
         let selector = [(labels::POD_UID, uid)];
         let mut found = Self::default();

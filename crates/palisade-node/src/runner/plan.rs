@@ -217,7 +217,7 @@ impl Planner<'_> {
             if container.is_sidecar() {
                 self.keep(ContainerKind::Init, container, RestartPolicy::Always);
                 // Who comes next may rely on it, so it must not only run but have started.
-                let unasked = Health::before_it_is_asked(container);
+                let unasked = Health::before_first_probe(container);
                 let started = |run: &Instance| self.memory.health.get(&run.id).unwrap_or(&unasked).started;
                 let running = run.is_some_and(|run| run.state == ContainerState::Running && started(run));
                 if !running && !over {

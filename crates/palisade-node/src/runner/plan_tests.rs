@@ -239,5 +239,5 @@ fn failed_probes_stop_containers_and_delay_their_dependents() {
     memory.health.insert("id-s".to_owned(), Health { started: false, ..Health::default() });
     assert_eq!(words(&beside, &side, &memory), "", "the sidecar has not started");
     memory.health.insert("id-s".to_owned(), Health { ready: false, ..Health::default() });
-    assert_eq!(words(&beside, &side, &memory), "start c#0", "ready is not asked for");
+    assert_eq!(words(&beside, &side, &memory), "start c#0", "readiness is not awaited");
 }

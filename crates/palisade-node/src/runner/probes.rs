@@ -1,7 +1,7 @@
 //! Whether running containers are well: startup, liveness and readiness probes.
 //!
-//! Implements: the kubelet's prober (`pkg/kubelet/prober`). Every running container with probes has a task that asks, and
-//! says what it found to the pod's worker by waking it; what follows from it is decided by [`super::plan`] and
+//! Implements: the kubelet's prober (`pkg/kubelet/prober`). Every running container with probes has a task that runs them, and
+//! reports to the pod's worker by waking it; what follows from it is decided by [`super::plan`] and
 //! [`super::status`].
 
 use std::{
@@ -50,7 +50,7 @@ impl Default for Health {
 impl Health {
     /// Of a container that has just begun to run.
     #[must_use]
-    pub const fn before_it_is_asked(container: &Container) -> Self {
+    pub const fn before_first_probe(container: &Container) -> Self {
         Self {
             started: container.startup_probe.is_none(),
             ready: container.readiness_probe.is_none(),
@@ -117,8 +117,8 @@ impl Probes {
             if !container.has_probes() || self.running.contains_key(&run.id) {
                 continue;
             }
-            let health: Shared = Arc::new(Mutex::new(Health::before_it_is_asked(container)));
-            let asking = Asking {
+            let health: Shared = Arc::new(Mutex::new(Health::before_first_probe(container)));
+            let probing = Probing {
                 target: Target {
                     runtime: node.runtime.clone(),
                     id: run.id.clone(),
@@ -133,7 +133,7 @@ impl Probes {
                 health: Arc::clone(&health),
                 wake: Arc::clone(wake),
             };
-            let task = tokio::spawn(asking.run());
+            let task = tokio::spawn(probing.run());
             self.running.insert(run.id.clone(), Prober { health, task });
         }
         self.running
@@ -143,7 +143,7 @@ impl Probes {
     }
 }
 
-struct Asking {
+struct Probing {
     target: Target,
     recorder: Recorder,
     pod: PodKey,
@@ -154,7 +154,7 @@ struct Asking {
     wake: Arc<Notify>,
 }
 
-impl Asking {
+impl Probing {
     async fn run(self) {
         if let Some(probe) = &self.container.startup_probe
             && !self.until_started(probe).await
@@ -188,7 +188,7 @@ impl Asking {
         self.delay(probe).await;
         let mut row = Row::default();
         loop {
-            match row.count(self.ask(Kind::Startup, probe).await) {
+            match row.count(self.probe_once(Kind::Startup, probe).await) {
                 Some((true, successes)) if successes >= probe.successes() => {
                     self.note(|health| health.started = true);
                     return true;
@@ -207,7 +207,7 @@ impl Asking {
         self.delay(probe).await;
         let mut row = Row::default();
         loop {
-            if let Some((false, failures)) = row.count(self.ask(Kind::Liveness, probe).await)
+            if let Some((false, failures)) = row.count(self.probe_once(Kind::Liveness, probe).await)
                 && failures >= probe.failures()
             {
                 self.note(|health| health.failed = Some(Kind::Liveness));
@@ -221,7 +221,7 @@ impl Asking {
         self.delay(probe).await;
         let mut row = Row::default();
         loop {
-            match row.count(self.ask(Kind::Readiness, probe).await) {
+            match row.count(self.probe_once(Kind::Readiness, probe).await) {
                 Some((true, times)) if times >= probe.successes() => self.note(|health| health.ready = true),
                 Some((false, times)) if times >= probe.failures() => self.note(|health| health.ready = false),
                 _ => {}
@@ -238,7 +238,7 @@ impl Asking {
     }
 
     /// One probe; a failure is recorded.
-    async fn ask(&self, kind: Kind, probe: &Probe) -> Option<bool> {
+    async fn probe_once(&self, kind: Kind, probe: &Probe) -> Option<bool> {
         let record = |text: String| {
             let path = field_path(self.kind, &self.container.name);
             self.recorder.record(&self.pod, &path, EventType::Warning, "Unhealthy", &text);

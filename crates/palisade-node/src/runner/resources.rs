@@ -1,4 +1,4 @@
-//! Amounts of CPU and memory, as the runtime wants them.
+//! Amounts of CPU and memory, in the runtime's units.
 //!
 //! Implements: the kubelet's `generateLinuxContainerResources` and QoS classes (`pkg/kubelet/cm/helpers_linux.go`, `pkg/kubelet/qos/policy.go`).
 

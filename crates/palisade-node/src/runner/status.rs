@@ -233,7 +233,7 @@ fn container_state<'a>(
             ContainerState::Created | ContainerState::Unknown => creating(),
         },
     };
-    let unasked = Health::before_it_is_asked(container);
+    let unasked = Health::before_first_probe(container);
     let health = newest.and_then(|run| facts.health.get(&run.id)).copied().unwrap_or(unasked);
     if let Some((reason, at)) = facts.failed.get(&container.name) {
         return State { container, kind, now: Now::Failed(reason, *at), last: newest, newest, health };
@@ -307,8 +307,8 @@ impl State<'_> {
         if let (true, Value::Object(fields)) = (self.kind != ContainerKind::Ephemeral, &mut fields) {
             fields.insert("started".to_owned(), (self.is_running() && self.health.started).into());
         }
-        let tells_mounts = facts.minor >= 31 && !self.container.volume_mounts.is_empty();
-        if let (true, Value::Object(fields)) = (tells_mounts, &mut fields) {
+        let reports_mounts = facts.minor >= 31 && !self.container.volume_mounts.is_empty();
+        if let (true, Value::Object(fields)) = (reports_mounts, &mut fields) {
             fields.insert("volumeMounts".to_owned(), mounts(self.container));
         }
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {

@@ -185,7 +185,7 @@ impl Life {
             Err(error) => return self.runtime_is_away(pod, &error).await,
         };
         if self.runtime_name.is_empty() {
-            // Asked at the start of the agent, unless the runtime was away then.
+            // Queried at the start of the agent, unless the runtime was away then.
             if self.node.features().runtime_name.is_empty() {
                 self.node.refresh_features().await;
             }
@@ -217,7 +217,7 @@ impl Life {
         let mut retry = RESYNC;
         // A new sandbox, an init container that is done at once: each look may allow the next step.
         for _ in 0..8 {
-            self.ask(pod, &observed);
+            self.update_probes(pod, &observed);
             next = plan(pod, &observed, &self.memory, Timestamp::now());
             self.note_waits(pod, &next);
             let acts = next.steps.iter().any(|step| !matches!(step, PodStep::Wait { .. }));
@@ -247,10 +247,10 @@ impl Life {
             if finished || !carried_out {
                 break;
             }
-            self.ask(pod, &observed);
+            self.update_probes(pod, &observed);
             self.report_status(pod, &observed).await;
         }
-        self.ask(pod, &observed);
+        self.update_probes(pod, &observed);
         self.read_messages(pod, &observed);
         self.report_status(pod, &observed).await;
         for run in superfluous(pod, &observed) {
@@ -270,7 +270,7 @@ impl Life {
     }
 
     /// Keeps the probes of running containers going, and takes in what they found.
-    fn ask(&mut self, pod: &RunPod, observed: &Observed) {
+    fn update_probes(&mut self, pod: &RunPod, observed: &Observed) {
         let ips = pod_ips(pod, observed, &self.node.config.host_ip);
         self.memory.health = self.probes.keep(&self.node, pod, observed, &ips, &self.wake);
     }
@@ -295,7 +295,7 @@ impl Life {
         const REASON: &str = "DeadlineExceeded";
         const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
         self.node.recorder.record(&pod.key, "", EventType::Normal, REASON, MESSAGE);
-        self.say_killing(pod, observed);
+        self.record_killing(pod, observed);
         if !self.stop_everything(pod, observed, pod.grace_period()).await {
             return FLAT_RETRY / 10;
         }
@@ -303,7 +303,7 @@ impl Life {
             Ok(stopped) => stopped,
             Err(error) => return self.runtime_is_away(pod, &error).await,
         };
-        self.ask(pod, &stopped);
+        self.update_probes(pod, &stopped);
         self.waiting.clear();
         self.read_messages(pod, &stopped);
         let failed = self.failed_for_good(pod);
@@ -316,7 +316,7 @@ impl Life {
         warn!(%error, "the runtime does not answer");
         let message = format!("error determining status: {error}");
         self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedSync", &message);
-        // What is known of running containers stands; only who waits learns why.
+        // What is known of running containers stands; only waiting ones get the reason.
         if self.reported.get("containerStatuses").is_none() {
             for (_, container) in pod.containers() {
                 let reason = Reason { reason: "ContainerCreating".to_owned(), message: message.clone() };
@@ -366,7 +366,7 @@ impl Life {
                 "BackOff",
                 &text,
             );
-            // What never came to be keeps saying why; what ran and failed is in a loop.
+            // What never started keeps its reason; what ran and failed is in a loop.
             if !self.memory.failures.contains_key(name) {
                 let message = waiting_message(*wait, name, &pod.key);
                 self.waiting.insert(name.clone(), Reason { reason: "CrashLoopBackOff".to_owned(), message });

@@ -40,7 +40,7 @@ fn items(value: &Value) -> &[Value] {
     value.get("items").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Chooses the keys a volume asks for; all of them if it asks for none.
+/// Chooses the keys a volume requests; all of them if it requests none.
 fn project(
     data: &BTreeMap<String, Vec<u8>>,
     source: &Value,

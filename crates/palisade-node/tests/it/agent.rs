@@ -54,7 +54,7 @@ async fn a_node_becomes_ready_when_its_profiles_are_in_place() {
     assert_eq!(report.owner_references.unwrap()[0].uid, node.metadata.uid.unwrap(), "it goes with its node");
     assert_eq!(report.finalizers, None);
 
-    // What nobody publishes any more goes, unless a pod of this node has it.
+    // What is no longer published is removed, unless a pod of this node has it.
     for hash in [&needed, &published] {
         world.profiles().delete(hash, &DeleteParams::default()).await.unwrap();
     }
@@ -102,7 +102,7 @@ async fn tampering_is_reverted_and_reported() {
     fs::write(world.folder().join("stranger.json"), "{}").unwrap();
     until("strangers removed", || async { (world.names().len() == 1).then_some(()) }).await;
     let status = world
-        .until_status("told and repaired", |status| {
+        .until_status("reported and repaired", |status| {
             let rows = status["tampering"].as_array().unwrap();
             rows.len() == 4 && rows.iter().all(|row| row["repaired"] == true)
         })
@@ -184,11 +184,11 @@ async fn bytes_that_do_not_match_their_name_reach_no_node() {
     world.publish_as(&bad, PROFILE).await;
     let text = "no JSON";
     let nonsense = world.publish(text).await;
-    let absent = sha256::hex(b"nobody has it");
+    let absent = sha256::hex(b"not published");
     world.put_pod("waiting", &absent).await;
     let running = world.start();
     let status = world
-        .until_status("told", |status| {
+        .until_status("reported", |status| {
             status["profiles"]["missing"].as_array().is_some_and(|rows| rows.len() == 3)
         })
         .await;
@@ -210,7 +210,7 @@ async fn bytes_that_do_not_match_their_name_reach_no_node() {
         "none of it is for this node to make good"
     );
     assert_eq!(world.names(), Vec::<String>::new());
-    until("the pod told", || async {
+    until("an event of the pod", || async {
         world.events().await.contains_key("SeccompProfileMissing").then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! What the node asks an API server for, and what it makes of the answers.
+//! The node's requests to an API server, and how it reads the responses.
 
 use std::{
     convert::Infallible,
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// A request as the server saw it: method, path with query, body.
 type Seen = Arc<Mutex<Vec<(String, String, Value)>>>;
 
-/// A server that answers by method and path; whatever it does not know is not found.
+/// A server that answers by method and path; any other path is 404.
 fn server(answers: Vec<(&'static str, &'static str, StatusCode, Value)>) -> (KubeSource, Seen) {
     let seen = Seen::default();
     let log = Arc::clone(&seen);
@@ -75,7 +75,7 @@ async fn fields_of_the_designs_survive_in_both_directions() {
     let (_, _, body) = seen.lock().unwrap().last().unwrap().clone();
     assert_eq!(body["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"], "h");
     assert_eq!(body["metadata"]["uid"], "u", "another pod of the same name is not meant");
-    assert!(body["status"].as_object().unwrap()["reason"].is_null(), "what is no longer said is taken back");
+    assert!(body["status"].as_object().unwrap()["reason"].is_null(), "what is no longer reported is removed");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
-//! What policy judges, what `explain` shows and what the runtime is told are one reading of a pod.
+//! What policy judges, what `explain` shows and what the runtime gets are one reading of a pod.
 //!
-//! Pods are generated with every way to say a thing: every field of a container's security context, in containers, init containers,
-//! sidecars and `containerDefaults`; the fields of the pod, the host fields of the pod security context, annotations at creation, and annotations and an ephemeral container that are added later.
+//! Pods are generated with every way to set a value: every field of a container's security context, in containers, init
+//! containers, sidecars and `containerDefaults`; the fields of the pod, the host fields of the pod security context, annotations at
+//! creation, and annotations and an ephemeral container that are added later.
 
 use palisade_model::{
     compat::Compat,
@@ -158,7 +159,7 @@ fn rows(pod: &Prepared<'_>) -> Vec<Vec<(&'static str, Value)>> {
     effective_contexts(pod).iter().map(|context| context.rows().into_iter().map(values).collect()).collect()
 }
 
-/// What the runtime is told of each container, and the user that the pod names for it.
+/// What the runtime gets for each container, and the user that the pod names for it.
 fn runtime_contexts(
     pod: &Prepared<'_>,
     compat: &Compat,
@@ -173,43 +174,47 @@ fn runtime_contexts(
     };
     let contexts = effective_contexts(pod);
     let told = contexts.iter().map(|context| container_context(context, &around).unwrap());
-    told.zip(contexts.iter().map(|context| context.run_as_user.value)).collect()
+    translated.zip(contexts.iter().map(|context| context.run_as_user.value)).collect()
 }
 
-/// What the level promises, read off what the runtime is told.
+/// What the level promises, read off what the runtime gets.
 fn breaks_restricted(
-    (told, asked_user): &(LinuxContainerSecurityContext, Option<i64>),
+    (context, requested_user): &(LinuxContainerSecurityContext, Option<i64>),
 ) -> Option<&'static str> {
-    let asked_user = *asked_user;
-    let namespaces = told.namespace_options.clone().unwrap();
-    let dropped = told
+    let requested_user = *requested_user;
+    let namespaces = context.namespace_options.clone().unwrap();
+    let dropped = context
         .capabilities
         .as_ref()
         .is_some_and(|list| list.drop_capabilities.iter().any(|name| name == "ALL"));
-    let added = told.capabilities.as_ref().is_some_and(|list| !list.add_capabilities.is_empty());
+    let added = context.capabilities.as_ref().is_some_and(|list| !list.add_capabilities.is_empty());
     [
-        (told.privileged, "privileged"),
+        (context.privileged, "privileged"),
         (namespaces.network() == NamespaceMode::Node, "the node's network"),
         (namespaces.ipc() == NamespaceMode::Node, "the node's IPC namespace"),
         (namespaces.pid() == NamespaceMode::Node, "the node's processes"),
-        (told.masked_paths.is_empty() || told.readonly_paths.is_empty(), "all of /proc"),
+        (context.masked_paths.is_empty() || context.readonly_paths.is_empty(), "all of /proc"),
         (
-            told.selinux_options
+            context
+                .selinux_options
                 .as_ref()
                 .is_some_and(|label| !label.user.is_empty() || label.r#type == "spc_t"),
             "an SELinux label",
         ),
         // Without a user the node takes the image's, and compares it with runAsNonRoot itself.
-        (asked_user == Some(0), "root"),
+        (requested_user == Some(0), "root"),
         (
-            told.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
+            context.seccomp.as_ref().is_none_or(|profile| profile.profile_type() == ProfileType::Unconfined),
             "no seccomp profile",
         ),
         (
-            told.apparmor.as_ref().is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined),
+            context
+                .apparmor
+                .as_ref()
+                .is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined),
             "no AppArmor profile",
         ),
-        (!told.no_new_privs, "may gain privileges"),
+        (!context.no_new_privs, "may gain privileges"),
         (!dropped || added, "capabilities"),
     ]
     .into_iter()
@@ -223,13 +228,13 @@ fn runtime_default_alone() -> ProfilePolicy {
     serde_json::from_value(policy).unwrap()
 }
 
-/// What such a policy promises, read off what the runtime is told.
-fn breaks_policy((told, _): &(LinuxContainerSecurityContext, Option<i64>)) -> Option<&'static str> {
+/// What such a policy promises, read off what the runtime gets.
+fn breaks_policy((context, _): &(LinuxContainerSecurityContext, Option<i64>)) -> Option<&'static str> {
     let is_default = |profile: &SecurityProfile| profile.profile_type() == ProfileType::RuntimeDefault;
-    if !told.seccomp.as_ref().is_some_and(is_default) {
+    if !context.seccomp.as_ref().is_some_and(is_default) {
         return Some("another seccomp profile");
     }
-    (!told.apparmor.as_ref().is_none_or(is_default)).then_some("another AppArmor profile")
+    (!context.apparmor.as_ref().is_none_or(is_default)).then_some("another AppArmor profile")
 }
 
 proptest! {
@@ -250,7 +255,7 @@ proptest! {
         let explained = Prepared::future_pod(written, Subject::Template(&["spec", "template"]), &compat);
         prop_assert_eq!(rows(&created), rows(&explained));
 
-        // What is stored, after somebody has annotated it, and what the node makes of it.
+        // What is stored, after a client has annotated it, and what the node makes of it.
         let mut stored = manifest.clone();
         created.changes().iter().for_each(|change| change.apply(&mut stored));
         for (key, value) in &later {
@@ -266,12 +271,12 @@ proptest! {
         let admitted = evaluator.evaluate(level, &created);
         prop_assert_eq!(admitted.details(), evaluator.evaluate(level, &on_node).details());
         let policy = runtime_default_alone();
-        for told in runtime_contexts(&on_node, &compat) {
+        for context in runtime_contexts(&on_node, &compat) {
             if admitted.allowed() {
-                prop_assert_eq!(breaks_restricted(&told), None);
+                prop_assert_eq!(breaks_restricted(&context), None);
             }
             if policy.violations(&created).is_empty() {
-                prop_assert_eq!(breaks_policy(&told), None);
+                prop_assert_eq!(breaks_policy(&context), None);
             }
         }
 
@@ -289,12 +294,12 @@ proptest! {
         let on_node = run.prepared(&compat);
         prop_assert_eq!(rows(&judged), rows(&on_node));
         let allowed = evaluator.evaluate(level, &judged).allowed();
-        for told in runtime_contexts(&on_node, &compat) {
+        for context in runtime_contexts(&on_node, &compat) {
             if allowed {
-                prop_assert_eq!(breaks_restricted(&told), None);
+                prop_assert_eq!(breaks_restricted(&context), None);
             }
             if policy.violations(&judged).is_empty() {
-                prop_assert_eq!(breaks_policy(&told), None);
+                prop_assert_eq!(breaks_policy(&context), None);
             }
         }
     }

@@ -21,11 +21,11 @@ fn is_mounted(folder: &Path) -> bool {
 }
 
 /// The same pod at the API server and at the lab's agent, which stands for the kubelet.
-async fn both(world: &World, lab: &Lab, told: Value, run: Value) -> palisade_node::pod::RunPod {
-    let mut told = told;
-    told["spec"]["nodeName"] = json!("n1");
+async fn both(world: &World, lab: &Lab, stored: Value, run: Value) -> palisade_node::pod::RunPod {
+    let mut stored = stored;
+    stored["spec"]["nodeName"] = json!("n1");
     let pods: Api<Pod> = Api::default_namespaced(world.client.clone());
-    let made = pods.create(&PostParams::default(), &serde_json::from_value(told).unwrap()).await.unwrap();
+    let made = pods.create(&PostParams::default(), &serde_json::from_value(stored).unwrap()).await.unwrap();
     let mut run = run;
     run["metadata"]["uid"] = json!(made.metadata.uid.unwrap());
     let pod = lab.apply(run);
@@ -66,7 +66,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
     until("an alarm", || async { world.events().await.contains_key("SecurityDrift").then_some(()) }).await;
     assert_eq!(running.metrics.get(&DRIFT, &[]), 1);
 
-    // Somebody unmounts the tmpfs: it comes back, with everything in it.
+    // The tmpfs is unmounted: it comes back, with everything in it.
     unmount(&folder, UnmountFlags::DETACH).unwrap();
     until("mounted and filled again", || async {
         let back = fs::read(folder.join(format!("{hash}.json")));
@@ -74,7 +74,7 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
     })
     .await;
     world
-        .until_status("told", |status| {
+        .until_status("reported", |status| {
             let rows = status["tampering"].as_array().unwrap();
             rows.iter().any(|row| row["found"] == "Unmounted" && row["repaired"] == true)
         })
@@ -112,7 +112,7 @@ async fn a_full_tmpfs_is_reported_and_profiles_of_pods_come_first() {
         world.until_status("full", |status| condition(status, "ProfilesReady") == "False NoSpace").await;
     assert_eq!(status["profiles"]["wanted"], 40);
     assert!((5..20).contains(&held().len()), "{}", held().len());
-    until("the node told", || async {
+    until("an event of the node", || async {
         world.events().await.contains_key("SeccompProfilesFull").then_some(())
     })
     .await;
@@ -123,16 +123,16 @@ async fn a_full_tmpfs_is_reported_and_profiles_of_pods_come_first() {
         "not ready: still tainted"
     );
 
-    // A pod comes whose profile found no room: it takes that of one nobody waits for.
+    // A pod comes whose profile does not fit: it replaces one that no pod waits for.
     let needed = hashes.iter().find(|hash| !held().contains(hash)).unwrap().clone();
     world.put_pod("waiting", &needed).await;
-    until("made room", || async { held().contains(&needed).then_some(()) }).await;
+    until("replaced", || async { held().contains(&needed).then_some(()) }).await;
 
-    // Others are withdrawn: what is left fits, without anybody doing anything.
+    // Others are withdrawn: what is left fits, without further action.
     for hash in hashes.iter().filter(|hash| **hash != needed).skip(6) {
         world.profiles().delete(hash, &DeleteParams::default()).await.unwrap();
     }
-    world.until_status("room", |status| condition(status, "ProfilesReady") == "True InPlace").await;
+    world.until_status("in place", |status| condition(status, "ProfilesReady") == "True InPlace").await;
     until("seven in place", || async { (held().len() == 7).then_some(()) }).await;
     until("taint lifted", || async {
         (nodes.get("n1").await.unwrap().spec.unwrap().taints.unwrap().len() == 1).then_some(())

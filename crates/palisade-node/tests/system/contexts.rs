@@ -77,7 +77,7 @@ async fn root_is_refused_where_it_must_not_run() {
     for (name, image, context, message) in [
         ("image-root", crate::lab::IMAGE, json!({}), "container has runAsNonRoot and image will run as root"),
         (
-            "asks-root",
+            "requests-root",
             crate::lab::IMAGE,
             json!({"runAsUser": 0}),
             "container's runAsUser breaks non-root policy",

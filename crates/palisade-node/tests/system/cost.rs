@@ -15,7 +15,7 @@ async fn measures_the_start_of_a_pod() {
     lab.stop_agent().await;
     let output = Command::new(example("node_cost")).arg(&lab.containerd.socket).arg(IMAGE).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    println!("{told}");
-    assert!(told["addedStartMs"].is_number());
+    let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+    println!("{figures}");
+    assert!(figures["addedStartMs"].is_number());
 }

@@ -7,7 +7,7 @@ use std::{fs, path::Path, time::Duration};
 
 use palisade_model::compat::Compat;
 use palisade_node::verify::verify_pod;
-use palisade_testkit::containerd::deaf_runc;
+use palisade_testkit::containerd::runc_without_seccomp;
 use serde_json::{Value, json};
 
 use crate::lab::{DENY_MKDIR, Lab, designs, sleeper, waiting};
@@ -23,7 +23,7 @@ fn with_policy(mut pod: Value, policy: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seccomp_row_1_a_runtime_that_ignores_profiles_is_found_out() {
-    let lab = Lab::with_runc(designs(), |folder| Some(deaf_runc(folder)));
+    let lab = Lab::with_runc(designs(), |folder| Some(runc_without_seccomp(folder)));
     let ignored = lab.apply(sleeper("ignored", localhost("ok.json"), json!({})));
     lab.until_running(&ignored).await;
     assert_eq!(lab.exec(&ignored, "c", "mkdir /tmp/x").await.0, 0, "nothing is enforced");
@@ -129,7 +129,7 @@ async fn emulated_kubelets_retry_whatever_the_policy() {
     lab.until_running(&never).await;
 }
 
-/// A /sys that says what the test wants about AppArmor.
+/// A /sys with the AppArmor state that the test sets.
 fn pretend_app_armor(sys: &Path, on: bool, profiles: &str) {
     let folder = sys.join("kernel/security/apparmor");
     fs::create_dir_all(&folder).unwrap();
@@ -170,7 +170,7 @@ async fn app_armor_row_6_a_host_without_it_blocks() {
     );
     lab.until_running(&plain).await;
     lab.until_running(&unconfined).await;
-    // The host gets AppArmor: the pod is no longer blocked. (This runtime then says that it has none: row 1.)
+    // The host gets AppArmor: the pod is no longer blocked. (This runtime then reports that it has none: row 1.)
     pretend_app_armor(&lab.folder.path().join("sys"), true, "");
     let status = lab.until_waiting(&blocked, "CreateContainerError").await;
     assert_eq!(status["reason"], Value::Null);
@@ -196,7 +196,7 @@ async fn app_armor_row_6_emulated_kubelets_fail_the_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn app_armor_rows_1_and_3_runtime_without_it_and_profile_missing() {
-    // Whether the kernel here has AppArmor or not, the agent believes so; the runtime knows better.
+    // Whether the kernel here has AppArmor or not, the agent takes it as present; the runtime decides.
     let lab = lab_with_sys(designs(), true).await;
     let missing = || app_armor(json!({"type": "Localhost", "localhostProfile": "absent"}));
     let row_3 = lab.apply(sleeper("row-3", json!({}), missing()));
@@ -216,7 +216,7 @@ async fn app_armor_rows_1_and_3_runtime_without_it_and_profile_missing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn version_skew_is_reported_with_the_texts_of_the_design() {
-    // The API server let a ConfigMap profile through; this node does not know the feature.
+    // The API server let a ConfigMap profile through; this node does not support the feature.
     let lab = Lab::new(Compat::designs());
     lab.put_profile("web", "p.json", DENY_MKDIR);
     let profile = json!({"seccompProfile": {"type": "ConfigMap", "configMapProfile": "web/p.json"}});

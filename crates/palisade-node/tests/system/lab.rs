@@ -173,7 +173,7 @@ impl Lab {
         }
     }
 
-    /// What the kernel says about a container.
+    /// The kernel's state of a container.
     pub(crate) async fn kernel(&self, pod: &RunPod, container: &str) -> ProcessSecurity {
         let pid = self.pid(pod, container).await;
         ProcessSecurity::read(Path::new("/proc"), pid).unwrap()

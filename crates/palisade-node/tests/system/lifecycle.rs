@@ -42,7 +42,7 @@ async fn init_containers_sidecars_and_ephemeral_containers() {
     let volume = lab.root.join("pods").join(&pod.key.uid).join("volumes/kubernetes.io~empty-dir/v");
     assert_eq!(fs::read_to_string(volume.join("order")).unwrap(), "first\nside\nsecond\nmain\n");
 
-    // Somebody looks inside.
+    // Look inside the container.
     let mut with_ephemeral = object;
     with_ephemeral["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": IMAGE,
         "command": ["sh", "-c", "cat /proc/1/cmdline | grep -c stop; sleep 600"], "targetContainerName": "main"}]);
@@ -72,7 +72,7 @@ async fn init_containers_sidecars_and_ephemeral_containers() {
 async fn restarts_messages_and_logs() {
     let lab = Lab::new(designs());
     let object = pod(
-        "talks",
+        "writes",
         json!({}),
         json!({}),
         "echo out; echo err >&2; echo last words > /dev/termination-log; exit 3",
@@ -153,8 +153,9 @@ async fn volumes_and_environment() {
     object["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "key"}}},
         {"name": "B", "value": "$(A)-$(POD)"}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
     let pod = lab.apply(object);
-    // The pod waits for what is missing, and says so.
-    lab.until(&pod, "told", |_| lab.events(&pod).iter().any(|(_, reason, _)| reason == "FailedMount")).await;
+    // The pod waits for what is missing, and reports it.
+    lab.until(&pod, "an event", |_| lab.events(&pod).iter().any(|(_, reason, _)| reason == "FailedMount"))
+        .await;
     let mut map = ConfigMap::default();
     map.data.insert("key".into(), "value".into());
     lab.source.put_config_map("default", "settings", map);
@@ -197,7 +198,7 @@ async fn images_that_cannot_be_had() {
     );
     let invalid = lab.apply(with("invalid", "Not An Image", "Never"));
     lab.until_waiting(&invalid, "InvalidImageName").await;
-    // Nobody listens there: the pull fails at once.
+    // Connections there are refused: the pull fails at once.
     let pulled = lab.apply(with("pulled", "localhost:1/absent:1", "IfNotPresent"));
     lab.until(&pulled, "failing to pull", |status| {
         ["ErrImagePull", "ImagePullBackOff"].contains(&waiting(status)["reason"].as_str().unwrap_or_default())

@@ -185,7 +185,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
     let pod = lab.apply(sleeper("rolling", config_map("web/p.json"), json!({})));
     let broken = lab.apply(sleeper("broken", config_map("broken/p.json"), json!({})));
     lab.until_running(&broken).await;
-    // Nonsense takes the place of a profile: whoever runs keeps running, whoever restarts does not start.
+    // Nonsense takes the place of a profile: running containers keep running, restarted ones do not start.
     lab.put_profile("broken", "p.json", "{ nonsense");
     assert_eq!(lab.exec(&broken, "c", "mkdir /tmp/x").await.0, 1);
     kill(&lab, &broken).await;
@@ -203,7 +203,7 @@ async fn a_change_of_the_profile_waits_for_the_restart() {
 
     lab.put_profile("web", "p.json", fresh);
     assert_eq!(lab.exec(&pod, "c", "mkdir /tmp/x").await.0, 1, "the running container keeps its profile");
-    assert_eq!(stale().await, Some(sha256::hex(fresh.as_bytes())), "and verify says so");
+    assert_eq!(stale().await, Some(sha256::hex(fresh.as_bytes())), "and verify reports it");
     // The container ends; its successor gets what the ConfigMap holds now.
     let before = lab.container_id(&pod, "c").await;
     kill(&lab, &pod).await;

@@ -54,7 +54,7 @@ impl AgentProcess {
         self.child.wait().unwrap();
     }
 
-    fn told(&self, pod: &str) -> Value {
+    fn reported(&self, pod: &str) -> Value {
         let text = fs::read(self.folder.join("status").join(format!("{pod}.json"))).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or(Value::Null)
     }
@@ -62,11 +62,11 @@ impl AgentProcess {
     fn until(&self, pod: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_mins(1);
         loop {
-            let told = self.told(pod);
-            if wanted(&told) {
-                return told;
+            let reported = self.reported(pod);
+            if wanted(&reported) {
+                return reported;
             }
-            assert!(Instant::now() < deadline, "{pod}: {told:#}");
+            assert!(Instant::now() < deadline, "{pod}: {reported:#}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -95,7 +95,8 @@ async fn pods_survive_an_agent_that_is_killed_and_are_adopted() {
     for number in 0..3 {
         put(&format!("p{number}"), &sleeper(&format!("p{number}"), profile.clone(), json!({})));
     }
-    let running = |told: &Value| told["status"]["containerStatuses"][0]["state"]["running"].is_object();
+    let running =
+        |reported: &Value| reported["status"]["containerStatuses"][0]["state"]["running"].is_object();
     let mut agent = AgentProcess::start(&folder);
     let before: Vec<_> = (0..3).map(|number| agent.until(&format!("p{number}"), running)).collect();
     agent.kill();
@@ -105,7 +106,7 @@ async fn pods_survive_an_agent_that_is_killed_and_are_adopted() {
     let agent = AgentProcess::start(&folder);
     for (number, before) in before.iter().enumerate().take(2) {
         let after = agent.until(&format!("p{number}"), running);
-        let one = |told: &Value| told["status"]["containerStatuses"][0].clone();
+        let one = |reported: &Value| reported["status"]["containerStatuses"][0].clone();
         assert_eq!(one(&after)["containerID"], one(before)["containerID"], "the same container, not another");
         assert_eq!(one(&after)["restartCount"], 0);
         assert_eq!(one(&after)["securityContext"], one(before)["securityContext"], "its hash is remembered");
@@ -123,7 +124,7 @@ async fn pods_survive_an_agent_that_is_killed_and_are_adopted() {
         if sandboxes.len() == 2 {
             break;
         }
-        assert!(Instant::now() < deadline, "the pod that nobody wants any more is removed");
+        assert!(Instant::now() < deadline, "the pod that was deleted is removed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -135,7 +136,7 @@ async fn the_runtime_restarts_under_running_pods() {
     let before = lab.until_running(&pod).await;
     lab.containerd.stop();
     let late = lab.apply(sleeper("late", json!({}), json!({})));
-    let status = lab.until(&late, "told", |status| status["containerStatuses"].is_array()).await;
+    let status = lab.until(&late, "reported", |status| status["containerStatuses"].is_array()).await;
     let message = status["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("error determining status: rpc error: code = Unavailable"), "{message}");
     assert_eq!(
@@ -262,12 +263,12 @@ async fn without_runtime(socket: &Path, timeout: Duration) -> (LocalSource, RunP
     source.apply(&pod);
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let told = source.events(&pod.key.uid).iter().any(|event| event.reason == "FailedSync");
-        let node_told = source
+        let reported = source.events(&pod.key.uid).iter().any(|event| event.reason == "FailedSync");
+        let node_reported = source
             .node()
             .0
             .is_some_and(|node| node.pointer("/status/conditions/0/status") == Some(&json!("False")));
-        if told && node_told {
+        if reported && node_reported {
             break;
         }
         assert!(Instant::now() < deadline, "{:?} {:?}", source.events(&pod.key.uid), source.node());
@@ -287,8 +288,8 @@ async fn a_runtime_that_is_missing_talks_nonsense_or_hangs() {
     };
     let missing = folder.path().join("missing.sock");
     let (source, pod) = without_runtime(&missing, Duration::from_secs(2)).await;
-    let said = message(&source, &pod);
-    assert!(said.contains("code = Unavailable") && said.contains("No such file or directory"), "{said}");
+    let text = message(&source, &pod);
+    assert!(text.contains("code = Unavailable") && text.contains("No such file or directory"), "{text}");
 
     let nonsense = folder.path().join("nonsense.sock");
     let listener = UnixListener::bind(&nonsense).unwrap();
@@ -299,15 +300,15 @@ async fn a_runtime_that_is_missing_talks_nonsense_or_hangs() {
         }
     });
     let (source, pod) = without_runtime(&nonsense, Duration::from_secs(2)).await;
-    let said = message(&source, &pod);
-    assert!(said.starts_with("error determining status: rpc error: code = "), "{said}");
+    let text = message(&source, &pod);
+    assert!(text.starts_with("error determining status: rpc error: code = "), "{text}");
 
     let hanging = folder.path().join("hanging.sock");
     let listener = UnixListener::bind(&hanging).unwrap();
     let (source, pod) = without_runtime(&hanging, Duration::from_millis(300)).await;
-    let said = message(&source, &pod);
+    let text = message(&source, &pod);
     assert_eq!(
-        said,
+        text,
         "error determining status: rpc error: code = DeadlineExceeded desc = the runtime did not answer within 0.3s"
     );
     drop(listener);

@@ -1,4 +1,4 @@
-//! Pods like the recorded ones, on v1.31: what upstream's sources say a kubelet makes of them, and the kernel with it.
+//! Pods like the recorded ones, on v1.31: what a kubelet makes of them by upstream's sources, and the kernel with it.
 
 use std::{
     collections::BTreeSet,
@@ -45,7 +45,7 @@ fn waits(phase: &str, reason: &str, message: &str) -> Expected {
         "state": {"waiting": {"reason": reason, "message": message}}}]}))
 }
 
-/// A container that cannot be made says why, and so does an event.
+/// A container that cannot be made reports why, and so does an event.
 fn refused(reason: &str, message: &str) -> Expected {
     waits("Pending", reason, message).warning("Failed", format!("Error: {message}"))
 }
@@ -368,7 +368,7 @@ async fn all_come_out(rows: Vec<(&'static str, Value, Expected)>) {
     }
 }
 
-/// Whatever `expected` says, `found` says, too.
+/// Every field of `expected` is in `found`.
 fn holds(found: &Value, expected: &Value, plain: &impl Fn(&str) -> String) -> bool {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {

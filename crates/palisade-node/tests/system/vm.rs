@@ -30,13 +30,13 @@ until ctr version > /dev/null 2>&1; do sleep 0.2; done
 for image in /payload/*.tar; do ctr -n k8s.io images import "$image" > /dev/null || exit 1; done
 cp -r /payload/api /tmp/api
 /payload/folder_agent /tmp/api > /tmp/agent.log 2>&1 &
-# Everybody is running, or waits for what will never come.
+# Every pod runs, or waits for what will never come.
 tries=0
 until [ "$(grep -l -e '"running":{' -e '"reason":"CreateContainerError"' /tmp/api/status/*.json 2>/dev/null | wc -l)" = 7 ]; do
   tries=$((tries+1)); [ $tries -gt 1500 ] && break; sleep 0.2
 done
 sleep 3
-for file in /tmp/api/status/*.json; do echo; echo "TOLD $(basename $file .json) $(cat $file)"; done
+for file in /tmp/api/status/*.json; do echo; echo "REPORT $(basename $file .json) $(cat $file)"; done
 for log in /var/lib/palisade/logs/*/c/0.log; do
   echo; echo "LOG $(echo $log | sed 's|.*/default_\([^_]*\)_.*|\1|') $(cut -d' ' -f4- $log | tr '\n' ';')"
 done
@@ -103,13 +103,13 @@ fn app_armor_confines_in_a_machine_that_has_it() {
         .unwrap();
     let console = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{console}\n{}", String::from_utf8_lossy(&output.stderr));
-    let mut told: BTreeMap<String, Value> = BTreeMap::new();
+    let mut reports: BTreeMap<String, Value> = BTreeMap::new();
     let mut logs: BTreeMap<String, String> = BTreeMap::new();
     for line in console.lines() {
         let mut words = line.splitn(3, ' ');
         match (words.next(), words.next(), words.next()) {
-            (Some("TOLD"), Some(name), Some(text)) => {
-                told.insert(name.to_owned(), serde_json::from_str(text).unwrap_or(Value::Null));
+            (Some("REPORT"), Some(name), Some(text)) => {
+                reports.insert(name.to_owned(), serde_json::from_str(text).unwrap_or(Value::Null));
             }
             (Some("LOG"), Some(name), Some(text)) => {
                 logs.insert(name.to_owned(), text.to_owned());
@@ -118,9 +118,9 @@ fn app_armor_confines_in_a_machine_that_has_it() {
         }
     }
     assert!(console.contains("cgroup2 /sys/fs/cgroup cgroup2"), "{console}");
-    assert_eq!(told.len(), 7, "{console}");
+    assert_eq!(reports.len(), 7, "{console}");
     let row = |name: &str, check: &str| {
-        let rows = told[name]["verified"]["containers"][0]["rows"].as_array().cloned().unwrap_or_default();
+        let rows = reports[name]["verified"]["containers"][0]["rows"].as_array().cloned().unwrap_or_default();
         rows.into_iter()
             .find(|row| row["check"] == check)
             .unwrap_or_else(|| panic!("{name}: {check}\n{console}"))
@@ -139,7 +139,7 @@ fn app_armor_confines_in_a_machine_that_has_it() {
     }
     assert!(logs["both"].contains("mkdir=1"), "seccomp and AppArmor together: {}", logs["both"]);
     assert_eq!(row("both", "seccomp")["kernel"], "filter, 1 filter");
-    let waiting = &told["missing"]["status"]["containerStatuses"][0]["state"]["waiting"];
+    let waiting = &reports["missing"]["status"]["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(
         (waiting["reason"].as_str(), waiting["message"].as_str()),
         (

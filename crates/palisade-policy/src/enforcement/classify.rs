@@ -1,4 +1,4 @@
-//! Why a namespace would suffer from enforcement.
+//! Why a namespace would violate enforcement.
 //!
 //! Implements: `PSAEnforcementConfig`, "Resolving Violating Namespaces", and the classes of OpenShift's readiness
 //! controller. Namespaces with an enforce label of someone's own are not judged: they decided already.
@@ -95,7 +95,7 @@ impl Class {
         }
     }
 
-    /// The class of a violating namespace; `by_user` says whether a violating pod got its constraint through a user.
+    /// The class of a violating namespace; `by_user` is whether a violating pod got its constraint through a user.
     #[must_use]
     pub fn of(namespace: &str, labels: &StringMap<'_>, by_user: bool) -> Self {
         if matches!(namespace, "default" | "kube-system" | "kube-public" | "kube-node-lease") {
@@ -212,10 +212,10 @@ mod tests {
             }}}]))
         };
         let annotation = json!({"security.openshift.io/MinimallySufficientPodSecurityStandard": "baseline"});
-        let nobody = Ownership::default();
+        let unowned = Ownership::default();
         let (privileged, baseline, restricted) = (Level::Privileged, Level::Baseline, Level::Restricted);
         for (case, labels, annotations, ownership, managed, inferred, expected) in [
-            ("nothing known", json!({}), json!({}), &nobody, true, None, Some(restricted)),
+            ("nothing known", json!({}), json!({}), &unowned, true, None, Some(restricted)),
             (
                 "inferred",
                 json!({}),
@@ -234,7 +234,7 @@ mod tests {
                 None,
                 Some(baseline),
             ),
-            ("a user's annotation", json!({}), annotation.clone(), &nobody, true, None, Some(restricted)),
+            ("a user's annotation", json!({}), annotation.clone(), &unowned, true, None, Some(restricted)),
             (
                 "the stricter of the syncer's labels",
                 json!({key("warn"): "privileged", key("audit"): "baseline"}),
@@ -258,7 +258,7 @@ mod tests {
                 "decided by its owner",
                 json!({key("enforce"): "privileged"}),
                 json!({}),
-                &nobody,
+                &unowned,
                 true,
                 None,
                 None,

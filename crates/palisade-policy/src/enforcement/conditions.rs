@@ -1,7 +1,7 @@
-//! What the rollout says of itself: conditions to wait for and to read.
+//! Conditions of a rollout, to wait for and to read.
 //!
 //! Implements: the conventions of Kubernetes API conditions, so that `kubectl wait --for=condition=Ready` means
-//! "what was asked for is what every API server does".
+//! "what was requested is what every API server does".
 
 use super::{
     mode::{Release, SpecMode},
@@ -29,11 +29,11 @@ pub struct Troubles<'t> {
     pub failing: Option<&'t str>,
     /// Constraints that are left out because they make no sense. Nothing waits for them, but someone should look.
     pub skipped: Option<&'t str>,
-    /// Instances that do not do yet what the global configuration asks for, and what they do instead.
+    /// Instances that do not do yet what the global configuration requests, and what they do instead.
     pub waiting_for: Option<&'t str>,
 }
 
-/// The conditions of a state. `violating` is the number of namespaces that would suffer now.
+/// The conditions of a state. `violating` is the number of namespaces that violate now.
 #[must_use]
 pub fn conditions(
     inputs: Inputs,
@@ -124,7 +124,7 @@ mod tests {
     use crate::enforcement::state::decide;
 
     #[test]
-    fn ready_means_that_what_was_asked_for_is_done() {
+    fn ready_means_that_the_requested_mode_is_in_force() {
         let base = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
         let done = Inputs { labels_done: true, instances: Instances::All, ..base };
         for (case, inputs, degraded, expected) in [
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_constraint_is_told_and_stops_nothing() {
+    fn a_skipped_constraint_is_reported_and_stops_nothing() {
         let inputs = Inputs { labels_done: true, instances: Instances::All, ..Inputs::default() };
         let troubles = Troubles { skipped: Some("scc x"), ..Troubles::default() };
         let [ready, _, degraded] = conditions(inputs, decide(inputs), 0, troubles);

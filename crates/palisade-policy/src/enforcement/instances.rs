@@ -1,10 +1,10 @@
-//! How the global configuration reaches those who enforce it, and how they say which one they run.
+//! How the global configuration reaches the instances that enforce it, and how they report which one they run.
 //!
 //! Implements: the config observer of `PSAEnforcementConfig`, where OpenShift rolls out static pods. The observer writes
 //! one ConfigMap; every instance that enforces (an API server, a replica of the webhook) applies it and reports in a
-//! Lease of its own. So "all instances enforce" is read from what they run, never from what was asked of them.
+//! Lease of its own. So "all instances enforce" is read from what they run, never from what was configured.
 //!
-//! Leaves to others: clocks. A Lease says when it was renewed and for how long that counts; whether that is over is
+//! Leaves to others: clocks. A Lease states when it was renewed and for how long that counts; whether that is over is
 //! for the callers, which have a clock.
 
 use serde_json::{Value, json};
@@ -22,12 +22,12 @@ pub const CONFIG_MAP_KEY: &str = "podsecurityconfiguration.json";
 /// The field manager that writes the ConfigMap.
 pub const CONFIG_MAP_MANAGER: &str = "palisade-config-observer";
 
-/// Annotation of the ConfigMap and of every Lease: the revision that is asked for, or that runs.
+/// Annotation of the ConfigMap and of every Lease: the revision that is requested, or that runs.
 pub const REVISION: &str = "palisade.dev/pod-security-revision";
 /// Annotation of the ConfigMap and of every Lease: the level that is enforced by default.
 pub const ENFORCE: &str = "palisade.dev/pod-security-enforce";
 /// Annotation of every Lease: the `resourceVersion` of the ConfigMap that was applied, empty if there was none. Two
-/// configurations may be the same with another one in between; this tells which of them the instance has come to. One that
+/// configurations may be the same with another one in between; this identifies which of them the instance has come to. One that
 /// follows something else than that ConfigMap does not have it, and counts by its level alone.
 pub const OBSERVED: &str = "palisade.dev/pod-security-observed";
 /// Label of every Lease, with the component as its value: how the observer finds them.
@@ -77,7 +77,7 @@ impl Configuration {
         enforced_by_default(&self.value)
     }
 
-    /// What to know after this was seen. An older version than the one that is known changes nothing: answers to writes
+    /// The state after this was seen. An older version than the one that is known changes nothing: answers to writes
     /// overtake watches. The same content in a newer ConfigMap goes on counting from the version in which it first came,
     /// so that a new label on the ConfigMap does not set every instance back.
     #[must_use]
@@ -127,14 +127,14 @@ pub fn config_map(configuration: &Configuration) -> Value {
     })
 }
 
-/// The configuration in a ConfigMap. The revision is that of what is in it, whatever its annotation says.
+/// The configuration in a ConfigMap. The revision is that of what is in it, whatever its annotation states.
 pub fn read_config_map(object: &Value) -> Result<Configuration, ConfigurationError> {
     let text = object["data"][CONFIG_MAP_KEY].as_str().ok_or(ConfigurationError::Missing)?;
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     Ok(Configuration { version: Some(version), ..Configuration::new(serde_json::from_str(text)?) })
 }
 
-/// The Lease in which an instance reports; `identity` tells it from others of its component, `now` is RFC 3339 with
+/// The Lease in which an instance reports; `identity` distinguishes it from others of its component, `now` is RFC 3339 with
 /// microseconds.
 #[must_use]
 pub fn instance_lease(component: &str, identity: &str, running: &Configuration, now: &str) -> Value {
@@ -182,11 +182,11 @@ pub struct Report {
     pub component: String,
     /// The revision it runs.
     pub revision: String,
-    /// The level it enforces by default, if it says so.
+    /// The level it enforces by default, if it reports one.
     pub enforce: Option<Level>,
     /// The version of the ConfigMap it has come to, if it follows it.
     pub observed: Option<String>,
-    /// When it last said so, RFC 3339.
+    /// When it last reported, RFC 3339.
     pub renewed: String,
     /// For how many seconds that counts.
     pub lasts: u32,
@@ -216,7 +216,7 @@ impl Report {
             (Some(level), true, _) => format!("enforces {level}"),
             (Some(level), false, _) => format!("enforces {level}, by a configuration of its own"),
             (None, _, Some(_)) => "has not applied the current configuration".to_owned(),
-            (None, _, None) => "does not say what it enforces".to_owned(),
+            (None, _, None) => "does not report what it enforces".to_owned(),
         };
         format!("{} {identity} {does}", self.component)
     }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_says_what_it_runs() {
+    fn an_instance_reports_what_it_runs() {
         let running = Configuration { version: Some("7".to_owned()), ..Configuration::of(Level::Restricted) };
         let lease = instance_lease(APISERVER, "node-1", &running, "2026-01-01T00:00:00.000000Z");
         let report = read_report(&lease).unwrap();

@@ -102,7 +102,7 @@ pub fn privileged_namespace(name: &str, labels: &StringMap<'_>) -> Option<Apply>
 }
 
 impl Namespace<'_> {
-    /// Whether a label belongs to someone else who did not ask for it to be synced.
+    /// Whether a label belongs to someone else who did not request it to be synced.
     fn is_others(&self, key: &str) -> bool {
         self.ownership.is_foreign(key) && SyncChoice::of(self.labels) != SyncChoice::Always
     }
@@ -134,7 +134,7 @@ impl Namespace<'_> {
         wanted
     }
 
-    /// What stays of the syncer's own on a namespace it no longer takes care of, or knows too little about.
+    /// What stays of the syncer's own on a namespace that it no longer manages, or cannot judge.
     fn rest(&self, managed: bool, enforce: EnforceLabels) -> Apply {
         let mut rest = Apply::default();
         for mode in Mode::ALL {

@@ -1,11 +1,11 @@
-//! All violating namespaces with their times, beside a status that has room for a hundred of them.
+//! All violating namespaces with their times, beside a status that lists at most a hundred of them.
 //!
 //! Implements: "bounded status size, details on demand" of `PSAEnforcementConfig`. Once there are more entries than the
 //! status shows, all of them are kept in a few ConfigMaps, so that a restart of a controller does not make a namespace look
 //! as if it had begun to violate just now. A namespace always falls into the same part, so that one change rewrites one
 //! part; the parts are bounded, as everything that is stored must be.
 //!
-//! Leaves to others: reading and writing the ConfigMaps, and what an entry says ([`super::violations`]).
+//! Leaves to others: reading and writing the ConfigMaps, and what an entry contains ([`super::violations`]).
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ pub const KEY: &str = "violatingNamespaces.jsonl";
 /// How many parts there are.
 pub const PARTS: usize = 16;
 
-/// What a part may hold. API servers take a little more than a megabyte; 16 parts are room for a hundred thousand entries.
+/// What a part may hold. API servers take a little more than a megabyte; 16 parts hold a hundred thousand entries.
 const MOST_BYTES: usize = 900_000;
 
-/// The texts of the parts that are not empty, by number. Where there is not room for all, those that violate now stay.
+/// The texts of the parts that are not empty, by number. Where not all fit, those that violate now stay.
 #[must_use]
 pub fn parts<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeMap<usize, String> {
     let mut sorted: BTreeMap<usize, Vec<&Entry>> = BTreeMap::new();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_understands_takes_nothing_away() {
+    fn unknown_levels_take_nothing_away() {
         let annotations: StringMap<'_> =
             serde_json::from_str(r#"{"openshift.io/sa.scc.uid-range":"1/2","openshift.io/sa.scc.mcs":"s0"}"#)
                 .unwrap();

@@ -8,10 +8,10 @@ use palisade_model::metadata::StringMap;
 use super::ownership::Ownership;
 use crate::standards::policy::Mode;
 
-/// Label of a namespace: `true` or `false` say whether its labels are to be synced; anything else says nothing.
+/// Label of a namespace: `true` or `false` set whether its labels are synced; anything else is ignored.
 pub const SYNC_LABEL: &str = "security.openshift.io/scc.podSecurityLabelSync";
 
-/// What the sync label says.
+/// The value of the sync label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncChoice {
     /// Sync, even labels that others own.
@@ -98,7 +98,7 @@ const OPENSHIFT: [&str; 60] = [
     "vsphere-infra",
 ];
 
-/// Whether a namespace is never synced, whatever its labels say.
+/// Whether a namespace is never synced, whatever its labels are.
 #[must_use]
 pub fn is_exempt(namespace: &str) -> bool {
     matches!(namespace, "default" | "kube-node-lease" | "kube-public" | "kube-system" | "openshift")

@@ -2,7 +2,7 @@
 //!
 //! Implements: OpenShift's `PSAEnforcementConfig` design: [`state`] is the state machine, [`managed`] and [`labels`] the
 //! label syncer's decisions, [`classify`] and [`violations`] those of the readiness controller, [`ledger`] what the status
-//! has no room for, [`render`] the global configuration, [`instances`] how it gets to those who enforce it and what they
+//! cannot hold, [`render`] the global configuration, [`instances`] how it gets to those who enforce it and what they
 //! report. Reading the cluster and writing to it is the controllers' work.
 
 pub mod classify;

@@ -22,7 +22,7 @@ impl Release {
     /// Every release, in order.
     pub const ALL: [Self; 3] = [Self::Introduce, Self::Evaluate, Self::Enforce];
 
-    /// Whether the feature gate is on unless someone says otherwise.
+    /// Whether the feature gate is on unless someone specifies otherwise.
     #[must_use]
     pub const fn gate_default(self) -> bool {
         matches!(self, Self::Enforce)
@@ -62,7 +62,7 @@ impl FromStr for Release {
     }
 }
 
-/// `spec.enforcementMode`: what the administrator, or the readiness controller, wants.
+/// `spec.enforcementMode`: what the administrator, or the readiness controller, requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SpecMode {
     /// Not set; means `Restricted`.
@@ -127,7 +127,7 @@ impl StatusMode {
         }
     }
 
-    /// Reads what the API says; anything unknown is as good as nothing.
+    /// Reads the value of the API; an unknown one counts as unset.
     #[must_use]
     pub fn read(text: &str) -> Self {
         [Self::Progressing, Self::Restricted, Self::Legacy]

@@ -32,7 +32,7 @@ pub fn pod_security_configuration(enforce: Level) -> Value {
     })
 }
 
-/// A short name for exactly this configuration: instances report it, so that what runs can be told from what was asked.
+/// A short name for exactly this configuration: instances report it, so that what runs can be compared with what was configured.
 #[must_use]
 pub fn revision(configuration: &Value) -> String {
     fingerprint(&configuration.to_string())

@@ -41,7 +41,7 @@ mod tests {
     };
 
     #[test]
-    fn the_definition_says_what_the_code_says() {
+    fn the_definition_matches_the_code() {
         let definition: Value = serde_json::from_str(CUSTOM_RESOURCE_DEFINITION).unwrap();
         assert_eq!(definition["metadata"]["name"], format!("{PLURAL}.{GROUP}"));
         assert_eq!(definition["spec"]["names"]["kind"], KIND);

@@ -14,9 +14,9 @@ pub enum Evaluation {
     /// Nothing yet.
     #[default]
     NotEvaluated,
-    /// No namespace is known to suffer, but not everything could be judged.
+    /// No namespace is known to violate, but not everything could be judged.
     Undecided,
-    /// No namespace would suffer.
+    /// No namespace would violate.
     Clean,
     /// Some namespace would.
     Violations,
@@ -28,14 +28,14 @@ pub enum Instances {
     /// None; also if none is known.
     #[default]
     None,
-    /// Some, or some do not say.
+    /// Some, or some do not report.
     Mixed,
     /// All.
     All,
 }
 
 impl Instances {
-    /// From what each instance says it enforces by default.
+    /// From what each instance reports to enforce by default.
     #[must_use]
     pub fn of(reports: impl IntoIterator<Item = Option<Level>>) -> Self {
         let (mut enforcing, mut other, mut silent) = (false, false, false);
@@ -49,7 +49,7 @@ impl Instances {
         match (enforcing, other, silent) {
             (true, false, false) => Self::All,
             (false, _, false) => Self::None,
-            // One that does not say what it runs may enforce, and may not.
+            // One that does not report what it runs may enforce, and may not.
             _ => Self::Mixed,
         }
     }
@@ -72,7 +72,7 @@ pub struct Inputs {
     pub labels_done: bool,
     /// What the API servers do.
     pub instances: Instances,
-    /// Whether the global configuration asked for `restricted` so far.
+    /// Whether the global configuration requested `restricted` so far.
     pub restricted_requested: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct Outputs {
     pub status: Option<StatusMode>,
     /// What to do with enforce labels.
     pub enforce_labels: EnforceLabels,
-    /// The level that the global configuration asks the API servers to enforce by default.
+    /// The level that the global configuration has the API servers enforce by default.
     pub default_enforce: Level,
 }
 
@@ -104,18 +104,18 @@ pub struct Outputs {
 #[must_use]
 pub fn decide(inputs: Inputs) -> Outputs {
     let release = inputs.release;
-    let wants = match release {
+    let is_enforcing = match release {
         // Before the API is used, the gate alone decides.
         Release::Introduce | Release::Evaluate => inputs.gate,
         Release::Enforce => inputs.gate && inputs.spec != SpecMode::Legacy,
     };
-    let (enforce_labels, default_enforce) = if wants { forward(inputs) } else { back(inputs) };
+    let (enforce_labels, default_enforce) = if is_enforcing { forward(inputs) } else { back(inputs) };
     let found = inputs.evaluation == Evaluation::Violations;
     // An explicit `Restricted` stays; only a missing mode is treated with care.
     let careful = release == Release::Evaluate && found && inputs.spec == SpecMode::Unset;
     Outputs {
         spec_write: careful.then_some(SpecMode::Legacy),
-        status: status(release, wants, inputs),
+        status: status(release, is_enforcing, inputs),
         enforce_labels,
         default_enforce,
     }
@@ -132,18 +132,18 @@ fn forward(inputs: Inputs) -> (EnforceLabels, Level) {
 fn back(inputs: Inputs) -> (EnforceLabels, Level) {
     let labels = match inputs.instances {
         Instances::None if !inputs.restricted_requested => EnforceLabels::Remove,
-        // What still asks for `restricted` may be on its way to an instance.
+        // What still requests `restricted` may be on its way to an instance.
         Instances::None | Instances::Mixed | Instances::All => EnforceLabels::Keep,
     };
     (labels, Level::Privileged)
 }
 
-fn status(release: Release, wants: bool, inputs: Inputs) -> Option<StatusMode> {
+fn status(release: Release, is_enforcing: bool, inputs: Inputs) -> Option<StatusMode> {
     match release {
         Release::Introduce => None,
         Release::Evaluate => Some(StatusMode::NotEnabled),
         Release::Enforce if inputs.spec == SpecMode::Legacy => Some(StatusMode::Legacy),
-        Release::Enforce if !wants => Some(StatusMode::NotEnabled),
+        Release::Enforce if !is_enforcing => Some(StatusMode::NotEnabled),
         Release::Enforce => {
             // Restricted needs the labels once; a namespace that is new afterwards does not take it back.
             let labelled = inputs.labels_done || inputs.status == StatusMode::Restricted;
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// What the design says twice, and differently, is decided so.
+    /// Where the design contradicts itself, this is the decision.
     #[test]
     fn every_contradiction_of_the_design_is_resolved() {
         let base = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_that_was_asked_for_goes_on_before_any_instance_has_it() {
+    fn a_requested_rollout_goes_on_before_any_instance_has_it() {
         let begun = Inputs {
             release: Release::Enforce,
             gate: true,
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_are_judged_by_what_they_say() {
+    fn instances_are_judged_by_what_they_report() {
         let (on, off) = (Some(Level::Restricted), Some(Level::Privileged));
         for (reports, expected) in [
             (&[][..], Instances::None),

@@ -15,9 +15,9 @@ pub const MOST_SHOWN: usize = 100;
 /// Whether a namespace violates now or did before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
-    /// It would suffer now.
+    /// It violates now.
     Current,
-    /// It would have suffered.
+    /// It violated before.
     Previous,
 }
 
@@ -41,16 +41,16 @@ pub struct Entry {
 /// What evaluating a namespace came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It would not suffer, or its owner decided for it.
+    /// It does not violate, or its owner decided for it.
     Clean,
-    /// It would suffer.
+    /// It violates.
     Violating(Option<Reason>),
     /// Unknown.
     Inconclusive,
 }
 
 /// The entries after an evaluation, by name. `not_clean` holds every namespace that is not [`Verdict::Clean`]; of the
-/// others `exists` says whether they are still there.
+/// others `exists` returns whether they are still there.
 #[must_use]
 pub fn update(
     entries: &[Entry],
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_live_as_the_table_says() {
+    fn entries_follow_the_table() {
         use State::{Current, Previous};
         let violating = Verdict::Violating(Some(Reason::SyncerDisabled));
         for (case, before, verdict, after) in [

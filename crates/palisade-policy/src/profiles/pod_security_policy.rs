@@ -23,7 +23,7 @@ const SECCOMP_DEFAULT: &str = "seccomp.security.alpha.kubernetes.io/defaultProfi
 const APP_ARMOR_ALLOWED: &str = "apparmor.security.beta.kubernetes.io/allowedProfileNames";
 const APP_ARMOR_DEFAULT: &str = "apparmor.security.beta.kubernetes.io/defaultProfileName";
 
-/// What a PodSecurityPolicy says about profiles.
+/// The rules of a PodSecurityPolicy for profiles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProfileStrategies {
     name: String,
@@ -120,7 +120,7 @@ impl ProfileStrategies {
         problems
     }
 
-    /// The rules under the designs: the field, or what the annotations say.
+    /// The rules under the designs: the field, or the annotations.
     #[must_use]
     pub fn seccomp_rules(&self) -> ProfileRules {
         let nothing_may_be_set =

@@ -11,7 +11,7 @@ const SIZE: u32 = 10_000;
 const BLOCKS: u32 = 100_000;
 const PAIRS_PER_BLOCK: u32 = 5;
 
-/// Knows which blocks are taken.
+/// The blocks that are taken.
 #[derive(Debug, Clone)]
 pub struct Allocator {
     taken: Vec<u64>,

@@ -150,7 +150,7 @@ mod tests {
         assert!(STANDARD.iter().all(|name| names.iter().any(|own| own == name)));
     }
 
-    /// Not a validator: what the schema asks for is there, and nothing is there that it does not know.
+    /// Not a validator: what the schema requires is there, and nothing that it does not declare.
     #[test]
     fn the_schema_knows_every_field_of_every_manifest() {
         let definition: Value = serde_json::from_str(CUSTOM_RESOURCE_DEFINITION).unwrap();
@@ -162,7 +162,7 @@ mod tests {
             let required = schema["required"].as_array().unwrap();
             assert!(required.iter().all(|field| fields.contains_key(field.as_str().unwrap())), "{object}");
         }
-        // And our own type knows every field of the schema.
+        // And our own type has every field of the schema.
         let every = serde_json::to_value(Constraint::default()).unwrap();
         let unknown = known.keys().filter(|field| every.get(field).is_none()).collect::<Vec<_>>();
         assert_eq!(unknown, ["apiVersion", "kind"]);

@@ -1,4 +1,4 @@
-//! Which constraint admits a pod, for whom, and what the refusal says.
+//! Which constraint admits a pod, for whom, and the text of the refusal.
 //!
 //! Implements: OpenShift's admission plugin `security.openshift.io/SecurityContextConstraint`, mutating and
 //! validating pass. One constraint that makes no sense in a namespace is skipped and reported; upstream refuses
@@ -23,7 +23,7 @@ use super::{
     audit::Audit,
     built_in,
     constraint::Constraint,
-    decision::{Admitted, ConstraintOutcome, Decision, Refusal},
+    decision::{Admitted, ConstraintDecision, ConstraintOutcome, Refusal},
     evaluate::{Evaluation, Options, evaluate},
     namespace_ranges::NamespaceRanges,
     order::Rank,
@@ -68,10 +68,10 @@ impl Subject {
     }
 }
 
-/// Someone, as the authorizer knows them.
+/// A user or service account, for the authorizer.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'r> {
-    /// In which role they are asked about.
+    /// Their role in the request.
     pub subject: Subject,
     /// The name.
     pub name: &'r str,
@@ -179,7 +179,7 @@ struct Chosen<'x> {
 const FINAL_VALIDATION: &str = "failures final validation after mutating admission";
 
 impl<'s> Admission<'s> {
-    /// The mutating pass: chooses a constraint, and says what it writes into the pod.
+    /// The mutating pass: chooses a constraint, and returns what it writes into the pod.
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>) -> ConstraintOutcome {
         if is_ignored(request) {
@@ -244,8 +244,8 @@ impl<'s> Admission<'s> {
         }
         let audit = search.audit(mutable, hint, chosen.as_ref());
         let decision = match chosen {
-            Some(chosen) => Decision::Admitted(chosen.admitted(request, pass)),
-            None => Decision::Refused(search.refusal(pass, &skipped)),
+            Some(chosen) => ConstraintDecision::Admitted(chosen.admitted(request, pass)),
+            None => ConstraintDecision::Refused(search.refusal(pass, &skipped)),
         };
         ConstraintOutcome { decision, audit, skipped }
     }

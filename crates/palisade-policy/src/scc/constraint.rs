@@ -1,7 +1,7 @@
 //! A `SecurityContextConstraints` object, as stored.
 //!
 //! Implements: OpenShift `security.openshift.io/v1`, `SecurityContextConstraints`. Strategy types and volume types
-//! stay strings: what they mean is for [`super::strategy`] to say, and an unknown one has to be named in an error.
+//! stay strings: [`super::strategy`] interprets them, and an unknown one has to be named in an error.
 //! Defaults and the refusal of objects are in [`super::object`].
 
 use serde::{Deserialize, Deserializer, Serialize};

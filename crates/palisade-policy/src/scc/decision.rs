@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct ConstraintOutcome {
     /// The decision.
-    pub decision: Decision,
+    pub decision: ConstraintDecision,
     /// What goes to the audit log.
     pub audit: Audit,
     /// Constraints that were skipped; worth a warning in the log, a metric or an event.
@@ -28,8 +28,8 @@ pub struct ConstraintOutcome {
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// Constraints have nothing to say.
+pub enum ConstraintDecision {
+    /// Constraints do not apply.
     Ignored,
     /// A constraint allows it.
     Admitted(Admitted),
@@ -100,7 +100,7 @@ pub enum Refusal {
     /// No constraint admits the pod.
     #[error("unable to validate against any security context constraint: {text}")]
     NotValidated {
-        /// What each constraint says against it, in order.
+        /// The problems of each constraint with it, in order.
         problems: Vec<FieldError>,
         /// The same, as upstream prints it in this pass.
         text: String,
@@ -108,7 +108,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The whole sentence, as the API server's `Forbidden` status says it.
+    /// The whole sentence, as the API server's `Forbidden` status has it.
     #[must_use]
     pub fn message(&self, pod: &Pod<'_>) -> String {
         let name = match pod.metadata.display_name() {
@@ -121,10 +121,10 @@ impl Refusal {
 
 impl ConstraintOutcome {
     pub(super) fn ignored() -> Self {
-        Self { decision: Decision::Ignored, audit: Audit::default(), skipped: Vec::new() }
+        Self { decision: ConstraintDecision::Ignored, audit: Audit::default(), skipped: Vec::new() }
     }
 
     pub(super) fn refused(refusal: Refusal) -> Self {
-        Self { decision: Decision::Refused(refusal), audit: Audit::default(), skipped: Vec::new() }
+        Self { decision: ConstraintDecision::Refused(refusal), audit: Audit::default(), skipped: Vec::new() }
     }
 }

@@ -27,7 +27,7 @@ use super::{
 pub struct Options {
     /// Major and minor version of the nodes' kernel: newer ones have more safe sysctls.
     pub kernel: (u32, u32),
-    /// Whether seccomp profiles may come from ConfigMaps; upstream knows no such thing.
+    /// Whether seccomp profiles may come from ConfigMaps; upstream has no such profiles.
     pub config_map_profiles: bool,
 }
 
@@ -156,8 +156,8 @@ impl<'x> Evaluation<'x> {
         if non_root.is_none() && provider.run_as_user.assign_non_root(user) {
             context.get_or_insert_default().run_as_non_root = Some(true);
         }
-        let asked = context.as_ref().and_then(|c| c.capabilities.as_ref());
-        if let Some(capabilities) = capabilities::assign(constraint, asked) {
+        let requested = context.as_ref().and_then(|c| c.capabilities.as_ref());
+        if let Some(capabilities) = capabilities::assign(constraint, requested) {
             context.get_or_insert_default().capabilities = Some(capabilities);
         }
         if context.as_ref().is_none_or(|c| c.read_only_root_filesystem.is_none())

@@ -1,8 +1,8 @@
 //! OpenShift's security context constraints: what a pod may do depends on who runs it.
 //!
 //! [`constraint`] reads the objects, [`strategy`] holds one file for each area, [`evaluate`] lets one constraint assign
-//! and validate, [`choose`] finds the constraint that admits a pod, [`to_standard`] says which Pod Security level a
-//! constraint implies. Where this differs from upstream on purpose, `docs/openshift-differences.md` says so.
+//! and validate, [`choose`] finds the constraint that admits a pod, [`to_standard`] returns which Pod Security level a
+//! constraint implies. Where this differs from upstream on purpose, `docs/openshift-differences.md` lists it.
 
 pub mod allocate;
 pub mod audit;

@@ -121,13 +121,13 @@ pub enum RangeError {
         /// The annotation.
         key: &'static str,
     },
-    /// The annotation says nothing.
+    /// The annotation is empty.
     #[error("found annotation {key} but it was empty")]
     Empty {
         /// The annotation.
         key: &'static str,
     },
-    /// Neither of the two annotations that may give groups says anything.
+    /// Neither of the two annotations that may give groups has a value.
     #[error("unable to find groups using {SUPPLEMENTAL_GROUPS} and {UID_RANGE} annotations")]
     NoGroups,
     /// Neither of the two annotations that may give groups is there.

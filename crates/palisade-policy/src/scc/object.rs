@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn reports_what_is_wrong() {
         let mut object = json!({
             "priority": -1, "runAsUser": {"type": "MustRunAs", "uid": -5}, "seLinuxContext": {"type": "Any"},
             "fsGroup": {"type": "MustRunAs", "ranges": [{"min": 5, "max": 3}]},

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn scores_every_part() {
         for (case, fields, expected) in [
-            ("nothing said", json!({}), 5000),
+            ("no fields", json!({}), 5000),
             (
                 "all of the host",
                 json!({"allowPrivilegedContainer": true, "allowHostPorts": true,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn says_why() {
+    fn reports_why() {
         let base = || constraint("b", json!({}));
         for (first, second, reason) in [
             (constraint("z", json!({"priority": 1, "allowHostPorts": true})), base(), "has higher priority"),

@@ -87,7 +87,7 @@ impl<'s> Provider<'s> {
             namespace: namespace.name.to_owned(),
             kind,
         };
-        // Upstream asks the namespace for everything before it looks at any strategy.
+        // Upstream reads everything from the namespace before it looks at any strategy.
         let errors = [
             run_as_user.as_ref().err(),
             se_linux.as_ref().err(),
@@ -122,7 +122,7 @@ mod tests {
     use super::{Constraint, NamespaceRanges, Provider};
 
     #[test]
-    fn the_namespace_is_asked_before_strategies_are_looked_at() {
+    fn the_namespace_is_read_before_any_strategy() {
         let namespace: StringMap<'_> =
             serde_json::from_str(r#"{"openshift.io/sa.scc.uid-range":"1/x","openshift.io/sa.scc.mcs":""}"#)
                 .unwrap();

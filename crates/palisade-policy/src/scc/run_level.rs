@@ -1,7 +1,7 @@
 //! Namespaces that OpenShift's own admission plugins keep away from.
 //!
 //! Implements: the namespace conditions of OpenShift's API server: what has to run before admission itself does not go
-//! through it, and the user is told so in a warning.
+//! through it, and the user gets a warning.
 
 use palisade_base::go::Quoted;
 use palisade_model::metadata::StringMap;

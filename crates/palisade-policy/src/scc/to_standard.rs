@@ -1,7 +1,7 @@
 //! The Pod Security level that a constraint implies in a namespace, and why.
 //!
 //! Implements: the mapping of OpenShift's label syncer. It looks at what a constraint lets through, not at pods, and
-//! it knows the standards as they were in v1.0: sysctls allowed later and `container_engine_t` still count as
+//! it uses the standards as they were in v1.0: sysctls allowed later and `container_engine_t` still count as
 //! privileged. What it does not look at (AppArmor, `procMount`, probe hosts, default capabilities) can make a pod
 //! violate the level inferred here.
 
@@ -36,7 +36,7 @@ pub struct Cause {
     pub why: &'static str,
 }
 
-/// Why no level can be told.
+/// Why no level follows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("failed to convert SCC {constraint:?} in namespace {namespace:?}: {kind}")]
 pub struct ImplyError {
@@ -76,7 +76,7 @@ pub enum ImplyErrorKind {
     },
 }
 
-/// Volumes that restricted knows, and names that stand for none.
+/// Volumes of restricted, and names that stand for none.
 const RESTRICTED_VOLUMES: [&str; 11] = [
     "configMap",
     "downwardAPI",

@@ -10,8 +10,8 @@ const IGNORED_METADATA: [&str; 5] =
     ["annotations", "ownerReferences", "finalizers", "managedFields", "selfLink"];
 const IGNORED_ANNOTATION: &str = "k8s.ovn.org/pod-networks";
 
-/// Whether a field of the spec says what the API server reads out of nothing as well.
-fn says_nothing(field: &str, value: &Value) -> bool {
+/// Whether a field of the spec has the value that the API server reads from an absent one.
+fn is_empty_value(field: &str, value: &Value) -> bool {
     match field {
         "hostNetwork" | "hostPID" | "hostIPC" => value == &Value::Bool(false),
         "securityContext" | "nodeSelector" | "overhead" => value.as_object().is_some_and(Map::is_empty),
@@ -26,7 +26,7 @@ pub fn is_insignificant(old: &Value, new: &Value) -> bool {
         |pod: &Value, part: &str| pod.get(part).and_then(Value::as_object).cloned().unwrap_or_default();
     let spec = |pod: &Value| {
         let mut spec = fields(pod, "spec");
-        spec.retain(|field, value| !says_nothing(field, value));
+        spec.retain(|field, value| !is_empty_value(field, value));
         spec
     };
     let metadata = |pod: &Value| {

@@ -1,4 +1,4 @@
-//! Which checks run for a level and version, and what they say together.
+//! Which checks run for a level and version, and their joint result.
 //!
 //! Implements: the registry of Pod Security Admission's policy package. Every check runs, none stops the others;
 //! results come in upstream's order, baseline ids before restricted ones. A restricted check may replace a
@@ -39,12 +39,12 @@ pub struct CheckVersion {
     pub(crate) run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
 }
 
-/// What a check may need to know besides the pod.
+/// What a check may need besides the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// The newest version known: that of the emulated release.
     pub newest: u16,
-    /// Whether `image` volumes are known to be harmless; releases up to v1.32 did not know them.
+    /// Whether `image` volumes are known to be harmless; releases up to v1.32 did not have them.
     pub knows_image_volumes: bool,
     /// Whether a seccomp profile from a ConfigMap counts as one chosen by the cluster's people, like `Localhost`.
     /// True only where the administrator switched the feature on.
@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// Judges pods. Cheap to share, cheap to ask: a pod that passes costs no allocation.
+/// Judges pods. Cheap to share, cheap to call: a pod that passes costs no allocation.
 #[derive(Debug)]
 pub struct Evaluator {
     options: Options,
@@ -158,7 +158,7 @@ pub fn rules(level: Level, minor: u16) -> impl Iterator<Item = (&'static Check, 
         .filter_map(move |check| current(check))
 }
 
-/// What all checks of a level and version said.
+/// The results of all checks of a level and version.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StandardsOutcome {
     /// The checks that forbid the pod, in upstream's order.

@@ -1,4 +1,4 @@
-//! Upstream's sentences: how lists of containers and values are told.
+//! Upstream's sentences: how lists of containers and values are written.
 
 /// Joins in double quotes, without escaping, as upstream does.
 pub(crate) fn quoted<S: AsRef<str>>(items: &[S]) -> String {

@@ -1,7 +1,7 @@
 //! What a change of a namespace's labels means for the pods already in it.
 //!
 //! Implements: Pod Security Admission for namespaces. Grouping, counting and order of the warnings are
-//! upstream's; its limits (3000 pods, one second) apply only where they are asked for.
+//! upstream's; its limits (3000 pods, one second) apply only where they are requested.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::{
 pub enum NamespaceVerdict {
     /// Refuse it: these labels cannot be read.
     Invalid(Vec<FieldError>),
-    /// Let it be, and say this.
+    /// Allow it with this warning.
     Allowed(Vec<String>),
     /// Let it be, after looking at the existing pods at this level with [`ExistingPods`].
     CheckPods(LevelVersion),
@@ -89,7 +89,7 @@ fn exempt_warning(
     )]
 }
 
-/// Where upstream stops looking. Palisade does not, unless asked to behave the same.
+/// Where upstream stops looking. Palisade does not, unless configured to behave the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Limit {
     /// Look at every pod.
@@ -121,7 +121,7 @@ impl<'e> ExistingPods<'e> {
     }
 
     /// The warnings for the pods of a namespace, which come in the order of the API server's list. `expired` is
-    /// asked after every pod whether the time is up.
+    /// called after every pod whether the time is up.
     pub fn warnings<'p, 'a: 'p>(
         &self,
         namespace: &str,

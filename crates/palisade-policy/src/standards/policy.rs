@@ -1,4 +1,4 @@
-//! What the labels of a namespace ask for.
+//! What the labels of a namespace request.
 //!
 //! Implements: Pod Security Admission, namespace labels and the defaults and exemptions of
 //! `PodSecurityConfiguration`.
@@ -18,7 +18,7 @@ pub enum Mode {
     Enforce,
     /// Note it in the audit log.
     Audit,
-    /// Tell the user.
+    /// Warn the user.
     Warn,
 }
 
@@ -64,7 +64,7 @@ pub struct Policy {
     pub enforce: LevelVersion,
     /// What is noted.
     pub audit: LevelVersion,
-    /// What is told.
+    /// What is reported.
     pub warn: LevelVersion,
 }
 
@@ -89,7 +89,7 @@ impl Policy {
         }
     }
 
-    /// Whether no mode asks for anything.
+    /// Whether no mode requests anything.
     #[must_use]
     pub fn is_privileged(&self) -> bool {
         Mode::ALL.iter().all(|&mode| self.mode(mode).level == Level::Privileged)
@@ -102,7 +102,7 @@ impl Policy {
     }
 
     /// Reads the labels of a namespace over the configured defaults. There is always a policy: a level that
-    /// cannot be read fails closed for enforcing and open for telling, and is reported.
+    /// cannot be read fails closed for enforcing and open for warning, and is reported.
     #[must_use]
     pub fn from_labels(labels: &StringMap<'_>, defaults: &Self) -> (Self, Vec<FieldError>) {
         let mut policy = *defaults;
@@ -126,7 +126,7 @@ impl Policy {
                 });
             }
         }
-        // Who enforces a level will want to hear of it where it is not enforced: on workloads.
+        // A level that is enforced is also warned about where it is not enforced: on workloads.
         // swallowed: a level that cannot be read is among the problems already
         let enforced =
             labels.get(Mode::Enforce.level_label()).is_some_and(|text| text.parse::<Level>().is_ok());

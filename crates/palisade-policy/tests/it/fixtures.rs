@@ -21,7 +21,7 @@ fn entries(folder: &Path) -> Vec<(String, std::path::PathBuf)> {
 }
 
 #[test]
-fn every_fixture_is_judged_as_its_folder_says() {
+fn every_fixture_is_judged_as_its_folder_names() {
     let Some(folder) = shared("fixtures/pod-security-standards") else { return };
     let evaluator = Evaluator::default();
     let mut table: BTreeMap<String, (usize, usize)> = BTreeMap::new();

@@ -17,7 +17,7 @@ fn labels(text: &str) -> StringMap<'static> {
         .collect()
 }
 
-fn told(verdict: NamespaceVerdict) -> String {
+fn verdict_text(verdict: NamespaceVerdict) -> String {
     match verdict {
         NamespaceVerdict::Invalid(problems) => format!("invalid: {}", problems.len()),
         NamespaceVerdict::Allowed(warnings) => format!("allowed: {}", warnings.join("; ")),
@@ -46,12 +46,12 @@ fn an_update_looks_at_pods_only_when_it_gets_stricter() {
         ("enforce=nope", "enforce=baseline", "allowed: "),
     ] {
         let verdict = update("ns", &labels(new), &labels(old), &Policy::default(), &Exemptions::default());
-        assert_eq!(told(verdict), expected, "{old} -> {new}");
+        assert_eq!(verdict_text(verdict), expected, "{old} -> {new}");
     }
 }
 
 #[test]
-fn exempt_namespaces_are_told_that_labels_do_nothing() {
+fn warns_that_labels_of_exempt_namespaces_have_no_effect() {
     let exemptions = Exemptions { namespaces: vec!["ns".to_owned()], ..Exemptions::default() };
     let text = |p: &str| {
         format!("allowed: namespace \"ns\" is exempt from Pod Security, and the policy ({p}) will be ignored")
@@ -66,8 +66,8 @@ fn exempt_namespaces_are_told_that_labels_do_nothing() {
         ("enforce=baseline", text("enforce=baseline:latest")),
     ] {
         let verdict = create("ns", &labels(new), &Policy::default(), &exemptions);
-        assert_eq!(told(verdict), expected, "{new}");
-        assert_eq!(told(create("other", &labels(new), &Policy::default(), &exemptions)), "allowed: ");
+        assert_eq!(verdict_text(verdict), expected, "{new}");
+        assert_eq!(verdict_text(create("other", &labels(new), &Policy::default(), &exemptions)), "allowed: ");
     }
 }
 
@@ -111,7 +111,7 @@ fn existing_pods_are_grouped_by_reason() {
 }
 
 #[test]
-fn there_is_no_cap_unless_asked_for() {
+fn there_is_no_cap_unless_configured() {
     let pods: Vec<String> = (1..=5).map(|i| named(&format!("pod{i}"), None, None, true)).collect();
     let first = |checked: usize| {
         format!("new PodSecurity enforce level only checked against the first {checked} of 5 existing pods")
@@ -135,8 +135,8 @@ fn replicas_of_a_controller_come_last() {
         named("s1", Some("y"), None, true),
         named("single", None, None, true),
     ];
-    // With room for three, the second replica is the one left out.
-    let told = warnings(&pods, Limit::Pods(3), 0);
-    assert_eq!(told[2], "r1 (and 2 other pods): host namespaces");
+    // With a limit of three, the second replica is the one left out.
+    let text = warnings(&pods, Limit::Pods(3), 0);
+    assert_eq!(text[2], "r1 (and 2 other pods): host namespaces");
     assert_eq!(warnings(&pods, Limit::Pods(1), 0)[2], "r1: host namespaces");
 }

@@ -84,7 +84,7 @@ fn an_unnamed_app_armor_profile_is_the_runtimes() {
 }
 
 #[test]
-fn only_the_pods_field_is_defaulted_and_only_where_somebody_needs_it() {
+fn only_the_pods_field_is_defaulted_and_only_where_a_container_needs_it() {
     let policy =
         policy(json!({"seccomp": {"defaultProfile": {"type": "Localhost", "localhostProfile": "d.json"}}}));
     let defaults = |object: Value| {
@@ -257,8 +257,8 @@ const ALLOWED: &str = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
 const DEFAULT: &str = "seccomp.security.alpha.kubernetes.io/defaultProfileName";
 
 #[test]
-fn a_releases_pod_security_policy_speaks_upstreams_words() {
-    let told = |strategies: &ProfileStrategies, object: &Value| {
+fn pod_security_policy_of_a_release_uses_upstreams_words() {
+    let problems = |strategies: &ProfileStrategies, object: &Value| {
         let text = object.to_string();
         let pod = pod(&text);
         let problems = strategies.violations(&Prepared::stored(pod, &Compat::kubernetes(24)));
@@ -271,9 +271,9 @@ fn a_releases_pod_security_policy_speaks_upstreams_words() {
     let any = psp(&json!({ALLOWED: "*"}), json!({}));
     let pod_key = "pod.metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]";
     let container_key = "pod.metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]";
-    assert!(told(&nothing, &silent).is_empty());
+    assert!(problems(&nothing, &silent).is_empty());
     assert_eq!(
-        told(&nothing, &unconfined),
+        problems(&nothing, &unconfined),
         [
             format!("{pod_key}: Forbidden: seccomp may not be set"),
             format!("{container_key}: Forbidden: seccomp may not be set")
@@ -281,27 +281,27 @@ fn a_releases_pod_security_policy_speaks_upstreams_words() {
     );
     let text = "is not an allowed seccomp profile. Valid values are runtime/default,localhost/a";
     assert_eq!(
-        told(&list, &unconfined),
+        problems(&list, &unconfined),
         [
             format!("{pod_key}: Forbidden: unconfined {text}"),
             format!("{container_key}: Forbidden: unconfined {text}")
         ]
     );
     // The value is empty, and so the sentence begins with a blank.
-    assert_eq!(told(&list, &silent)[0], format!("{pod_key}: Forbidden:  {text}"));
-    assert!(told(&any, &unconfined).is_empty());
+    assert_eq!(problems(&list, &silent)[0], format!("{pod_key}: Forbidden:  {text}"));
+    assert!(problems(&any, &unconfined).is_empty());
     let docker =
         json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "docker/default"}}});
-    assert!(told(&list, &docker).is_empty());
+    assert!(problems(&list, &docker).is_empty());
     let armored = psp(
         &json!({"apparmor.security.beta.kubernetes.io/allowedProfileNames": "runtime/default"}),
         json!({}),
     );
     let key = "pod.metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]";
-    assert_eq!(told(&armored, &silent), [format!("{key}: Forbidden: AppArmor profile must be set")]);
+    assert_eq!(problems(&armored, &silent), [format!("{key}: Forbidden: AppArmor profile must be set")]);
     let localhost = json!({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "localhost/x"}}, "spec": {"containers": [{"name": "c"}]}});
     assert_eq!(
-        told(&armored, &localhost),
+        problems(&armored, &localhost),
         [format!(
             "{key}: Forbidden: localhost/x is not an allowed profile. Allowed values: \"runtime/default\""
         )]

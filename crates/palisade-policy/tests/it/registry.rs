@@ -11,7 +11,7 @@ use palisade_policy::standards::{
 
 use crate::pod;
 
-/// For every check: the oldest version it exists in, a pod that it forbids, and a part of what it says.
+/// For every check: the oldest version it exists in, a pod that it forbids, and a part of its message.
 const FAILING: &[(&str, u64, &str)] = &[
     (
         "appArmorProfile",

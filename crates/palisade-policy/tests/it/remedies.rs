@@ -1,4 +1,4 @@
-//! Remedies applied to the object make it pass, unless a person must decide.
+//! Remedies applied to the object make it pass, unless there is no automatic fix.
 
 use palisade_base::field_path::{FieldPath, PathStep};
 use palisade_model::{
@@ -153,7 +153,7 @@ proptest! {
         let again = object.clone();
         fix(&mut object, policy);
         prop_assert_eq!(&object, &again, "fixing twice changes nothing");
-        // Editions from v1.23 on ask for nothing that an API server refuses: a valid pod stays valid.
+        // Versions from v1.23 on require nothing that an API server refuses: a valid pod stays valid.
         if level == Level::Restricted && minor >= 23 && before.is_empty() {
             let problems = problems(&object);
             prop_assert!(problems.is_empty(), "{problems:?} {object}");

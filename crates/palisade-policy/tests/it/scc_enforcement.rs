@@ -1,7 +1,7 @@
 //! The rollout as a whole: random events on a small cluster, with every controller's step taken in any order.
 //!
 //! Promised whatever happens: existing workloads of a managed namespace are never held to a stricter level than their
-//! service accounts need; whoever opts out ends without an owned enforce label and with a privileged default; nothing
+//! service accounts need; a cluster that opts out ends without an owned enforce label and with a privileged default; nothing
 //! goes back and forth.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,7 +248,7 @@ impl Cluster {
                 self.instances[index % count] = self.requested;
             }
             Event::AddInstance => {
-                // A new instance starts with what is asked for at that time.
+                // A new instance starts with what is requested at that time.
                 if self.instances.len() < 5 {
                     self.instances.push(self.requested);
                 }
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// Everyone works until nobody has anything to do; returns what was requested and reported on the way.
+    /// Every controller works until none has anything to do; returns what was requested and reported on the way.
     fn settle(&mut self, order: &[usize]) -> Trace {
         let mut trace = Trace::new(self);
         for round in 0..12 {
@@ -448,7 +448,7 @@ proptest! {
         let settled = cluster.snapshot();
         cluster.settle(&order).check()?;
         prop_assert_eq!(cluster.snapshot(), settled);
-        // And it is what was asked for.
+        // And it is what was requested.
         let decision = cluster.decision();
         if decision.enforce_labels == EnforceLabels::Set {
             prop_assert_eq!(cluster.requested, Level::Restricted);

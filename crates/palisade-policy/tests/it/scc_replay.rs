@@ -13,7 +13,7 @@ use palisade_policy::scc::{
     built_in,
     choose::{Admission, Identity, Malformed, Operation, Request, Subject},
     constraint::Constraint,
-    decision::{ConstraintOutcome, Decision},
+    decision::{ConstraintDecision, ConstraintOutcome},
     evaluate::Options,
     namespace_ranges::NamespaceRanges,
     set::ConstraintSet,
@@ -119,7 +119,7 @@ fn replay_admission(record: &Value) -> Option<String> {
     differ(&recorded, &given)
 }
 
-/// The constraints a record speaks of, in our order.
+/// The constraints a record names, in our order.
 pub(crate) fn constraints_of(record: &Value) -> ConstraintSet {
     static BUILT_IN: LazyLock<Vec<Value>> = LazyLock::new(|| built_in::objects().collect());
     let built_in = |name: &str| BUILT_IN.iter().find(|object| object["metadata"]["name"] == name);
@@ -134,7 +134,7 @@ pub(crate) struct Replayed {
     pod: Value,
     audit: Audit,
     /// Constraints that were skipped.
-    #[allow(dead_code, reason = "asked for by the tests of palisade-policy, which share this file")]
+    #[allow(dead_code, reason = "used by the tests of palisade-policy, which share this file")]
     pub(crate) skipped: Vec<String>,
 }
 
@@ -152,7 +152,7 @@ impl Replayed {
     }
 }
 
-/// A record of an admission, ready to be asked again.
+/// A record of an admission, ready to be replayed.
 pub(crate) struct Replay<'v> {
     record: &'v Value,
     constraints: ConstraintSet,
@@ -181,7 +181,7 @@ impl<'v> Replay<'v> {
     }
 
     /// The same record under other constraints.
-    #[allow(dead_code, reason = "asked for by the tests of palisade-policy, which share this file")]
+    #[allow(dead_code, reason = "used by the tests of palisade-policy, which share this file")]
     pub(crate) fn with_constraints(self, constraints: ConstraintSet) -> Self {
         Self { constraints, ..self }
     }
@@ -203,13 +203,13 @@ impl<'v> Replay<'v> {
             replayed.audit.merge(outcome.audit);
             replayed.skipped = outcome.skipped.iter().map(|error| error.constraint.clone()).collect();
             match outcome.decision {
-                Decision::Ignored => {}
-                Decision::Admitted(admitted) => {
+                ConstraintDecision::Ignored => {}
+                ConstraintDecision::Admitted(admitted) => {
                     for change in &admitted.changes {
                         change.apply(&mut replayed.pod);
                     }
                 }
-                Decision::Refused(refusal) => {
+                ConstraintDecision::Refused(refusal) => {
                     let pod = Pod::deserialize(&pod).map_err(|error| error.to_string())?;
                     replayed.allowed = false;
                     replayed.error = Some((refusal.message(&pod), pass));

@@ -27,11 +27,11 @@ pub struct Record {
     /// Absent in the pod recordings.
     #[serde(default)]
     pub title: Option<String>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<RecordedStep>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub struct Step {
+pub struct RecordedStep {
     pub request: StepRequest,
     #[serde(default)]
     pub answer: Value,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Record, Report, Verdict, diff, place, send};
 use crate::client::{Answer, Client, ClientError};
 
-/// Makes the namespaces the records expect, with the labels their names say.
+/// Makes the namespaces the records expect, with the labels in their names.
 pub async fn prepare(records: &[Record], client: &Client) -> Result<(), ClientError> {
     let mut namespaces = BTreeSet::new();
     for record in records.iter().filter(|r| r.group.starts_with("psa-")) {

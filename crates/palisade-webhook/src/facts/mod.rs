@@ -1,7 +1,7 @@
-//! What verdicts need to know: namespaces, policies, constraints, ConfigMaps.
+//! What verdicts depend on: namespaces, policies, constraints, ConfigMaps.
 //!
 //! Everything but ConfigMaps comes from watches. While a watch has not seen everything yet, and for a namespace it does not
-//! know, the API server is asked directly; if it does not answer in time, that is the answer.
+//! know, is read from the API server; if it does not answer in time, that is the answer.
 
 mod constraints;
 mod namespaces;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::namespaces;
 use crate::calls::in_words;
 
-/// Asks the API server.
+/// Reads from the API server.
 #[derive(Clone)]
 pub(super) struct Reader {
     client: Client,
@@ -128,9 +128,9 @@ impl Reader {
 /// Waits for an answer until a moment.
 pub(super) async fn within<T>(
     deadline: Instant,
-    asking: impl Future<Output = Result<T, kube::Error>>,
+    reading: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Failed> {
-    match tokio::time::timeout_at(deadline, asking).await {
+    match tokio::time::timeout_at(deadline, reading).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
             Err(Failed::NotFound(status.message.clone()))

@@ -1,7 +1,7 @@
 //! Follows one kind of object, for as long as the webhook runs.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes", by kube's watcher. A kind that is not served is
-//! known to have no objects; that it may be installed later is why it is asked for again.
+//! known to have no objects; that it may be installed later is why it is requested again.
 
 use std::{
     collections::BTreeMap,

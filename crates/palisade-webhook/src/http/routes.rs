@@ -56,8 +56,8 @@ impl Routes {
     }
 
     async fn review(&self, route: Route, request: Request<Incoming>) -> Reply {
-        let asked = timeout::in_query(request.uri().query());
-        let time = asked.filter(|time| !time.is_zero()).unwrap_or(self.limits.review).min(LONGEST);
+        let requested = timeout::in_query(request.uri().query());
+        let time = requested.filter(|time| !time.is_zero()).unwrap_or(self.limits.review).min(LONGEST);
         // Part of the time goes into the way back.
         let deadline = Instant::now() + time - time / 10;
         let limits = BodyLimits {

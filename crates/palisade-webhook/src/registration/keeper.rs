@@ -30,7 +30,7 @@ use crate::{
     options::Registration,
 };
 
-/// An API server that leaves something out of what it was given is not asked again at once.
+/// An API server that leaves something out of what it was given is not written to again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Everything is looked at again this often.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
-/// What an API server made of what it was given: it may leave out a field that it does not know, or whose feature is
+/// What an API server made of what it was given: it may leave out a field that it does not have, or whose feature is
 /// switched off, and need not be given it again and again.
 struct Accepted {
     wanted: Value,

@@ -1,4 +1,4 @@
-//! What the API server knows of us: its webhook configurations, made and kept.
+//! The webhook configurations in the API server, made and kept.
 //!
 //! [`objects`] makes them (pure), [`keeper`] keeps them in the cluster.
 

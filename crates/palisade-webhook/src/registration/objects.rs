@@ -17,7 +17,7 @@ use crate::{
 
 /// The label that every namespace carries with its own name, since v1.21.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The release whose API servers evaluate match conditions without being asked to.
+/// The release whose API servers evaluate match conditions by default.
 const MATCH_CONDITIONS: u16 = 28;
 
 /// What decides about the objects besides the options.

@@ -80,7 +80,7 @@ async fn a_pod_runs_with_the_profile_of_its_namespace() {
         let mut made = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "d-1", "annotations": kept}, "spec": object["spec"]});
         let stored = cluster.make("/api/v1/namespaces/shop/pods", &made).await;
         assert_eq!(stored["spec"]["containers"][0]["securityContext"]["seccompProfile"], profile);
-        // Nobody passes one profile off as another.
+        // One profile cannot pass for another.
         made["metadata"] = json!({"name": "d-2", "annotations": {
             "seccomp.palisade.dev/pod": format!("configmap/web/block.json@sha256:{}", "0".repeat(64))}});
         made["spec"]["securityContext"]["seccompProfile"] =
@@ -133,7 +133,7 @@ async fn what_cannot_be_used_is_refused_in_the_designs_words() {
     let object = annotated(&[(POD, "configmap/web")]);
     let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
     assert_eq!(operations(&response), json!([]));
-    // The field may not say something else.
+    // The field may not have another value.
     let mut object = annotated(&[(CONTAINER, "configmap/web/block.json")]);
     object["spec"]["containers"][0]["securityContext"]["seccompProfile"] = json!({"type": "RuntimeDefault"});
     let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
@@ -144,13 +144,13 @@ async fn what_cannot_be_used_is_refused_in_the_designs_words() {
 }
 
 #[tokio::test]
-async fn publishing_is_best_effort_and_asking_again_changes_nothing() {
+async fn publishing_is_best_effort_and_a_second_call_changes_nothing() {
     let cluster = cluster(Server::builder()).await;
     with_profiles(&cluster).await;
     let webhook = start(&cluster, options()).await;
     let caller = Caller::of(&webhook);
     let object = annotated(&[(POD, "configmap/web/block.json"), (CONTAINER, "runtime/default")]);
-    // Nobody installed the resource.
+    // The resource is not installed.
     let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
     assert_eq!(response["allowed"], true, "{response}");
     assert_eq!(webhook.metrics.get(&PUBLISH_ERRORS), 1);

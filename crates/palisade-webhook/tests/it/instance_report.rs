@@ -1,4 +1,4 @@
-//! What a replica says of the configuration it runs, which is what the rollout counts.
+//! What a replica reports about the configuration it runs, which is what the rollout counts.
 
 use palisade_apiserver::Server;
 use palisade_policy::{
@@ -14,7 +14,7 @@ use crate::support::{Cluster, OWN, cluster, eventually, options, start};
 
 const MAPS: &str = "/api/v1/namespaces/palisade-system/configmaps";
 
-/// The report, once it says what is expected of it.
+/// The report, once it has the expected content.
 async fn reported(cluster: &Cluster, what: &str, holds: impl Fn(&Report) -> bool) -> Report {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{OWN}/leases/{}", lease_name(WEBHOOK, "one"));
     let mut last = None;
@@ -53,7 +53,7 @@ async fn a_replica_reports_which_version_of_the_configuration_it_runs() {
     let again = reported(&cluster, "the newer version to be reported", seen(&touched)).await;
     assert_eq!(again.revision, restricted.revision);
 
-    // What cannot be applied is not come to: the report goes on saying what runs.
+    // What cannot be applied is not come to: the report still names what runs.
     let broken = json!({"data": {CONFIG_MAP_KEY: "{"}});
     cluster.send("PATCH", &path, &broken).await.unwrap();
     eventually("the complaint", async || webhook.metrics.get(&CONFIGURATION_ERRORS) > 0).await;

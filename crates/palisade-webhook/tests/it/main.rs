@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails, and the recordings are told in a table"
+    reason = "a test that cannot go on fails, and the recordings are printed as a table"
 )]
 
 mod config_map_profiles;

@@ -80,10 +80,10 @@ async fn refuses_what_is_no_review_in_upstreams_words_and_order() {
         ),
     ] {
         for path in ["/mutate", "/validate", "/", "/anything?timeout=5s"] {
-            let (given, said) = caller.send(post(path, kind, body.to_owned())).await.unwrap();
-            assert_eq!(given, code, "{case} at {path}: {said}");
+            let (given, answer) = caller.send(post(path, kind, body.to_owned())).await.unwrap();
+            assert_eq!(given, code, "{case} at {path}: {answer}");
             if code != 200 {
-                assert_eq!(said, text, "{case} at {path}");
+                assert_eq!(answer, text, "{case} at {path}");
             }
         }
     }
@@ -134,7 +134,7 @@ async fn plain(address: std::net::SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn speaks_both_versions_of_http_and_nothing_without_tls() {
+async fn serves_both_versions_of_http_and_nothing_without_tls() {
     let cluster = cluster(Server::builder()).await;
     let webhook = start(&cluster, options()).await;
     let trust = webhook.trust.borrow().clone();
@@ -148,7 +148,7 @@ async fn speaks_both_versions_of_http_and_nothing_without_tls() {
     }
     let answer = plain(webhook.address, "/validate").await;
     assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
-    // Somebody whose authority is another one is not talked to.
+    // A client with another certificate authority is rejected.
     let stranger =
         palisade_webhook::certificates::authority(palisade_serve::certificate::now(), Duration::from_mins(1));
     let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
@@ -205,7 +205,7 @@ async fn the_timeout_of_the_request_is_kept() {
     let cluster = cluster(Server::builder()).await;
     let webhook = start(&cluster, options()).await;
     let caller = Caller::of(&webhook);
-    // The API server is gone: a namespace that nobody has seen must be asked for, in the time there is.
+    // The API server is gone: a namespace that is not cached must be read, in the time there is.
     cluster.server.shutdown().await;
     let request = pod_request("unseen", "CREATE", &pod("p", &json!({})));
     let began = Instant::now();
@@ -254,5 +254,5 @@ async fn a_graceful_end_finishes_what_has_begun() {
     let sent: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(sent["response"]["allowed"], true);
     ending.await.unwrap();
-    assert!(caller.connect().await.is_err(), "nobody listens any more");
+    assert!(caller.connect().await.is_err(), "the port is closed");
 }

@@ -41,7 +41,7 @@ fn request_of(method: &str, path: &str, body: &Value, compat: &Compat) -> Option
     };
     let kind = workload_resource(group, resource).filter(|_| method == "POST")?;
     let mut object = body.clone();
-    // What a release does not know is gone when it has read an object.
+    // What a release does not have is gone when it has read an object.
     if !compat.has_app_armor_fields() {
         forget(&mut object, "appArmorProfile");
     }
@@ -78,7 +78,7 @@ async fn answered(connection: &mut KeepAlive, mut request: Value, shown: &str, r
         assert_eq!(code, 200, "{text}");
         let response = serde_json::from_str::<Value>(&text).unwrap()["response"].take();
         for warning in response["warnings"].as_array().into_iter().flatten() {
-            // An API server says nothing twice.
+            // An API server reports each warning once.
             if !warnings.contains(warning) {
                 warnings.push(warning.clone());
             }
@@ -160,7 +160,7 @@ async fn replay_beside(release: &str, minor: u16) {
     records.retain(|record| !changed(record));
     for record in &mut records {
         for step in &mut record.steps {
-            // A refusal by a webhook says so.
+            // A refusal by a webhook names it.
             if step.answer["code"] == 403 {
                 let text = step.answer["message"].as_str().unwrap_or_default();
                 let text =

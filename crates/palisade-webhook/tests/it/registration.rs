@@ -66,12 +66,12 @@ async fn is_made_and_put_right() {
         assert_eq!(pods.get("matchConditions").is_some(), minor >= 28, "v1.{minor}");
         let again = &mutating["webhooks"][1];
         assert_eq!(again["rules"][0]["operations"], json!(["UPDATE"]), "pods that are applied again");
-        assert_eq!(again["failurePolicy"], "Ignore", "changes of pods wait for nobody");
+        assert_eq!(again["failurePolicy"], "Ignore", "changes of pods do not wait");
         assert_eq!(mutating["webhooks"][2]["failurePolicy"], "Ignore", "advice stops nothing");
         let trusted = webhook.trust.borrow().bundle();
         assert_eq!((bundle(&mutating), bundle(&validating)), (trusted.clone(), trusted.clone()));
 
-        // Somebody edits it, and somebody removes it.
+        // A client edits it, and a client removes it.
         let mut edited = validating.clone();
         edited["webhooks"][0]["clientConfig"]["caBundle"] =
             json!(BASE64_STANDARD.encode("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"));

@@ -60,7 +60,7 @@ async fn cold_without_an_api_server_everything_is_refused_and_nothing_lost() {
     server.shutdown().await;
 
     let mut webhook = Webhook::start(options(), webhook_client).await.unwrap();
-    // Nobody trusts the certificate yet; health can be asked for all the same.
+    // The certificate is not trusted yet; health can be requested all the same.
     let caller = Caller::trusting_anyone(webhook.address);
     assert!(caller.page("/readyz").await.1.starts_with("not ready: "));
     for path in ["/validate?timeout=2s", "/mutate?timeout=2s"] {
@@ -169,16 +169,16 @@ async fn a_dead_webhook_stops_neither_itself_nor_the_system() {
     again.shutdown().await;
 }
 
-/// Asks good and bad questions until told to stop; counts answers, and every wrong one is the end.
-async fn ask_on(
+/// Sends good and bad reviews until `stop`; counts answers, and every wrong one is the end.
+async fn send_until(
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
-    mut ask: impl AsyncFnMut(bool) -> Result<(u16, String), String>,
+    mut send: impl AsyncFnMut(bool) -> Result<(u16, String), String>,
 ) -> Vec<String> {
     let mut failures = Vec::new();
     let mut is_good = true;
     while !stop.load(Ordering::Relaxed) {
-        let answer = ask(is_good).await;
+        let answer = send(is_good).await;
         match verdict(&answer) {
             Some(allowed) if allowed == is_good => {
                 answered.fetch_add(1, Ordering::Relaxed);
@@ -206,9 +206,9 @@ async fn certificates_are_rotated_under_load() {
     let webhook = start(&cluster, options).await;
     let first = webhook.trust.borrow().clone();
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    // Each caller connects anew and trusts what the API server is told to trust at that moment.
+    // Each caller connects anew and trusts what the API server trusts at that moment.
     let address = webhook.address;
-    let ask = async |is_good: bool| {
+    let send = async |is_good: bool| {
         let live = cluster.get(MUTATING).await.unwrap();
         let text = live["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
         let pem = String::from_utf8(BASE64_STANDARD.decode(text).unwrap()).unwrap();
@@ -225,7 +225,7 @@ async fn certificates_are_rotated_under_load() {
             stop.store(true, Ordering::Relaxed);
         })
     };
-    let failures = ask_on(stop, answered.clone(), ask).await;
+    let failures = send_until(stop, answered.clone(), send).await;
     ending.await.unwrap();
     assert_eq!(failures, [""; 0], "lost reviews");
     assert!(answered.load(Ordering::Relaxed) > 100, "{answered:?}");
@@ -267,15 +267,15 @@ async fn the_configuration_is_reloaded_under_load() {
                 (caller.clone(), stop.clone(), lost.clone(), harmless.clone());
             tokio::spawn(async move {
                 let mut connection = KeepAlive::open(&caller).await.unwrap();
-                let mut asked = 0;
+                let mut sent = 0;
                 while !stop.load(Ordering::Relaxed) {
                     // Allowed by both configurations, so there is only one right answer.
                     if verdict(&connection.post("/validate", harmless.clone()).await) != Some(true) {
                         lost.fetch_add(1, Ordering::Relaxed);
                     }
-                    asked += 1;
+                    sent += 1;
                 }
-                asked
+                sent
             })
         })
         .collect();
@@ -296,12 +296,12 @@ async fn the_configuration_is_reloaded_under_load() {
     write(&enforce("restricted").replace("restricted", "baseline"));
     expect(false).await;
     stop.store(true, Ordering::Relaxed);
-    let mut asked = 0;
+    let mut sent = 0;
     for task in load {
-        asked += task.await.unwrap();
+        sent += task.await.unwrap();
     }
-    assert_eq!(lost.load(Ordering::Relaxed), 0, "of {asked}");
-    assert!(asked > 100);
+    assert_eq!(lost.load(Ordering::Relaxed), 0, "of {sent}");
+    assert!(sent > 100);
     webhook.shutdown().await;
 }
 
@@ -357,9 +357,9 @@ async fn a_replica_is_killed_under_load() {
     let caller = Caller::trusting(address, &trust, &[]);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let retried = AtomicU64::new(0);
-    let ask = async |is_good: bool| {
+    let send = async |is_good: bool| {
         let body = if is_good { good() } else { bad() };
-        // A connection that breaks is an error to the API server, which refuses; whoever asked asks again.
+        // A connection that breaks is an error to the API server, which rejects; the client retries.
         for _ in 0..3 {
             let once = async {
                 let mut connection = KeepAlive::open(&caller).await?;
@@ -389,7 +389,7 @@ async fn a_replica_is_killed_under_load() {
             after - before
         })
     };
-    let failures = ask_on(stop, answered.clone(), ask).await;
+    let failures = send_until(stop, answered.clone(), send).await;
     assert_eq!(failures, [""; 0], "lost reviews");
     assert!(ending.join().unwrap() > 20, "the survivor goes on");
     assert!(retried.load(Ordering::Relaxed) <= 4, "{retried:?} of {answered:?}");

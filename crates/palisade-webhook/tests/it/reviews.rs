@@ -1,4 +1,4 @@
-//! Spec: admission, asked over TLS: pods, controllers, namespaces, exemptions, and our own judges.
+//! Spec: admission over TLS: pods, controllers, namespaces, exemptions, and our own judges.
 
 use palisade_apiserver::Server;
 use palisade_policy::resources;
@@ -122,7 +122,7 @@ async fn pods() {
     assert_eq!(
         caller.review("/validate", &mirror).await["allowed"],
         false,
-        "anybody can write an annotation"
+        "any client can write an annotation"
     );
     mirror["userInfo"] = json!({"username": "system:node:n", "groups": ["system:nodes"]});
     assert_eq!(caller.review("/validate", &mirror).await["allowed"], true);
@@ -159,7 +159,7 @@ async fn controllers_and_namespaces() {
         caller.review("/validate", &about("apps", "deployments", "Deployment", "strict", &broken)).await;
     assert!(response["auditAnnotations"]["error"].as_str().unwrap().starts_with("failed to decode object: "));
 
-    // A namespace whose level rises hears of its pods.
+    // A namespace whose level rises gets warnings about its pods.
     cluster.namespace("shop", &[]).await;
     cluster.make("/api/v1/namespaces/shop/pods", &pod("old", &json!({"hostPID": true}))).await;
     let namespace = |name: &str, operation: &str, new: &Value, old: &Value| {
@@ -226,11 +226,7 @@ async fn legacy_annotations_work_again_and_the_patch_is_small() {
     );
     let again =
         caller.review("/mutate", &pod_request("default", "CREATE", &patched(&object, &response))).await;
-    assert_eq!(
-        again,
-        json!({"uid": again["uid"], "allowed": true}),
-        "asked again, there is nothing more to say"
-    );
+    assert_eq!(again, json!({"uid": again["uid"], "allowed": true}), "a second call changes nothing");
     let nothing = caller.review("/mutate", &pod_request("default", "CREATE", &pod("p", &json!({})))).await;
     assert_eq!(nothing, json!({"uid": nothing["uid"], "allowed": true}));
 }
@@ -290,7 +286,7 @@ async fn constraints_write_and_judge_where_they_are_in_force() {
         written["spec"]["containers"][0]["securityContext"]["runAsUser"].as_i64().unwrap() >= 1_000_000_000
     );
     let again = caller.review("/mutate", &pod_request("shop", "CREATE", &written)).await;
-    assert_eq!(operations(&again), json!([]), "asked again, there is nothing more to say");
+    assert_eq!(operations(&again), json!([]), "a second call changes nothing");
     let response = caller.review("/validate", &pod_request("shop", "CREATE", &written)).await;
     assert_eq!(response["allowed"], true, "{response}");
     let root = pod("p", &json!({"serviceAccountName": "default", "securityContext": {"runAsUser": 0}}));

@@ -40,7 +40,7 @@ pub(crate) const OWN: &str = "palisade-system";
 /// Calls to the API server: `verb group/resource namespace`.
 pub(crate) type Calls = Arc<Mutex<BTreeSet<String>>>;
 
-/// An API server and somebody to talk to it.
+/// An API server and a client of it.
 pub(crate) struct Cluster {
     pub(crate) server: Server,
     /// The administrator's.
@@ -75,8 +75,8 @@ pub(crate) async fn client_of(kubeconfig: &str, calls: &Calls, read_only: &Arc<A
     let layer = tower::util::MapRequestLayer::new(move |mut request: Request<kube::client::Body>| {
         calls.lock().unwrap().extend(call_of(request.method().as_str(), request.uri()));
         if read_only.load(Ordering::Relaxed) && request.method() != Method::GET {
-            // Nobody serves this, so nothing is written.
-            *request.uri_mut() = "/apis/nobody/v1/nothing/at-all".parse().unwrap();
+            // This is not served, so nothing is written.
+            *request.uri_mut() = "/apis/absent/v1/nothing/at-all".parse().unwrap();
         }
         request
     });
@@ -202,7 +202,7 @@ pub(crate) fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Starts a webhook and waits until it knows everything and has its certificate.
+/// Starts a webhook and waits until its caches are filled and it has its certificate.
 pub(crate) async fn start(cluster: &Cluster, options: Options) -> Webhook {
     let registers = options.registration.is_some();
     let mut webhook = Webhook::start(options, cluster.webhook_client.clone()).await.unwrap();
@@ -236,14 +236,14 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     panic!("{what}: not within 20 seconds");
 }
 
-/// Whoever calls the webhook.
+/// A caller of the webhook.
 pub(crate) struct Caller {
     address: SocketAddr,
     connector: TlsConnector,
 }
 
 impl Caller {
-    /// Trusts what the API server is told to trust.
+    /// Trusts what the API server trusts.
     pub(crate) fn of(webhook: &Webhook) -> Self {
         let trust = webhook.trust.borrow().clone();
         Self::trusting(webhook.address, &trust, &[])
@@ -264,7 +264,7 @@ impl Caller {
         Self { address, connector: TlsConnector::from(Arc::new(config)) }
     }
 
-    /// Trusts anybody, as a kubelet's probe does.
+    /// Accepts any certificate, as a kubelet's probe does.
     pub(crate) fn trusting_anyone(address: SocketAddr) -> Self {
         let mut config = Config::new(http::Uri::from_static("https://localhost"));
         config.root_cert = Some(Vec::new());
@@ -306,7 +306,7 @@ impl Caller {
         self.send(Request::get(uri).body(Full::default()).unwrap()).await.unwrap()
     }
 
-    /// Asks for a review; the response.
+    /// Requests a review; the response.
     pub(crate) async fn review(&self, path: &str, request: &Value) -> Value {
         let (code, text) = self.post(path, review(request)).await;
         assert_eq!(code, 200, "{text}");
@@ -377,7 +377,7 @@ pub(crate) fn about(group: &str, resource: &str, kind: &str, namespace: &str, ob
     request
 }
 
-/// A pod with a container, and whatever else its spec says.
+/// A pod with a container, and the other fields of its spec.
 pub(crate) fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},

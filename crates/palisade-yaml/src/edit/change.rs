@@ -47,7 +47,7 @@ impl OwnedStep {
 /// What becomes of a value.
 pub(super) enum Planned {
     Is(Value),
-    /// It is gone; `prune` says whether a parent that is empty now should go as well.
+    /// It is gone; `prune` is whether a parent that is empty now should go as well.
     Gone {
         prune: bool,
     },

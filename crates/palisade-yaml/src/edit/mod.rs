@@ -1,4 +1,4 @@
-//! Edits that change what they are asked to change, and no other byte.
+//! Edits that change what they name, and no other byte.
 //!
 //! Edits are queued by path, planned on the text as it was read, and applied at once. The result is read again and
 //! compared with what the edits mean ([`change`]) before it is returned, so a mistake in the layout code is an error
@@ -46,7 +46,7 @@ pub enum EditError {
     /// The text has fewer documents.
     #[error("there is no document {document}")]
     NoDocument {
-        /// The position that was asked for.
+        /// The position that was requested.
         document: usize,
     },
     /// The path to remove or to append to leads nowhere.
@@ -55,7 +55,7 @@ pub enum EditError {
         /// The path.
         path: String,
     },
-    /// The path leads through something else than it says.
+    /// The path leads through something else than it names.
     #[error("`{path}` is {found}, not {wanted}")]
     WrongKind {
         /// The part of the path that exists.
@@ -107,7 +107,7 @@ pub struct TextEdit {
 
 /// Collects edits to the documents of a text.
 ///
-/// Paths always speak of the document as it was read: removing item 0 does not renumber item 1. Documents are counted
+/// Paths always refer to the document as it was read: removing item 0 does not renumber item 1. Documents are counted
 /// as in [`Parsed::documents`].
 #[derive(Clone, Debug)]
 pub struct Editor<'p, 's> {

@@ -22,7 +22,7 @@ use crate::{
 pub(super) enum Pass<'a> {
     /// Leave aliases alone.
     Direct,
-    /// Edit below aliases, unless their anchor (one of these) is edited itself: then both may want the same.
+    /// Edit below aliases, unless their anchor (one of these) is edited itself: then both may edit the same.
     Shared(&'a HashSet<NodeId>),
     /// Edit below aliases, and write out all whose anchor is one of these.
     Expanded(&'a HashSet<NodeId>),
@@ -212,7 +212,7 @@ impl<'d> Planner<'d> {
         }
         let braces = self.source.as_bytes().get(node.span().start) == Some(&b'{');
         if changes_here && collection.flow && !braces {
-            // `[key: value]` has no room for a second entry.
+            // `[key: value]` cannot hold a second entry.
             if let Planned::Is(new) = change.apply(Some(Value::of(node))) {
                 self.replace(node, &new.into(), site);
             }

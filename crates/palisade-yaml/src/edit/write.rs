@@ -96,7 +96,7 @@ pub(super) enum Parent {
 }
 
 impl Style {
-    /// Writes a value in block style. `flow_list` asks for brackets around a list of scalars.
+    /// Writes a value in block style. `flow_list` requests brackets around a list of scalars.
     pub(super) fn block(&self, tree: &Tree, parent: Parent, flow_list: bool) -> Block {
         match tree {
             Tree::Alias(name) => Block::inline(name),
@@ -334,7 +334,7 @@ fn double_quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
-            // All of these are below U+10000, and JSON knows this escape as well.
+            // All of these are below U+10000, and JSON has this escape as well.
             other if needs_escape(other) => {
                 let _ = write!(out, "\\u{:04x}", u32::from(other));
             }

@@ -496,7 +496,7 @@ spec:
 }
 
 #[test]
-fn impossible_edits_say_why() {
+fn impossible_edits_report_why() {
     let mut out = String::new();
     for (source, edit) in [
         ("a: 1\n", "- b"),

@@ -1,4 +1,4 @@
-//! Properties: reading never fails in surprising ways, edits do what they say and nothing else.
+//! Properties: reading never fails in surprising ways, edits change what they name and nothing else.
 
 use palisade_yaml::{
     Editor, Kind, Limits, LineIndex, NodeRef, Parsed, Step, WhenEmpty, looks_like_template, parse, to_yaml,
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn edits_do_what_they_say(
+    fn edits_change_what_they_name(
         document in document(),
         edits in prop::collection::vec(random_edit(), 1..5),
         crlf: bool,

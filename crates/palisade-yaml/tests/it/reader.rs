@@ -268,7 +268,7 @@ fn a_bracket_that_is_open_is_pointed_at() {
 }
 
 #[test]
-fn errors_say_what_and_where() {
+fn errors_name_what_and_where() {
     let mut out = String::new();
     for source in [
         "a: b: c\n",

@@ -22,7 +22,7 @@ pub(super) fn validate_affinity(affinity: &Value, at: &Path<'_>, errors: &mut Er
             let at = preferred_at.index(i);
             validate_weight(term, &at, errors);
             if let Some(preference) = term.child("preference") {
-                validate_node_term(preference, &at.field("preference"), errors);
+                validate_expressions(preference, &at.field("preference"), true, errors);
             }
         }
     }
@@ -60,12 +60,13 @@ pub(crate) fn validate_node_selector(selector: &Value, at: &Path<'_>, errors: &m
         return;
     }
     for (i, term) in terms.iter().enumerate() {
-        validate_node_term(term, &at.index(i), errors);
+        validate_expressions(term, &at.index(i), true, errors);
     }
 }
 
-fn validate_node_term(term: &Value, at: &Path<'_>, errors: &mut Errors) {
-    for (i, requirement) in term.list("matchExpressions").iter().enumerate() {
+/// The expressions of a label selector, or of a node selector term, which also compares numbers.
+fn validate_expressions(owner: &Value, at: &Path<'_>, of_nodes: bool, errors: &mut Errors) {
+    for (i, requirement) in owner.list("matchExpressions").iter().enumerate() {
         let expressions = at.field("matchExpressions");
         let at = expressions.index(i);
         let values = requirement.list("values");
@@ -86,7 +87,7 @@ fn validate_node_term(term: &Value, at: &Path<'_>, errors: &mut Errors) {
                     );
                 }
             }
-            "Gt" | "Lt" => {
+            "Gt" | "Lt" if of_nodes => {
                 if values.len() != 1 {
                     errors.required(
                         &at.field("values"),
@@ -96,9 +97,14 @@ fn validate_node_term(term: &Value, at: &Path<'_>, errors: &mut Errors) {
             }
             other => errors.invalid(&at.field("operator"), other, "not a valid selector operator"),
         }
-        let key = requirement.text("key");
         let version = errors.version;
+        let key = requirement.text("key");
         errors.format(&at.field("key"), key, names::qualified_name(key, version));
+        if !of_nodes {
+            for (j, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                errors.format(&at.field("values").index(j), value, names::label_value(value, version));
+            }
+        }
     }
 }
 
@@ -123,36 +129,7 @@ fn validate_pod_term(term: &Value, at: &Path<'_>, errors: &mut Errors) {
 /// A `metav1.LabelSelector`.
 pub(crate) fn spec_selector(selector: &Value, at: &Path<'_>, errors: &mut Errors) {
     validate_labels(selector, "matchLabels", at, errors);
-    for (i, requirement) in selector.list("matchExpressions").iter().enumerate() {
-        let expressions = at.field("matchExpressions");
-        let at = expressions.index(i);
-        let values = requirement.list("values");
-        match requirement.text("operator") {
-            "In" | "NotIn" => {
-                if values.is_empty() {
-                    errors.required(
-                        &at.field("values"),
-                        "must be specified when `operator` is 'In' or 'NotIn'",
-                    );
-                }
-            }
-            "Exists" | "DoesNotExist" => {
-                if !values.is_empty() {
-                    errors.forbidden(
-                        &at.field("values"),
-                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                    );
-                }
-            }
-            other => errors.invalid(&at.field("operator"), other, "not a valid selector operator"),
-        }
-        let version = errors.version;
-        let key = requirement.text("key");
-        errors.format(&at.field("key"), key, names::qualified_name(key, version));
-        for (j, value) in values.iter().filter_map(Value::as_str).enumerate() {
-            errors.format(&at.field("values").index(j), value, names::label_value(value, version));
-        }
-    }
+    validate_expressions(selector, at, false, errors);
 }
 
 pub(super) fn validate_spread(constraints: &[Value], at: &Path<'_>, errors: &mut Errors) {

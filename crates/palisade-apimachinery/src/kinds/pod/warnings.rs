@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::rest::names;
 use crate::rest::path::Get;
 
-/// Warnings on making a pod. Changes of pods are let pass without, because upstream wants them to be fast.
+/// Warnings on making a pod. Changes of pods are let pass without, because upstream keeps them fast.
 pub(crate) fn of_pod(pod: &Value, old: Option<&Value>, version: KubeVersion) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
@@ -326,7 +326,7 @@ mod tests {
     fn what_works_and_yet_surprises() {
         let container = |fields: Value| json!({"containers": [fields]});
         for (case, spec, expected) in [
-            ("nothing to say", container(json!({"env": [{"name": "A", "value": "1"}]})), &[][..]),
+            ("no warning", container(json!({"env": [{"name": "A", "value": "1"}]})), &[][..]),
             (
                 "a variable twice",
                 container(json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]})),
@@ -371,7 +371,7 @@ mod tests {
                 ],
             ),
             (
-                "volumes nobody serves",
+                "volumes that are no longer served",
                 json!({"volumes": [{"name": "v", "rbd": {}}]}),
                 &["spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+"],
             ),

@@ -9,71 +9,35 @@ pub(crate) use validate::validate_int_or_percent;
 use serde_json::{Map, Value};
 
 use super::pod::{default_template, validate_template};
-use super::{Strategy, bump_generation, keep, no_reset, section, set_default, set_generation};
+use super::{
+    Strategy, bump_generation, keep, no_reset, section, set_default, set_generation, update_spec_or_status,
+};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::path::{Errors, Get};
 use palisade_base::field_path::Path;
 use palisade_base::version::KubeVersion;
-use validate::{
-    validate_daemon_set, validate_daemon_set_update, validate_deployment, validate_deployment_update,
-    validate_replica_set, validate_replica_set_update, validate_replication_controller,
-    validate_replication_controller_update, validate_stateful_set, validate_stateful_set_update,
-};
 
 macro_rules! workload {
-    ($name:ident, $default:expr, $create:expr, $update:expr, $validate:expr, $validate_update:expr) => {
+    ($name:ident, $default:expr, $create:expr, $update:expr) => {
         pub(crate) static $name: Strategy = Strategy {
             default: $default,
             prepare_create: $create,
             prepare_update: $update,
-            validate: $validate,
-            validate_update: $validate_update,
+            validate: |object, kind, errors| validate::$name.create(object, kind, errors),
+            validate_update: |new, old, subresource, _, errors| {
+                validate::$name.update(new, old, subresource, errors);
+            },
             reset_fields: reset_status,
         };
     };
 }
 
-workload!(
-    DEPLOYMENT,
-    default_deployment,
-    create,
-    update_deployment,
-    validate_deployment,
-    validate_deployment_update
-);
-workload!(
-    REPLICA_SET,
-    default_replica_set,
-    create,
-    update,
-    validate_replica_set,
-    validate_replica_set_update
-);
-workload!(
-    STATEFUL_SET,
-    default_stateful_set,
-    create,
-    update,
-    validate_stateful_set,
-    validate_stateful_set_update
-);
-workload!(
-    DAEMON_SET,
-    default_daemon_set,
-    create_daemon_set,
-    update_daemon_set,
-    validate_daemon_set,
-    validate_daemon_set_update
-);
-workload!(
-    REPLICATION_CONTROLLER,
-    default_replication_controller,
-    create,
-    update,
-    validate_replication_controller,
-    validate_replication_controller_update
-);
+workload!(DEPLOYMENT, default_deployment, create, update_deployment);
+workload!(REPLICA_SET, default_replica_set, create, update_spec_or_status);
+workload!(STATEFUL_SET, default_stateful_set, create, update_spec_or_status);
+workload!(DAEMON_SET, default_daemon_set, create_daemon_set, update_daemon_set);
+workload!(REPLICATION_CONTROLLER, default_replication_controller, create, update_spec_or_status);
 
 pub(crate) static POD_TEMPLATE: Strategy = Strategy {
     default: |object, version| default_template(object.get_mut("template"), version),
@@ -139,16 +103,6 @@ fn reset_status_field(object: &mut Value, _: KubeVersion) {
     }
 }
 
-fn update(new: &mut Value, old: &Value, subresource: &str, _: KubeVersion) {
-    if subresource == "status" {
-        keep(new, old, "spec");
-        return;
-    }
-    keep(new, old, "status");
-    let changed = new.get("spec") != old.get("spec");
-    bump_generation(new, old, changed);
-}
-
 fn update_deployment(new: &mut Value, old: &Value, subresource: &str, version: KubeVersion) {
     if subresource == "status" {
         keep(new, old, "spec");
@@ -161,7 +115,7 @@ fn update_deployment(new: &mut Value, old: &Value, subresource: &str, version: K
         }
         return;
     }
-    update(new, old, subresource, version);
+    update_spec_or_status(new, old, subresource, version);
     // Deployments also count changes of annotations.
     let annotations = |v: &Value| v.pointer("/metadata/annotations").cloned();
     if annotations(new) != annotations(old) {
@@ -296,7 +250,7 @@ fn create_daemon_set(object: &mut Value, version: KubeVersion) {
 }
 
 fn update_daemon_set(new: &mut Value, old: &Value, subresource: &str, version: KubeVersion) {
-    update(new, old, subresource, version);
+    update_spec_or_status(new, old, subresource, version);
     if subresource == "status" {
         return;
     }

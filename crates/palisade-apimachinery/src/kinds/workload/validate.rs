@@ -16,6 +16,61 @@ use crate::scheme::Kind;
 
 const SPEC: Path<'static> = Path::Root("spec");
 
+/// The validation of a workload kind, part by part.
+pub(super) struct Rules {
+    /// The release since which names become host names.
+    host_names_since: Option<u16>,
+    spec: fn(&Value, &mut Errors),
+    /// What an update of the spec may not change.
+    changes: fn(&Value, &Value, &mut Errors),
+    status: fn(&Value, &mut Errors),
+}
+
+impl Rules {
+    pub(super) fn create(&self, object: &Value, kind: &Kind, errors: &mut Errors) {
+        let is_host_name = self.host_names_since.is_some_and(|since| kind.emulated.at_least(since));
+        let rule = if is_host_name { NameRule::Label } else { NameRule::Subdomain };
+        meta::validate(object, kind.namespaced, rule, errors);
+        (self.spec)(object.get("spec").unwrap_or(&Value::Null), errors);
+    }
+
+    pub(super) fn update(&self, new: &Value, old: &Value, subresource: &str, errors: &mut Errors) {
+        meta::validate_update(new, old, errors);
+        if subresource == "status" {
+            (self.status)(new.get("status").unwrap_or(&Value::Null), errors);
+        } else {
+            (self.spec)(new.get("spec").unwrap_or(&Value::Null), errors);
+            (self.changes)(new, old, errors);
+        }
+    }
+}
+
+pub(super) const DEPLOYMENT: Rules = Rules {
+    host_names_since: None,
+    spec: validate_deployment_spec,
+    changes: immutable_selector,
+    status: |status, errors| validate_status_numbers(status, DEPLOYMENT_STATUS, errors),
+};
+
+pub(super) const REPLICA_SET: Rules = Rules {
+    spec: validate_replica_set_spec,
+    status: |status, errors| validate_status_numbers(status, SET_STATUS, errors),
+    ..DEPLOYMENT
+};
+
+pub(super) const STATEFUL_SET: Rules = Rules {
+    host_names_since: Some(28),
+    spec: validate_stateful_set_spec,
+    changes: validate_stateful_set_changes,
+    status: validate_stateful_set_status,
+};
+
+pub(super) const DAEMON_SET: Rules =
+    Rules { spec: validate_daemon_set_spec, status: validate_daemon_set_status, ..DEPLOYMENT };
+
+pub(super) const REPLICATION_CONTROLLER: Rules =
+    Rules { spec: validate_replication_controller_spec, changes: |_, _, _| {}, ..REPLICA_SET };
+
 /// The selector of a workload; `None` if there is none to match with.
 fn validate_selector(spec: &Value, empty_rule: &'static str, errors: &mut Errors) {
     let at = SPEC.field("selector");
@@ -31,7 +86,7 @@ fn validate_selector(spec: &Value, empty_rule: &'static str, errors: &mut Errors
     }
 }
 
-/// Whether upstream can make a selector of it, once it has said what is wrong with it.
+/// Whether upstream can make a selector of it, once it has reported what is wrong with it.
 fn is_convertible(selector: &Value, version: KubeVersion) -> bool {
     let names = |key: &str| names::qualified_name(key, version).is_empty();
     let value = |value: &str| names::label_value(value, version).is_empty();
@@ -134,18 +189,11 @@ fn internal_rolling_update(strategy: &Value) -> BadValue {
     BadValue::Plain(format!("{{\"Partition\":{partition},\"MaxUnavailable\":{unavailable}}}"))
 }
 
-pub(super) fn validate_deployment(object: &Value, kind: &Kind, errors: &mut Errors) {
-    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
-    validate_deployment_spec(object, errors);
-}
-
-fn validate_deployment_spec(object: &Value, errors: &mut Errors) {
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
+fn validate_deployment_spec(spec: &Value, errors: &mut Errors) {
     errors.non_negative(&SPEC.field("replicas"), spec.int("replicas"));
     validate_selector(spec, "empty selector is invalid for deployment", errors);
     validate_pod_template(spec, "ReplicaSet", errors);
-    let strategy = spec.get("strategy").unwrap_or(&empty);
+    let strategy = spec.get("strategy").unwrap_or(&Value::Null);
     let at = SPEC.field("strategy");
     match strategy.text("type") {
         "Recreate" => {
@@ -182,10 +230,8 @@ fn validate_deployment_spec(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn validate_status_numbers(new: &Value, fields: &[&str], errors: &mut Errors) {
+fn validate_status_numbers(status: &Value, fields: &[&str], errors: &mut Errors) {
     let at = Path::Root("status");
-    let empty = Value::Null;
-    let status = new.get("status").unwrap_or(&empty);
     for field in fields {
         errors.non_negative(&at.field(field), status.int(field));
     }
@@ -214,22 +260,6 @@ const DEPLOYMENT_STATUS: &[&str] = &[
     "unavailableReplicas",
 ];
 
-pub(super) fn validate_deployment_update(
-    new: &Value,
-    old: &Value,
-    subresource: &str,
-    _: &Kind,
-    errors: &mut Errors,
-) {
-    meta::validate_update(new, old, errors);
-    if subresource == "status" {
-        validate_status_numbers(new, DEPLOYMENT_STATUS, errors);
-        return;
-    }
-    validate_deployment_spec(new, errors);
-    immutable_selector(new, old, errors);
-}
-
 fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
     let (selector, before) = (new.pointer("/spec/selector"), old.pointer("/spec/selector"));
     if selector != before {
@@ -238,14 +268,7 @@ fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn validate_replica_set(object: &Value, kind: &Kind, errors: &mut Errors) {
-    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
-    validate_replica_set_spec(object, errors);
-}
-
-fn validate_replica_set_spec(object: &Value, errors: &mut Errors) {
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
+fn validate_replica_set_spec(spec: &Value, errors: &mut Errors) {
     errors.non_negative(&SPEC.field("replicas"), spec.int("replicas"));
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));
     validate_selector(spec, "empty selector is invalid for deployment", errors);
@@ -255,32 +278,7 @@ fn validate_replica_set_spec(object: &Value, errors: &mut Errors) {
 const SET_STATUS: &[&str] =
     &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];
 
-pub(super) fn validate_replica_set_update(
-    new: &Value,
-    old: &Value,
-    subresource: &str,
-    _: &Kind,
-    errors: &mut Errors,
-) {
-    meta::validate_update(new, old, errors);
-    if subresource == "status" {
-        validate_status_numbers(new, SET_STATUS, errors);
-        return;
-    }
-    validate_replica_set_spec(new, errors);
-    immutable_selector(new, old, errors);
-}
-
-pub(super) fn validate_stateful_set(object: &Value, kind: &Kind, errors: &mut Errors) {
-    // The name becomes a host name, which upstream demands of it since v1.28.
-    let rule = if kind.emulated.at_least(28) { NameRule::Label } else { NameRule::Subdomain };
-    meta::validate(object, kind.namespaced, rule, errors);
-    validate_stateful_set_spec(object, errors);
-}
-
-fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
+fn validate_stateful_set_spec(spec: &Value, errors: &mut Errors) {
     let policies = ["OrderedReady", "Parallel"];
     match spec.text("podManagementPolicy") {
         "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
@@ -289,7 +287,7 @@ fn validate_stateful_set_spec(object: &Value, errors: &mut Errors) {
             errors.invalid(&SPEC.field("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'");
         }
     }
-    let strategy = spec.get("updateStrategy").unwrap_or(&empty);
+    let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
     let at = SPEC.field("updateStrategy");
     match strategy.text("type") {
         "" => errors.required(&at, ""),
@@ -368,21 +366,9 @@ fn validate_stateful_set_status(status: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn validate_stateful_set_update(
-    new: &Value,
-    old: &Value,
-    subresource: &str,
-    _: &Kind,
-    errors: &mut Errors,
-) {
-    meta::validate_update(new, old, errors);
-    if subresource == "status" {
-        validate_stateful_set_status(new.get("status").unwrap_or(&Value::Null), errors);
-        return;
-    }
-    validate_stateful_set_spec(new, errors);
+fn validate_stateful_set_changes(new: &Value, old: &Value, errors: &mut Errors) {
     let strip = |object: &Value| {
-        let mut spec = object.get("spec").cloned().unwrap_or(Value::Null);
+        let mut spec = object.get("spec").cloned().unwrap_or_default();
         if let Some(map) = spec.as_object_mut() {
             for field in [
                 "replicas",
@@ -417,14 +403,7 @@ pub(super) fn validate_stateful_set_update(
     }
 }
 
-pub(super) fn validate_daemon_set(object: &Value, kind: &Kind, errors: &mut Errors) {
-    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
-    validate_daemon_set_spec(object, errors);
-}
-
-fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
+fn validate_daemon_set_spec(spec: &Value, errors: &mut Errors) {
     let at = SPEC.field("selector");
     if let Some(selector) = spec.child("selector") {
         spec_selector(selector, &at, errors);
@@ -457,7 +436,7 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
         );
     }
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));
-    let strategy = spec.get("updateStrategy").unwrap_or(&empty);
+    let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
     let at = SPEC.field("updateStrategy");
     match strategy.text("type") {
         "OnDelete" => {}
@@ -486,44 +465,23 @@ fn validate_daemon_set_spec(object: &Value, errors: &mut Errors) {
     errors.non_negative(&SPEC.field("revisionHistoryLimit"), spec.int("revisionHistoryLimit"));
 }
 
-pub(super) fn validate_daemon_set_update(
-    new: &Value,
-    old: &Value,
-    subresource: &str,
-    _: &Kind,
-    errors: &mut Errors,
-) {
-    meta::validate_update(new, old, errors);
-    if subresource == "status" {
-        let at = Path::Root("status");
-        let empty = Value::Null;
-        let status = new.get("status").unwrap_or(&empty);
-        for field in [
-            "currentNumberScheduled",
-            "numberMisscheduled",
-            "desiredNumberScheduled",
-            "numberReady",
-            "observedGeneration",
-            "updatedNumberScheduled",
-            "numberAvailable",
-            "numberUnavailable",
-        ] {
-            errors.non_negative(&at.field(field), status.int(field));
-        }
-        return;
+fn validate_daemon_set_status(status: &Value, errors: &mut Errors) {
+    let at = Path::Root("status");
+    for field in [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+    ] {
+        errors.non_negative(&at.field(field), status.int(field));
     }
-    validate_daemon_set_spec(new, errors);
-    immutable_selector(new, old, errors);
 }
 
-pub(super) fn validate_replication_controller(object: &Value, kind: &Kind, errors: &mut Errors) {
-    meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
-    validate_replication_controller_spec(object, errors);
-}
-
-fn validate_replication_controller_spec(object: &Value, errors: &mut Errors) {
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
+fn validate_replication_controller_spec(spec: &Value, errors: &mut Errors) {
     errors.non_negative(&SPEC.field("minReadySeconds"), spec.int("minReadySeconds"));
     let at = SPEC.field("selector");
     meta::validate_labels(spec, "selector", &SPEC, errors);
@@ -549,20 +507,5 @@ fn validate_replication_controller_spec(object: &Value, errors: &mut Errors) {
     let policy = template.pointer("/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
     if policy != "Always" {
         errors.not_supported(&template_at.field("spec").field("restartPolicy"), policy, &["Always"]);
-    }
-}
-
-pub(super) fn validate_replication_controller_update(
-    new: &Value,
-    old: &Value,
-    subresource: &str,
-    _: &Kind,
-    errors: &mut Errors,
-) {
-    meta::validate_update(new, old, errors);
-    if subresource == "status" {
-        validate_status_numbers(new, SET_STATUS, errors);
-    } else {
-        validate_replication_controller_spec(new, errors);
     }
 }

@@ -1,6 +1,6 @@
 //! The messages of CRI v1 that the node exchanges with a runtime, and no others.
 //!
-//! Names, field numbers and types: Kubernetes CRI API, package `runtime.v1`. Protobuf skips fields it does not know, so a newer
+//! Names, field numbers and types: Kubernetes CRI API, package `runtime.v1`. Protobuf skips fields it does not recognize, so a newer
 //! or older runtime is understood as well.
 //!
 //! Crates compared: `k8s-cri` 0.11 generates all messages from the definition in its build script, so that a privileged

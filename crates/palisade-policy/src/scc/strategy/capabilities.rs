@@ -11,8 +11,12 @@ use crate::scc::constraint::{ANY, Constraint};
 
 /// The capabilities of a container after the constraint's defaults; `None` where nothing has to change.
 #[must_use]
-pub fn assign<'s>(constraint: &'s Constraint, asked: Option<&Capabilities<'s>>) -> Option<Capabilities<'s>> {
-    let (add, drop) = asked.map_or((&[][..], &[][..]), |asked| (&asked.add[..], &asked.drop[..]));
+pub fn assign<'s>(
+    constraint: &'s Constraint,
+    requested: Option<&Capabilities<'s>>,
+) -> Option<Capabilities<'s>> {
+    let (add, drop) =
+        requested.map_or((&[][..], &[][..]), |requested| (&requested.add[..], &requested.drop[..]));
     let has = |list: &[Text<'_>], name: &str| list.iter().any(|own| own == name);
     let missing = |list: &'s [String], present: &[Text<'_>]| -> Vec<&'s str> {
         list.iter().map(String::as_str).filter(|name| !has(present, name)).collect()
@@ -96,8 +100,8 @@ mod tests {
     #[test]
     fn assigns_defaults_and_sorts_only_what_it_touches() {
         let constraint = constraint();
-        for (case, asked, expected) in [
-            ("nothing asked", None, Some(r#"{"add":["CHOWN","FOWNER"],"drop":["KILL","MKNOD"]}"#)),
+        for (case, requested, expected) in [
+            ("nothing requested", None, Some(r#"{"add":["CHOWN","FOWNER"],"drop":["KILL","MKNOD"]}"#)),
             (
                 "a default that is dropped stays dropped",
                 Some(r#"{"drop":["FOWNER"]}"#),
@@ -109,8 +113,9 @@ mod tests {
                 None,
             ),
         ] {
-            let asked: Option<Capabilities<'_>> = asked.map(|asked| serde_json::from_str(asked).unwrap());
-            let assigned = assign(&constraint, asked.as_ref());
+            let requested: Option<Capabilities<'_>> =
+                requested.map(|requested| serde_json::from_str(requested).unwrap());
+            let assigned = assign(&constraint, requested.as_ref());
             let assigned = assigned.map(|capabilities| serde_json::to_string(&capabilities).unwrap());
             assert_eq!(assigned.as_deref(), expected, "{case}");
         }
@@ -119,25 +124,25 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_allowed_and_misses_what_is_required() {
-        let said = |constraint: &Constraint, capabilities: &str| -> Vec<String> {
+        let problems_of = |constraint: &Constraint, capabilities: &str| -> Vec<String> {
             let capabilities: Option<Capabilities<'_>> = serde_json::from_str(capabilities).unwrap();
             let mut problems = Vec::new();
             validate(constraint, Place::pod("x"), capabilities.as_ref(), &mut problems);
             problems.iter().map(|problem| problem.body(palisade_base::version::KubeVersion::LATEST)).collect()
         };
         assert_eq!(
-            said(&constraint(), r#"{"add":["NET_RAW","CHOWN","net_raw"],"drop":["KILL"]}"#),
+            problems_of(&constraint(), r#"{"add":["NET_RAW","CHOWN","net_raw"],"drop":["KILL"]}"#),
             [
                 r#"Invalid value: "net_raw": capability may not be added"#,
                 r#"Invalid value: []core.Capability{"KILL"}: MKNOD is required to be dropped but was not found"#,
             ]
         );
         assert_eq!(
-            said(&constraint(), "null"),
+            problems_of(&constraint(), "null"),
             [r#"Invalid value: "null": required capabilities are not set on the securityContext"#]
         );
-        assert_eq!(said(&Constraint::default(), "null"), [""; 0]);
+        assert_eq!(problems_of(&Constraint::default(), "null"), [""; 0]);
         let any = Constraint { allowed_capabilities: vec!["*".to_owned()], ..constraint() };
-        assert_eq!(said(&any, r#"{"add":["SYS_ADMIN"]}"#), [""; 0]);
+        assert_eq!(problems_of(&any, r#"{"add":["SYS_ADMIN"]}"#), [""; 0]);
     }
 }

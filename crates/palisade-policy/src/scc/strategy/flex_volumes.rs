@@ -1,7 +1,7 @@
 //! Which drivers of flex volumes a pod may use.
 //!
 //! Implements: `allowedFlexVolumes`. An empty list allows every driver; without the volume type `flexVolume` the
-//! list says nothing.
+//! list allows all.
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::volume::{Volume, VolumeSource};

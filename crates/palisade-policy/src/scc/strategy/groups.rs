@@ -82,16 +82,16 @@ mod tests {
     fn every_group_needs_a_range() {
         let strategy =
             Strategy::MustRunAs(Cow::Owned(vec![IdRange { min: 5, max: 7 }, IdRange { min: 10, max: 10 }]));
-        let said = |groups: &[i64]| -> Vec<String> {
+        let problems_of = |groups: &[i64]| -> Vec<String> {
             let mut problems = Vec::new();
             strategy.validate(Place::pod("x"), "supplementalGroups", groups, &mut problems);
             problems.iter().map(ToString::to_string).collect()
         };
-        assert_eq!(said(&[6, 10]), [""; 0]);
+        assert_eq!(problems_of(&[6, 10]), [""; 0]);
         let prefix = "provider x: .spec.securityContext.supplementalGroups: Invalid value: ";
-        assert_eq!(said(&[8, 7]), [format!("{prefix}[]int64{{8, 7}}: 8 is not an allowed group")]);
+        assert_eq!(problems_of(&[8, 7]), [format!("{prefix}[]int64{{8, 7}}: 8 is not an allowed group")]);
         assert_eq!(
-            said(&[]),
+            problems_of(&[]),
             [format!("{prefix}[]int64{{}}: unable to validate empty groups against required ranges")]
         );
         assert_eq!((strategy.assign(), Strategy::RunAsAny.assign()), (Some(5), None));

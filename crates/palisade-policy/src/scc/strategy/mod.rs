@@ -1,7 +1,7 @@
 //! What a constraint assigns and demands, one file for each area.
 //!
 //! Implements: OpenShift, "About security context constraints", "Strategies". Every strategy has up to two halves:
-//! what it assigns to a pod that leaves the field open, and what it says of the value that is there in the end.
+//! what it assigns to a pod that leaves the field open, and its problems with the final value.
 
 pub mod capabilities;
 pub mod flex_volumes;
@@ -33,7 +33,7 @@ use thiserror::Error;
 /// What `field.Error` prints for a pointer to nothing, up to Kubernetes v1.33.
 pub(super) const NULL: &str = "\"null\"";
 
-/// A constraint that says something no strategy knows, or not enough.
+/// A constraint with an unknown strategy, or an incomplete one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StrategyError {
     /// The type of a strategy is none of the known ones.

@@ -51,7 +51,7 @@ impl Strategy {
         }
     }
 
-    /// Whether a container in which nothing says who runs must not run as root.
+    /// Whether a container without a user must not run as root.
     #[must_use]
     pub const fn assign_non_root(self, user: Option<i64>) -> bool {
         match user {
@@ -135,8 +135,8 @@ mod tests {
         ] {
             let mut problems = Vec::new();
             strategy.validate(Place::pod("x"), user, non_root, &mut problems);
-            let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            assert_eq!(said.join(";"), expected, "{strategy:?} {user:?} {non_root:?}");
+            let messages: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(messages.join(";"), expected, "{strategy:?} {user:?} {non_root:?}");
         }
         assert_eq!((range.assign(), MustRunAsNonRoot.assign()), (Some(5), None));
         assert!(MustRunAsNonRoot.assign_non_root(None) && RunAsAny.assign_non_root(Some(1)));

@@ -17,7 +17,7 @@ use crate::scc::constraint::ANY;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strategy<'s> {
     profiles: &'s [String],
-    /// Whether a profile in a ConfigMap is a profile; upstream knows none.
+    /// Whether a profile in a ConfigMap is a profile; upstream has none.
     config_maps: bool,
 }
 
@@ -43,7 +43,7 @@ impl<'s> Strategy<'s> {
         (!profile.is_empty()).then_some(profile)
     }
 
-    /// The field that says the same as an annotation; nothing for text that names no profile.
+    /// The field equal to an annotation; nothing for text that names no profile.
     #[must_use]
     pub fn to_field(&self, annotation: &str) -> Option<ProfileField<'static>> {
         seccomp::from_annotation(annotation)
@@ -141,7 +141,7 @@ mod tests {
     use super::{Container, Pod, ProfileField, Strategy};
 
     #[test]
-    fn judges_as_the_table_says() {
+    fn judges_by_the_table() {
         let forbidden = |list: &str, profile: &str| {
             Some(format!("{profile} is not an allowed seccomp profile. Valid values are [{list}]"))
         };

@@ -69,7 +69,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
             path: path.field("type"),
             container: container.map(str::to_owned),
             value: Some(profile.kind.as_str().to_owned()),
-            summary: format!("{who} asks for the AppArmor profile type \"{}\"", profile.kind),
+            summary: format!("{who} requests the AppArmor profile type \"{}\"", profile.kind),
             allowed: ALLOWED,
             remedy: Remedy::Edits(edits),
         });
@@ -104,14 +104,14 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
             path,
             container: container.map(|container| container.name().to_owned()),
             value: Some((*value).to_owned()),
-            summary: format!("annotation asks for the AppArmor profile \"{value}\" for container \"{name}\""),
+            summary: format!("annotation requests the AppArmor profile \"{value}\" for container \"{name}\""),
             allowed: "runtime/default or localhost/<profile>",
             remedy: Remedy::Edits(vec![edit]),
         });
     }
 
     let reason = message::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
-    // Releases without the field knew annotations alone, and told them without saying who set them.
+    // Releases without the field had annotations alone, and reported them without the container.
     if options.newest < 30 {
         return Some(Violation { check: CHECK.id, reason, detail: values.join(", "), findings });
     }

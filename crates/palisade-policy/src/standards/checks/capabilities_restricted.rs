@@ -73,11 +73,11 @@ fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_22(pod, options) }
 }
 
-/// Linux settings cannot be added to a pod that says it is for Windows.
+/// Linux settings cannot be added to a pod that is declared for Windows.
 pub(super) fn windows_or(pod: &PodView<'_, '_>, edits: Vec<Edit>) -> Remedy {
     if pod.spec().is_windows() {
         Remedy::Manual(
-            "a pod for Windows cannot carry this setting; policy versions from v1.25 on do not ask for it",
+            "a pod for Windows cannot carry this setting; policy versions from v1.25 on do not require it",
         )
     } else {
         Remedy::Edits(edits)

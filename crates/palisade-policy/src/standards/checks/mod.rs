@@ -79,7 +79,7 @@ fn names<'p>(containers: &[ContainerRef<'p, '_>]) -> Vec<&'p str> {
     containers.iter().map(ContainerRef::name).collect()
 }
 
-/// `container "web"`, as a person would say it.
+/// `container "web"`, as messages name it.
 fn called(container: &ContainerRef<'_, '_>) -> String {
     format!("{} \"{}\"", container.kind.noun(), container.name())
 }

@@ -54,7 +54,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
                 remedy: Remedy::set(path, true),
             });
         }
-        // Containers that say nothing are not named by upstream here, yet would be next time.
+        // Containers without a value are not named by upstream here, yet would be next time.
         let silent = pod.containers().any(|container| own(&container).is_none());
         if of_pod.is_none()
             && silent

@@ -1,4 +1,4 @@
-//! A container may not ask for the user ID 0.
+//! A container may not request the user ID 0.
 //!
 //! Implements: Pod Security Standards, Restricted, "Running as Non-root user".
 

@@ -50,12 +50,12 @@ fn evaluate(pod: &PodView<'_, '_>, options: Options, types: &[&str]) -> Option<V
     if !types.is_empty() {
         data.push(format!("{} {}", message::plural("type", "types", types.len()), message::quoted(&types)));
     }
-    // v1.24 and before told users and roles only together with a type.
-    let tells_all = options.newest >= 25 || !types.is_empty();
-    if found.user && tells_all {
+    // v1.24 and before reported users and roles only together with a type.
+    let reports_all = options.newest >= 25 || !types.is_empty();
+    if found.user && reports_all {
         data.push("user may not be set".to_owned());
     }
-    if found.role && tells_all {
+    if found.role && reports_all {
         data.push("role may not be set".to_owned());
     }
     let detail = format!(

@@ -43,7 +43,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             path: pod.annotation_path(key),
             container: container.map(str::to_owned),
             value: Some(value.to_owned()),
-            summary: format!("annotation asks for the seccomp profile \"{value}\""),
+            summary: format!("annotation requests the seccomp profile \"{value}\""),
             allowed: "runtime/default or localhost/<path>",
             remedy: Remedy::set(pod.annotation_path(key), "runtime/default"),
         });
@@ -111,7 +111,7 @@ pub(super) fn explicitly_bad(
             path: path.clone().field("type"),
             container: container.map(str::to_owned),
             value: Some(profile.kind.as_str().to_owned()),
-            summary: format!("{who} asks for the seccomp profile type \"{}\"", profile.kind),
+            summary: format!("{who} requests the seccomp profile type \"{}\"", profile.kind),
             allowed: ALLOWED,
             remedy: Remedy::Edits(confine(pod, profile, &path, &annotation)),
         });

@@ -30,7 +30,7 @@ fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let silent =
         |container: &palisade_model::pod_view::ContainerRef<'_, '_>| of_container(container).is_none();
     if let Some(mut violation) = explicitly_bad(pod, options, CHECK.id) {
-        // Containers that say nothing are not named by upstream here, yet would be next time.
+        // Containers without a value are not named by upstream here, yet would be next time.
         if pod_profile.is_none()
             && pod.containers().any(|container| silent(&container))
             && let Some(Finding { remedy: Remedy::Edits(edits), .. }) = violation.findings.first_mut()
@@ -71,7 +71,7 @@ fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_19(pod, options) }
 }
 
-/// One profile for the pod. Where annotations already say what is wanted, they become the fields: an API server
+/// One profile for the pod. Where annotations already have the required value, they become the fields: an API server
 /// refuses a field that contradicts its annotation, and newer ones ignore the annotation.
 fn profile_for_all(pod: &PodView<'_, '_>) -> Vec<Edit> {
     let mut edits = Vec::new();

@@ -18,7 +18,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-/// In the order they were allowed; each version knows a longer part of the list.
+/// In the order they were allowed; each version allows a longer part of the list.
 const ALLOWED: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

@@ -1,24 +1,25 @@
 //! What upstream refuses and in which words, where no recording looks.
 
-use palisade_base::version::KubeVersion;
+use palisade_apiserver::Server;
 use serde_json::{Value, json};
 
-use crate::replay::{NAMESPACE, Server};
+use crate::support::{admin, send, start};
+
+async fn server() -> Server {
+    start(Server::builder().controllers(false).disable_plugins(["ServiceAccount".to_owned()])).await
+}
 
 /// Creates an object in a dry run; the message without its beginning, up to the first colon after `is invalid`.
-fn refusal(path: &str, object: &Value) -> String {
-    let mut server = Server::new(KubeVersion::v1(37));
-    server.create_namespace();
-    let path = path.replace("<NS>", NAMESPACE);
-    let request = json!({"method": "POST", "path": path, "contentType": "application/json", "body": object});
-    let answer = server.answer(&request).unwrap();
+async fn refusal(server: &Server, path: &str, object: &Value) -> String {
+    let answer = send(&admin(server), "POST", path, object).await;
     let message = answer.body["message"].as_str().unwrap_or_default();
     let (_, why) = message.split_once("is invalid: ").unwrap_or(("", message));
     format!("{} {why}", answer.code)
 }
 
-#[test]
-fn workloads() {
+#[tokio::test]
+async fn workloads() {
+    let server = server().await;
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let selector = json!({"matchLabels": {"a": "b"}});
@@ -36,7 +37,7 @@ fn workloads() {
             format!("422 [spec.selector: Required value, {mismatch}]"),
         ),
         (
-            "not even in a daemon set, which does not say so",
+            "not even in a daemon set, whose message does not list it",
             "daemonsets",
             workload("DaemonSet", "x", json!({})),
             format!("422 {mismatch}"),
@@ -55,7 +56,7 @@ fn workloads() {
                 .to_owned(),
         ),
         (
-            "a strategy nobody knows, as the internal type prints it",
+            "an unknown strategy, as the internal type prints it",
             "deployments",
             workload("Deployment", "x", json!({"selector": selector, "strategy": {"type": "No"}})),
             "422 spec.strategy: Unsupported value: {\"Type\":\"No\",\"RollingUpdate\":null}: supported values: \
@@ -86,16 +87,17 @@ fn workloads() {
                 .to_owned(),
         ),
     ] {
-        let path = format!("/apis/apps/v1/namespaces/<NS>/{resource}?dryRun=All");
-        assert_eq!(refusal(&path, &object), expected, "{case}");
+        let path = format!("/apis/apps/v1/namespaces/default/{resource}?dryRun=All");
+        assert_eq!(refusal(&server, &path, &object).await, expected, "{case}");
     }
     let dotted = workload("StatefulSet", "x.y", json!({"selector": selector}));
-    let answer = refusal("/apis/apps/v1/namespaces/<NS>/statefulsets?dryRun=All", &dotted);
+    let answer = refusal(&server, "/apis/apps/v1/namespaces/default/statefulsets?dryRun=All", &dotted).await;
     assert!(answer.starts_with("422 metadata.name: Invalid value: \"x.y\""), "{answer}");
 }
 
-#[test]
-fn definitions() {
+#[tokio::test]
+async fn definitions() {
+    let server = server().await;
     let definition = |group: &str, change: &Value| {
         let mut spec = json!({
             "group": group, "names": {"kind": "Foo", "plural": "foos"}, "scope": "Namespaced",
@@ -104,8 +106,8 @@ fn definitions() {
         for (pointer, value) in change.as_object().into_iter().flatten() {
             match pointer.strip_prefix('/') {
                 Some(_) => {
-                    let (parent, key) = pointer.rsplit_once('/').unwrap();
-                    spec.pointer_mut(parent).unwrap()[key] = value.clone();
+                    let (parent, key) = pointer.rsplit_once('/').expect("a place");
+                    spec.pointer_mut(parent).expect("a place")[key] = value.clone();
                 }
                 None => spec[pointer] = value.clone(),
             }
@@ -146,23 +148,24 @@ fn definitions() {
         ),
     ] {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
-        assert_eq!(refusal(path, &definition(group, &change)), expected, "{change}");
+        assert_eq!(refusal(&server, path, &definition(group, &change)).await, expected, "{change}");
     }
 }
 
-#[test]
-fn references_and_taints_are_shown_in_the_order_of_their_types() {
+#[tokio::test]
+async fn references_and_taints_are_shown_in_the_order_of_their_types() {
+    let server = server().await;
     let owner =
         |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "1", "controller": true});
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
                        "metadata": {"name": "a", "ownerReferences": [owner("x"), owner("y")]}});
-    let answer = refusal("/api/v1/namespaces/<NS>/configmaps?dryRun=All", &object);
+    let answer = refusal(&server, "/api/v1/namespaces/default/configmaps?dryRun=All", &object).await;
     let shown = r#"[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1","controller":true},"#;
     assert!(answer.contains(shown), "{answer}");
     let taint = json!({"key": "k", "effect": "NoSchedule"});
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": [taint, taint]}});
     assert_eq!(
-        refusal("/api/v1/nodes?dryRun=All", &node),
+        refusal(&server, "/api/v1/nodes?dryRun=All", &node).await,
         "422 metadata.taints[1]: Duplicate value: {\"Key\":\"k\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\"TimeAdded\":null}"
     );
 }
