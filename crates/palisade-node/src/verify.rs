@@ -354,6 +354,7 @@ pub async fn container_pid(runtime: &Runtime, id: &str) -> Result<Option<u32>, R
 
 async fn image_user(runtime: &Runtime, image_ref: &str, image: &str) -> Option<ImageUser> {
     for name in [image_ref, image] {
+        // swallowed: without the image's user the kernel's is compared with runAsNonRoot alone
         if let Ok(Some(found)) = runtime.image_status(name).await {
             return Some(match (found.uid, found.username.as_str()) {
                 (Some(uid), _) => ImageUser::Uid(uid.value),

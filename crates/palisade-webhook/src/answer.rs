@@ -229,6 +229,7 @@ impl Answerer {
             Some(Err(why)) if judged_by_policies && !(stored.is_empty() && constraints.is_none()) => {
                 return unknown(&format!("namespace {:?}", review.namespace), why);
             }
+            // swallowed: no policy applies, or the error is in the facts of Pod Security
             _ => None,
         };
         let pod_security = match needs {

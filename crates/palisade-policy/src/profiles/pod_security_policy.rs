@@ -288,6 +288,7 @@ fn rules_of_names(list: &str, read: fn(&str) -> Option<ProfileRef<'_>>) -> Optio
         return None;
     }
     let mut set = ProfileSet::default();
+    // swallowed: a name of no profile allows none
     for reference in names.iter().filter_map(|name| read(name)) {
         if !set.types.iter().any(|known| known == reference.kind()) {
             set.types.push(reference.kind().to_owned());
