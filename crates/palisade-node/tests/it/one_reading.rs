@@ -173,7 +173,7 @@ fn runtime_contexts(
         target: None,
     };
     let contexts = effective_contexts(pod);
-    let told = contexts.iter().map(|context| container_context(context, &around).unwrap());
+    let translated = contexts.iter().map(|context| container_context(context, &around).unwrap());
     translated.zip(contexts.iter().map(|context| context.run_as_user.value)).collect()
 }
 
