@@ -262,7 +262,10 @@ pub fn unknown_version(api_version: &str) -> Option<(String, Option<String>)> {
     }
     let newest = own.versions.first().copied().unwrap_or_default();
     let slash = if group.is_empty() { "" } else { "/" };
-    Some((format!("there is no {api_version}"), Some(format!("did you mean {group}{slash}{newest}?"))))
+    Some((
+        format!("unknown apiVersion {api_version:?}"),
+        Some(format!("did you mean {group}{slash}{newest}?")),
+    ))
 }
 
 #[cfg(test)]
@@ -276,7 +279,7 @@ mod tests {
             ("apps/v1", "deployment", Some("apps/v1 has no kind deployment; did you mean Deployment?")),
             ("v1", "Deployment", Some("v1 has no kind Deployment; did you mean apiVersion: apps/v1?")),
             ("app/v1", "Deployment", Some("there is no API group \"app\"; did you mean apps/v1?")),
-            ("apps/v2", "Thing", Some("there is no apps/v2; did you mean apps/v1?")),
+            ("apps/v2", "Thing", Some("unknown apiVersion \"apps/v2\"; did you mean apps/v1?")),
             ("", "Pod", Some("this Pod has no apiVersion; did you mean apiVersion: v1?")),
             ("", "Job", Some("this Job has no apiVersion; did you mean apiVersion: batch/v1?")),
             ("v1", "", Some("this object of v1 has no kind")),

@@ -34,7 +34,7 @@ fn reports_wrong_usage_before_anything_starts() {
             2,
             "Unsupported value: \"runtimeDefault\"",
         ),
-        (&["run", "-f", "version.yaml"], 2, "no API server has Pod of apiVersion \"v2\""),
+        (&["run", "-f", "version.yaml"], 2, "unknown apiVersion \"v2\"; did you mean v1?"),
         (&["run", "-f", "two.yaml"], 2, "the manifests have 2 pods: run one at a time"),
         (&["run", "-f", "none.yaml"], 2, "the manifests have no pod"),
         (&["run", "-f", "pod.yaml", "--runtime-endpoint", "x.sock"], 2, "is not a Unix socket"),

@@ -228,6 +228,7 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
     8 |     - names: [mkdri]
       |               ^^^^^
       = because: the runtime accepts this and ignores it
+      = help: did you mean mkdir?
 
     exit status: 1
     "#);

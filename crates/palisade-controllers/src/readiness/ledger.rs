@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use palisade_policy::enforcement::{
     instances::NAMESPACE,
-    ledger::{LABEL, config_map, entries, name, parts, read_part},
+    ledger::{LABEL, StoredVersion, config_map, entries, name, parts, read_part},
     violations::{Entry, MOST_SHOWN, merge},
 };
 
@@ -26,7 +26,7 @@ pub struct Ledger {
 #[derive(Debug)]
 struct Stored {
     text: String,
-    version: String,
+    version: StoredVersion,
 }
 
 impl Ledger {
@@ -57,7 +57,7 @@ impl Ledger {
         }
         changes.retain(|part, text| self.stored.get(part).map_or("", |stored| &stored.text) != *text);
         for (&part, &text) in &changes {
-            let version = self.stored.get(&part).map(|stored| stored.version.as_str());
+            let version = self.stored.get(&part).map(|stored| &stored.version);
             let object = config_map(part, text, version);
             let path = CONFIG_MAPS.object(Some(NAMESPACE), &name(part));
             let how = Patch::Apply { force: true };

@@ -33,10 +33,12 @@ const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// A container's security context, or the defaults for one: often nothing, often all that restricted demands.
-fn context() -> impl Strategy<Value = Value> {
+///
+/// Boxed, because the generated type would otherwise fill the stack of a test.
+fn context() -> BoxedStrategy<Value> {
     let compliant = json!({"runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"}});
-    prop_oneof![3 => Just(json!({})), 3 => Just(compliant), 2 => any_context()]
+    prop_oneof![3 => Just(json!({})), 3 => Just(compliant), 2 => any_context()].boxed()
 }
 
 fn any_context() -> impl Strategy<Value = Value> {

@@ -69,21 +69,29 @@ pub fn name(part: usize) -> String {
 /// The ConfigMap to apply for a part; with the version that was looked at, so that a controller that no longer leads overwrites
 /// nothing.
 #[must_use]
-pub fn config_map(part: usize, text: &str, version: Option<&str>) -> Value {
+pub fn config_map(part: usize, text: &str, stored: Option<&StoredVersion>) -> Value {
     let mut metadata = json!({
         "name": name(part),
         "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/part-of": "palisade", LABEL: part.to_string()},
     });
-    if let Some(version) = version {
+    if let Some(StoredVersion { uid, version }) = stored {
+        metadata["uid"] = json!(uid);
         metadata["resourceVersion"] = json!(version);
     }
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: text}})
 }
 
+/// Which object a part is, and in which version: an apply that names both is rejected if the object was changed, or deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredVersion {
+    uid: String,
+    version: String,
+}
+
 /// Number, text and version of a part; `None` if the object is none.
 #[must_use]
-pub fn read_part(object: &Value) -> Option<(usize, String, String)> {
+pub fn read_part(object: &Value) -> Option<(usize, String, StoredVersion)> {
     let metadata = &object["metadata"];
     // swallowed: an object with another label is not a part of the ledger
     let part = metadata["labels"][LABEL].as_str()?.parse().ok().filter(|part| *part < PARTS)?;
@@ -91,7 +99,8 @@ pub fn read_part(object: &Value) -> Option<(usize, String, String)> {
         return None;
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Some((part, text(&object["data"][KEY]), text(&metadata["resourceVersion"])))
+    let stored = StoredVersion { uid: text(&metadata["uid"]), version: text(&metadata["resourceVersion"]) };
+    Some((part, text(&object["data"][KEY]), stored))
 }
 
 /// The entries of a part. A line that cannot be read is left out: the next evaluation makes it anew.
@@ -104,7 +113,10 @@ pub fn entries(text: &str) -> impl Iterator<Item = Entry> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Entry, MOST_BYTES, PARTS, State, config_map, entries, part_of, parts, read_part, text_of};
+    use super::{
+        Entry, MOST_BYTES, PARTS, State, StoredVersion, config_map, entries, part_of, parts, read_part,
+        text_of,
+    };
 
     fn entry(name: &str, state: State) -> Entry {
         let at = Some("2026-01-01T00:00:00Z".to_owned());
@@ -117,8 +129,9 @@ mod tests {
         let all: Vec<Entry> = (0..1000).map(|n| entry(&format!("team-{n}"), State::Current)).collect();
         let mut read = BTreeMap::new();
         for (part, text) in parts(&all) {
-            let mut object = config_map(part, &text, Some("7"));
-            assert_eq!(read_part(&object), Some((part, text.clone(), "7".to_owned())));
+            let stored = StoredVersion { uid: "u".to_owned(), version: "7".to_owned() };
+            let mut object = config_map(part, &text, Some(&stored));
+            assert_eq!(read_part(&object), Some((part, text.clone(), stored)));
             read.extend(entries(&text).map(|entry| (entry.name.clone(), entry)));
             object["metadata"]["name"] = "another".into();
             assert_eq!(read_part(&object), None);
