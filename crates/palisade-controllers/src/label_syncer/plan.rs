@@ -14,6 +14,8 @@ use crate::cluster::{Cluster, NamespaceRecord};
 pub struct Write {
     /// The namespace.
     pub namespace: String,
+    /// Its uid: an apply without it makes a namespace that was deleted in the meantime anew.
+    pub uid: String,
     /// The version it had.
     pub resource_version: String,
     /// The field manager.
@@ -27,6 +29,9 @@ impl Write {
     #[must_use]
     pub fn to_object(&self) -> Value {
         let mut metadata = json!({"name": self.namespace});
+        if !self.uid.is_empty() {
+            metadata["uid"] = json!(self.uid);
+        }
         if !self.resource_version.is_empty() {
             metadata["resourceVersion"] = json!(self.resource_version);
         }
@@ -46,6 +51,7 @@ pub fn namespace_labels(namespace: &NamespaceRecord, enforce: EnforceLabels) -> 
     let view = namespace.view();
     let write = |manager, apply| Write {
         namespace: namespace.name().to_owned(),
+        uid: namespace.uid().to_owned(),
         resource_version: namespace.resource_version().to_owned(),
         manager,
         apply,

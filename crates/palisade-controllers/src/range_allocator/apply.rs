@@ -90,7 +90,8 @@ fn object(write: &Write) -> Value {
     let annotations: Map<String, Value> =
         write.ranges.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
-        "name": write.name, "resourceVersion": write.resource_version, "annotations": annotations,
+        // Without the uid an apply makes a namespace that was deleted in the meantime anew.
+        "name": write.name, "uid": write.uid, "resourceVersion": write.resource_version, "annotations": annotations,
     }})
 }
 

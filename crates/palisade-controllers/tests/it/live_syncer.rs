@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use palisade_controllers::{
     api::{NAMESPACES, Patch, Resource},
+    label_syncer::plan::Write,
     runner::Options,
 };
-use palisade_policy::enforcement::mode::Release;
+use palisade_policy::enforcement::{labels::Apply, mode::Release};
 use serde_json::{Value, json};
 
 use crate::live::{Fate, Live};
@@ -188,4 +189,22 @@ async fn each_controller_can_be_left_out() {
     assert_eq!(live.mode().await, ("Legacy".to_owned(), String::new()));
     assert_eq!(level(&live, "team").await, "<none>", "no syncer");
     assert_eq!(live.requested().await, None, "no observer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_was_deleted_in_the_meantime_is_not_made_anew() {
+    let live = Live::start().await;
+    let labels = std::collections::BTreeMap::from([(WARN, "baseline".to_owned())]);
+    // What was planned for a namespace that is no longer there.
+    let write = Write {
+        namespace: "team".to_owned(),
+        uid: "0b6d4a2e-5d0c-4f3a-9a53-3f6d0f4f2d11".to_owned(),
+        resource_version: "7".to_owned(),
+        manager: "syncer",
+        apply: Apply { labels, ..Apply::default() },
+    };
+    let path = NAMESPACES.object(None, "team");
+    let applied = live.api.patch(&path, "syncer", Patch::Apply { force: true }, &write.to_object()).await;
+    assert!(applied.is_err_and(|error| error.is_conflict()));
+    assert_eq!(live.api.get(&path).await.unwrap(), None);
 }
