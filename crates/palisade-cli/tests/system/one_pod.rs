@@ -79,7 +79,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
         assert_eq!(ran.code, code, "{case}: {ran:?}");
         assert!(ran.out.contains(expected), "{case}: {ran:?}");
     }
-    fs::write(&manifest, "kind: Deployment\napiVersion: apps/v1\n").unwrap();
+    fs::write(&manifest, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: m}\n").unwrap();
     let ran = output(&mut world.on_node(&["run", "-f", file]));
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("the manifests have no pod"), "{ran:?}");

@@ -218,7 +218,12 @@ async fn a_hundred_pods_leave_nothing_behind() {
     }
     assert_eq!(ids.len(), 200);
     assert!(!cgroups_of(&ids).is_empty(), "cgroups are found while they exist");
-    assert_eq!(processes_of(lab.folder.path()).len(), 100);
+    // The shim of the first pod, and runc, may take a moment to end.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while processes_of(lab.folder.path()).len() != 100 {
+        assert!(Instant::now() < deadline, "{:?}", processes_of(lab.folder.path()));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     for pod in &pods {
         lab.source.delete(&pod.key.uid, Some(0));
     }
