@@ -84,6 +84,17 @@ pub fn references(view: &PodView<'_, '_>) -> Vec<Reference> {
     found
 }
 
+/// Why a reference is refused where the feature is disabled.
+pub const DISABLED: &str =
+    "profiles from ConfigMaps are disabled: enable the feature gate SeccompConfigMaps of the webhook";
+
+/// The problems of a pod or template that refers to profiles in ConfigMaps where the feature is disabled: it would run
+/// without them.
+#[must_use]
+pub fn disabled(view: &PodView<'_, '_>) -> Vec<FieldError> {
+    references(view).into_iter().map(|reference| reference.problem(DISABLED.to_owned())).collect()
+}
+
 /// What the rewriting of a pod comes to.
 pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
     let view = PodView::of_pod(pod);

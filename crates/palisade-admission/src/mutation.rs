@@ -7,6 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use palisade_base::{
+    field_error::FieldError,
+    field_path::{FieldPath, PathStep},
+    go::Quoted,
+};
 use palisade_model::{
     change::{Change, NewValue},
     compat::Compat,
@@ -99,8 +104,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
     /// The profiles in ConfigMaps of the request's namespace that must be looked up.
     #[must_use]
     pub fn config_maps(&self, policies: &[&ProfilePolicy]) -> Vec<Source> {
-        if self.kind.path.is_empty() && !self.is_new_pod() {
-            // What a pod runs with was settled when it was made.
+        // What a pod runs with was settled when it was made.
+        if !self.rules.resolves_config_maps() || (self.kind.path.is_empty() && !self.is_new_pod()) {
             return Vec::new();
         }
         let view = self.kind.subject().view(&self.pod);
@@ -148,6 +153,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
     fn answer_template(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         let view = self.kind.subject().view(&self.pod);
         let mut response = Response::default();
+        if !self.rules.resolves_config_maps() {
+            let problems = config_map_profiles::disabled(&view).into_iter();
+            response.warnings.extend(problems.map(|problem| format!("{problem}; pods will be refused")));
+            return Ok(response);
+        }
         for ((name, key), profile) in &facts.profiles {
             if let Err(Fault::Unusable(problem)) = profile {
                 let text = format!("seccomp profile configmap/{name}/{key}: {problem}; pods will be refused");
@@ -164,7 +174,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
         let mut response = Response::default();
         let mut draft = Draft::default();
-        match config_map_profiles::resolve(&self.pod, &facts.profiles) {
+        match self.resolved(&facts.profiles) {
             Ok(changes) => draft.extend(changes),
             Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
         }
@@ -174,8 +184,11 @@ impl<'r, 'a> Mutation<'r, 'a> {
             let object = draft.applied(|| self.object())?;
             let mut defaults = profile_policies::defaults(policies, object, &self.rules.reading())
                 .map_err(|error| undecodable(&error))?;
+            if !self.rules.sets_app_armor() {
+                defaults.retain(|change| !is_app_armor(change));
+            }
             for source in defaults.iter().filter_map(config_map_in).collect::<Vec<_>>() {
-                match config_map_profiles::resolve_default(&source, &facts.profiles) {
+                match self.resolved_default(&source, &facts.profiles) {
                     Ok(changes) => defaults.extend(changes),
                     Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
                 }
@@ -192,6 +205,25 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
         response.patch = self.patch(&draft.changes)?;
         Ok(response)
+    }
+
+    fn resolved(&self, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+        if self.rules.resolves_config_maps() {
+            return config_map_profiles::resolve(&self.pod, profiles);
+        }
+        match config_map_profiles::disabled(&PodView::of_pod(&self.pod)) {
+            problems if problems.is_empty() => Ok(Vec::new()),
+            problems => Err(Refused::Invalid(problems)),
+        }
+    }
+
+    fn resolved_default(&self, source: &Source, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+        if self.rules.resolves_config_maps() {
+            return config_map_profiles::resolve_default(source, profiles);
+        }
+        let at = FieldPath::of(&["spec", "securityContext", "seccompProfile"]);
+        let value = source.to_string();
+        Err(Refused::Invalid(vec![FieldError::invalid(at, Quoted(&value), config_map_profiles::DISABLED)]))
     }
 
     fn answer_applied_again(&self) -> Result<Response, Unreadable> {
@@ -287,6 +319,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
             Refused::Unavailable(why) => Refusal::internal(&why),
         }
     }
+}
+
+fn is_app_armor(change: &Change) -> bool {
+    matches!(change.at.steps().last(), Some(PathStep::Field(name)) if name == "appArmorProfile")
 }
 
 /// The ConfigMap that a default profile refers to.

@@ -20,7 +20,11 @@ use palisade_admission::{
     validation,
 };
 use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
-use palisade_model::{compat::Compat, pod::Pod, prepare::Prepared};
+use palisade_model::{
+    compat::{Compat, FeatureGates},
+    pod::Pod,
+    prepare::Prepared,
+};
 use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,
@@ -81,10 +85,11 @@ impl Answerer {
         configuration: Arc<Follower>,
         metrics: Arc<Metrics>,
         emulate: Option<Compat>,
+        gates: FeatureGates,
     ) -> Self {
         let rules = emulate.map_or_else(
             // What a newer release leaves to us does no harm beside an older one.
-            || Rules::beside(NEWEST_MINOR),
+            || Rules::beside(NEWEST_MINOR).with_gates(gates),
             Rules::Instead,
         );
         let limit = if emulate.is_some() { Limit::Pods(UPSTREAM_PODS) } else { Limit::None };
@@ -93,8 +98,8 @@ impl Answerer {
 
     /// The API server that calls is `v1.<minor>`.
     pub fn serve_beside(&self, minor: u16) {
-        if matches!(*self.rules.get(), Rules::Beside(_)) {
-            self.rules.set(Rules::beside(minor));
+        if let Rules::Beside(Compat { gates, .. }) = *self.rules.get() {
+            self.rules.set(Rules::beside(minor).with_gates(gates));
             self.configuration.judge_as(Compat::kubernetes(minor.clamp(OLDEST_MINOR, NEWEST_MINOR)));
         }
     }
@@ -183,7 +188,7 @@ impl Answerer {
         mutation.answer(&mutation::MutationFacts {
             policies,
             profiles,
-            constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
+            constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
             namespace: namespace.as_deref(),
         })
     }
@@ -253,7 +258,7 @@ impl Answerer {
         let facts = validation::ValidationFacts {
             pod_security,
             policies,
-            constraints: constraints.as_ref().map(|facts| (judges(facts), &grants as _)),
+            constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
             namespace: known,
         };
         let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
@@ -266,8 +271,9 @@ fn unknown(what: &str, why: &str) -> Response {
     Response::refuse(Refusal::internal(&format!("failed to lookup {what}: {why}")))
 }
 
-fn judges(facts: &ConstraintFacts) -> Constraints<'_> {
-    let options = evaluate::Options { config_map_profiles: true, ..evaluate::Options::default() };
+fn judges<'f>(facts: &'f ConstraintFacts, rules: &Rules) -> Constraints<'f> {
+    let config_map_profiles = rules.resolves_config_maps();
+    let options = evaluate::Options { config_map_profiles, ..evaluate::Options::default() };
     Constraints { set: &facts.set, unreadable: &facts.unreadable, options }
 }
 

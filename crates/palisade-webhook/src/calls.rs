@@ -38,6 +38,8 @@ pub enum When {
     ConfigurationInConfigMap,
     /// With `--security-context-constraints`.
     Constraints,
+    /// With `--feature-gates=SeccompConfigMaps=true`.
+    ConfigMapProfiles,
 }
 
 /// Verbs on a resource.
@@ -108,7 +110,14 @@ pub const CALLS: &[Call] = &[
         When::Always,
         "existing pods, when the level of a namespace rises",
     ),
-    call("", "configmaps", &["get"], Scope::Cluster, When::Always, "seccomp profiles that pods refer to"),
+    call(
+        "",
+        "configmaps",
+        &["get"],
+        Scope::Cluster,
+        When::ConfigMapProfiles,
+        "seccomp profiles that pods refer to",
+    ),
     call(
         "palisade.dev",
         "profilepolicies",
@@ -122,7 +131,7 @@ pub const CALLS: &[Call] = &[
         "publishedprofiles",
         &["create", "patch"],
         Scope::Cluster,
-        When::Always,
+        When::ConfigMapProfiles,
         "gives the nodes the bytes of a profile",
     ),
     call(
@@ -186,6 +195,7 @@ mod tests {
                 When::ManagingCertificates => "without `--tls-cert`",
                 When::ConfigurationInConfigMap => "without `--admission-config`",
                 When::Constraints => "`--security-context-constraints`",
+                When::ConfigMapProfiles => "gate `SeccompConfigMaps`",
             };
             let _ = writeln!(out, "| `{name}` | {} | {scope} | {when} | {why} |", verbs.join(", "));
         }

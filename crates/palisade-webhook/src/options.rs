@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use palisade_model::compat::Compat;
+use palisade_model::compat::{Compat, FeatureGates};
 use palisade_policy::enforcement::instances;
 use serde_json::Value;
 
@@ -22,6 +22,8 @@ pub struct Options {
     pub identity: String,
     /// Whose rules apply; `None`: what the API server that calls does not do itself.
     pub emulate: Option<Compat>,
+    /// Feature gates; those of `emulate` are its own.
+    pub gates: FeatureGates,
     /// Whether security context constraints are in force.
     pub constraints: bool,
     /// Where the configuration of Pod Security Admission comes from.

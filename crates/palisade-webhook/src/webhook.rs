@@ -107,8 +107,13 @@ impl Webhook {
         let metrics = Arc::new(Metrics::default());
         let configuration = follower(&options, &metrics)?;
         let facts = ClusterFacts::new(client.clone(), options.constraints, metrics.clone());
-        let answerer =
-            Arc::new(Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate));
+        let answerer = Arc::new(Answerer::new(
+            facts,
+            configuration.clone(),
+            metrics.clone(),
+            options.emulate,
+            options.gates,
+        ));
         let routes = Arc::new(Routes::new(answerer.clone(), options.limits));
 
         let listener = listen(options.listen).await?;

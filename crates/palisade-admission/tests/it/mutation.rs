@@ -7,7 +7,7 @@ use palisade_admission::{
     response::Response,
     rules::Rules,
 };
-use palisade_model::profile::config_map::ConfigMapProblem;
+use palisade_model::{compat::FeatureGates, profile::config_map::ConfigMapProblem};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -36,6 +36,11 @@ fn profiles(mutation: &Mutation<'_, '_>) -> Profiles {
         .collect()
 }
 
+/// Beside a release, with every feature gate on.
+fn rules(minor: u16) -> Rules {
+    Rules::beside(minor).with_gates(FeatureGates { seccomp_config_maps: true, app_armor: true })
+}
+
 fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
     let (group, resource, kind) = kind;
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -43,7 +48,7 @@ fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
         "kind": {"group": group, "version": "v1", "kind": kind}, "resource": {"group": group, "version": "v1", "resource": resource}}})
     .to_string();
     let review = Review::parse(body.as_bytes()).unwrap();
-    let mutation = match Mutation::of(&review, &Rules::beside(minor)) {
+    let mutation = match Mutation::of(&review, &rules(minor)) {
         Ok(Some(mutation)) => mutation,
         Ok(None) => return Response::default(),
         Err(unreadable) => return *unreadable,
@@ -196,7 +201,7 @@ fn a_pod_that_is_applied_again_gets_back_what_was_rewritten() {
             "kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"}}})
         .to_string();
         let review = Review::parse(body.as_bytes()).unwrap();
-        let mutation = Mutation::of(&review, &Rules::beside(24)).unwrap().unwrap();
+        let mutation = Mutation::of(&review, &rules(24)).unwrap().unwrap();
         assert_eq!(mutation.config_maps(&[]), [], "nothing is looked up again");
         let response = mutation.answer(&MutationFacts::default());
         (new.clone(), applied(&new, &response))

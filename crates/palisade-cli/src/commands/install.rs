@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    args::ApiVersion,
+    args::{ApiVersion, FeatureGate},
     failure::{Exit, Failure},
     install::{
         Parts, default_values, manifests,
@@ -35,6 +35,9 @@ pub struct InstallArgs {
     /// Add security context constraints and the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
+    /// Feature gates: SeccompConfigMaps=true, AppArmor=false; OpenShiftPodSecurityAdmission is the controller's
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
     /// Oldest release of the API server to support: v1.24 to v1.37 [default: v1.24]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
@@ -103,6 +106,17 @@ impl InstallArgs {
         }
         values["namespace"]["create"] = Value::Bool(true);
         values["rollout"]["enabled"] = Value::Bool(self.rollout);
+        for gate in &self.feature_gates {
+            match *gate {
+                FeatureGate::SeccompConfigMaps(on) => values["featureGates"]["SeccompConfigMaps"] = on.into(),
+                FeatureGate::AppArmor(on) => values["featureGates"]["AppArmor"] = on.into(),
+                FeatureGate::OpenShiftPodSecurityAdmission(on) => {
+                    // Unset, its default depends on the release, so it is no value of the chart.
+                    values["controller"]["extraArgs"] =
+                        json!([format!("--feature-gates=OpenShiftPodSecurityAdmission={on}")]);
+                }
+            }
+        }
         let workloads = [Component::Webhook, Component::Controller, Component::Node];
         let parts = Parts {
             crds: chosen.contains(&Component::Crds),

@@ -5,6 +5,7 @@
 use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
+use palisade_model::compat::Compat;
 use palisade_policy::enforcement::instances;
 use palisade_webhook::{
     Options, StartError, Webhook,
@@ -14,7 +15,7 @@ use palisade_webhook::{
 };
 
 use crate::{
-    args::{Emulated, ValueError, duration},
+    args::{Emulated, FeatureGate, ValueError, duration},
     cluster::ClusterArgs,
     commands::up::pod_security_configuration,
     failure::{Exit, Failure},
@@ -53,6 +54,9 @@ pub struct WebhookArgs {
     /// Respond as a whole API server of this release, instead of adding what the requesting one lacks: v1.19 to v1.37
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
+    /// Feature gates: SeccompConfigMaps=true resolves profiles in ConfigMaps, AppArmor=false sets no AppArmor defaults
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
     /// Create and maintain the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration
     #[arg(long, requires = "reached")]
     pub register: bool,
@@ -192,7 +196,10 @@ impl WebhookArgs {
             metrics_listen: self.metrics_listen,
             namespace: self.namespace.clone(),
             identity: self.identity(),
-            emulate: self.emulate_kubernetes.map(|Emulated(compat)| compat),
+            emulate: self
+                .emulate_kubernetes
+                .map(|Emulated(compat)| FeatureGate::apply(&self.feature_gates, compat)),
+            gates: FeatureGate::apply(&self.feature_gates, Compat::designs()).gates,
             constraints: self.security_context_constraints,
             configuration,
             read_configuration: |text| pod_security_configuration(text).map_err(|error| error.to_string()),

@@ -320,7 +320,7 @@ impl Webhook {
         }
         // Constraints write into pods only beside an API server.
         let emulate = (mode != Mode::OpenShift).then_some(compat);
-        let answerer = Answerer::new(facts, follower, metrics, emulate);
+        let answerer = Answerer::new(facts, follower, metrics, emulate, compat.gates);
         for _ in 0..500 {
             if answerer.facts.is_ready() && answerer.configuration.current().is_ok() {
                 return Self { answerer, _watches: watches };

@@ -112,6 +112,20 @@ fn options_choose_what_is_printed() {
         }
         assert!(!names.iter().any(|name| name == lacks), "{arguments:?}: {lacks}");
     }
+    for (arguments, gates) in [
+        (&[][..], "--feature-gates=SeccompConfigMaps=false,AppArmor=true"),
+        (
+            &["--feature-gates", "SeccompConfigMaps=true,AppArmor=false"],
+            "--feature-gates=SeccompConfigMaps=true,AppArmor=false",
+        ),
+        (
+            &["--feature-gates", "OpenShiftPodSecurityAdmission=false"],
+            "--feature-gates=OpenShiftPodSecurityAdmission=false",
+        ),
+    ] {
+        let (text, _) = installed(arguments);
+        assert!(text.contains(&format!("        - {gates}\n")), "{arguments:?}: {gates}");
+    }
     let (constraints, _) = installed(&["--components", "constraints"]);
     assert!(!constraints.contains(": null"), "kubectl would leave it out, and the field is required");
     for (arguments, error) in [
@@ -148,9 +162,11 @@ fn containers(objects: &[Value]) -> Vec<(String, Value)> {
 
 #[test]
 fn every_argument_in_the_manifests_exists() {
-    for arguments in
-        [&[][..], &["--rollout"], &["-n", "guard", "--image", "registry.example/palisade@sha256:0"]]
-    {
+    for arguments in [
+        &[][..],
+        &["--rollout", "--feature-gates=SeccompConfigMaps=true,OpenShiftPodSecurityAdmission=false"],
+        &["-n", "guard", "--image", "registry.example/palisade@sha256:0"],
+    ] {
         let (_, objects) = installed(arguments);
         let containers = containers(&objects);
         assert_eq!(containers.len(), 4);

@@ -211,7 +211,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     let (admin, audit) = (folder.path().join("admin"), folder.path().join("audit"));
     let server = Server::builder().kubeconfig(&admin).audit_log(&audit).start().await.unwrap();
     let world = World { folder, admin, audit };
-    let (text, objects) = installed(&[]);
+    let (text, objects) = installed(&["--feature-gates", "SeccompConfigMaps=true"]);
     world.kubectl(&["apply", "-f", "-"], &text);
     world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
     world.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
@@ -232,6 +232,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
             "--url",
             &url,
             "--service-account=palisade-system/palisade-webhook",
+            "--feature-gates=SeccompConfigMaps=true",
         ],
     );
     for right in [
@@ -397,10 +398,18 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
 /// The webhook's own list of its calls, which its tests compare with what they see, is the role.
 #[test]
 fn the_webhooks_role_is_its_list_of_calls() {
-    for (arguments, constraints) in [(&[][..], false), (&["--rollout"], true)] {
+    let gate = "--feature-gates=SeccompConfigMaps=true";
+    for (arguments, constraints, profiles) in
+        [(&[][..], false, false), (&["--rollout"], true, false), (&[gate], false, true)]
+    {
         let (_, objects) = installed(arguments);
         let mut listed: BTreeMap<Right, &str> = BTreeMap::new();
-        for call in CALLS.iter().filter(|call| constraints || call.when != When::Constraints) {
+        let granted_for = |when: When| match when {
+            When::Constraints => constraints,
+            When::ConfigMapProfiles => profiles,
+            _ => true,
+        };
+        for call in CALLS.iter().filter(|call| granted_for(call.when)) {
             for verb in call.verbs {
                 listed
                     .insert((call.group.to_owned(), call.resource.to_owned(), (*verb).to_owned()), call.why);

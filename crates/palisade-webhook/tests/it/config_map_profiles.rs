@@ -2,8 +2,9 @@
 
 use palisade_apiserver::Server;
 use palisade_base::version::KubeVersion;
+use palisade_model::compat::FeatureGates;
 use palisade_policy::resources;
-use palisade_webhook::metrics::PUBLISH_ERRORS;
+use palisade_webhook::{Options, metrics::PUBLISH_ERRORS};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -166,4 +167,36 @@ async fn publishing_is_best_effort_and_a_second_call_changes_nothing() {
     let own = annotated(&[("seccomp.palisade.dev/pod", "configmap/web/block.json")]);
     let response = caller.review("/validate", &pod_request("shop", "CREATE", &own)).await;
     assert_eq!(response["status"]["code"], 422, "{response}");
+}
+
+#[tokio::test]
+async fn without_the_gate_references_are_rejected_and_no_config_map_is_read() {
+    let cluster = cluster(Server::builder()).await;
+    with_profiles(&cluster).await;
+    let webhook = start(&cluster, Options { gates: FeatureGates::default(), ..options() }).await;
+    let caller = Caller::of(&webhook);
+    for (key, value) in [
+        (POD, "configmap/web/block.json"),
+        (CONTAINER, "configmap/web/block.json"),
+        ("seccomp.palisade.dev/pod", "configmap/web/block.json"),
+    ] {
+        let object = annotated(&[(key, value)]);
+        let why = format!(
+            "metadata.annotations[{key}]: Invalid value: \"{value}\": profiles from ConfigMaps are disabled: \
+             enable the feature gate SeccompConfigMaps of the webhook"
+        );
+        let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
+        assert_eq!(response["status"]["code"], 422, "{key}");
+        assert_eq!(response["status"]["message"], format!("Pod \"p\" is invalid: {why}"));
+        let template = json!({"metadata": {"annotations": {key: value}}, "spec": object["spec"]});
+        let deployment = json!({"metadata": {"name": "d"}, "spec": {"template": template}});
+        let request = about("apps", "deployments", "Deployment", "shop", &deployment);
+        let response = caller.review("/mutate", &request).await;
+        assert_eq!(response["warnings"], json!([format!("spec.template.{why}; pods will be refused")]));
+        assert_eq!(operations(&response), json!([]), "a template is left as it is");
+    }
+    let calls = cluster.calls.lock().unwrap().clone();
+    let read =
+        calls.iter().any(|call| call.starts_with("get /configmaps") || call.contains("publishedprofiles"));
+    assert!(!read, "{calls:?}");
 }

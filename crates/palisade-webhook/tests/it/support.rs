@@ -21,7 +21,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use palisade_apiserver::{Builder, Server};
-use palisade_model::compat::Compat;
+use palisade_model::compat::{Compat, FeatureGates};
 use palisade_webhook::{
     Options, Webhook,
     certificates::Trust,
@@ -162,6 +162,7 @@ pub(crate) fn options() -> Options {
         namespace: OWN.to_owned(),
         identity: "one".to_owned(),
         emulate: None,
+        gates: FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() },
         constraints: false,
         configuration: ConfigurationSource::default(),
         read_configuration: read_json,
