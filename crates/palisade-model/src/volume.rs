@@ -74,6 +74,8 @@ pub struct Volume<'a> {
     pub name: Text<'a>,
     /// The driver of a `flexVolume`; empty without one.
     pub flex_driver: Text<'a>,
+    /// The path of a `hostPath`; empty without one.
+    pub host_path: Text<'a>,
     /// Whether a `projected` volume holds nothing but what is injected for a service account's token.
     pub is_service_account_token: bool,
     sources: u64,
@@ -147,6 +149,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
                                 true
                             })
                         }
+                        Some(VolumeSource::HostPath) => {
+                            map.next_value::<Option<HostPath<'a>>>()?.is_some_and(|host| {
+                                volume.host_path = host.path;
+                                true
+                            })
+                        }
                         Some(VolumeSource::Projected) => {
                             map.next_value::<Option<Projected>>()?.is_some_and(|projected| {
                                 volume.is_service_account_token = projected.sources.0;
@@ -173,6 +181,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Volume<'a> {
 struct FlexVolume<'a> {
     #[serde(borrow, deserialize_with = "nullable")]
     driver: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HostPath<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    path: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -217,6 +232,10 @@ mod tests {
         let read =
             |volume: &str| serde_json::from_str::<Volume<'_>>(volume).map(|v| v.flex_driver.to_string());
         assert_eq!(read(r#"{"flexVolume":{"driver":"example/lvm"}}"#).unwrap(), "example/lvm");
+        let path = |volume: &str| serde_json::from_str::<Volume<'_>>(volume).map(|v| v.host_path.to_string());
+        assert_eq!(path(r#"{"hostPath":{"path":"/var/log","type":""}}"#).unwrap(), "/var/log");
+        assert_eq!(path(r#"{"hostPath":{}}"#).unwrap(), "");
+        assert!(path(r#"{"hostPath":{"path":7}}"#).is_err());
         assert_eq!(read(r#"{"flexVolume":null}"#).unwrap(), "");
         assert_eq!(read(r#"{"flexVolume":{"driver":null,"options":{"a":"b"}}}"#).unwrap(), "");
     }

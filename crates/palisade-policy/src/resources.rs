@@ -13,6 +13,8 @@ pub const PROFILE_POLICIES: &str = include_str!("../manifests/crds/profilepolici
 pub const PUBLISHED_PROFILES: &str = include_str!("../manifests/crds/publishedprofiles.json");
 /// What a node supports and enforces.
 pub const NODE_SECURITY_REPORTS: &str = include_str!("../manifests/crds/nodesecurityreports.json");
+/// Findings that are accepted for a while.
+pub const SECURITY_EXCEPTIONS: &str = include_str!("../manifests/crds/securityexceptions.json");
 
 /// A definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

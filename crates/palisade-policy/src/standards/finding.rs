@@ -14,6 +14,8 @@ pub struct Violation {
     pub detail: String,
     /// The fields behind it, in the order of the manifest's lists.
     pub findings: Vec<Finding>,
+    /// Fields that upstream reports only after the others are mended. An exception that removes every finding brings them out.
+    pub masked: Vec<Finding>,
 }
 
 /// One field that is wrong or missing.

@@ -46,7 +46,13 @@ fn since_v1_8(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             }
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "allowPrivilegeEscalation != false", detail, findings })
+    Some(Violation {
+        check: CHECK.id,
+        reason: "allowPrivilegeEscalation != false",
+        detail,
+        findings,
+        masked: Vec::new(),
+    })
 }
 
 fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {

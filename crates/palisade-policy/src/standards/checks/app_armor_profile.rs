@@ -113,7 +113,13 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     let reason = message::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", values.len());
     // Releases without the field had annotations alone, and reported them without the container.
     if options.newest < 30 {
-        return Some(Violation { check: CHECK.id, reason, detail: values.join(", "), findings });
+        return Some(Violation {
+            check: CHECK.id,
+            reason,
+            detail: values.join(", "),
+            findings,
+            masked: Vec::new(),
+        });
     }
     let mut setters = Vec::with_capacity(3);
     if of_pod.is_some() {
@@ -130,5 +136,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         setters.join(" and "),
         message::quoted(&values)
     );
-    Some(Violation { check: CHECK.id, reason, detail, findings })
+    Some(Violation { check: CHECK.id, reason, detail, findings, masked: Vec::new() })
 }

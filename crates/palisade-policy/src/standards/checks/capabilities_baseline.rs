@@ -49,6 +49,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         reason: "non-default capabilities",
         detail: added.detail(),
         findings: added.findings,
+        masked: Vec::new(),
     })
 }
 

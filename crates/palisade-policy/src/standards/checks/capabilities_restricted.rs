@@ -66,6 +66,7 @@ fn since_v1_22(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         reason: "unrestricted capabilities",
         detail: details.join("; "),
         findings,
+        masked: Vec::new(),
     })
 }
 

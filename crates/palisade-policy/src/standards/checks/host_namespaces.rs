@@ -47,5 +47,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             remedy: Remedy::Manual(remedy),
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings, masked: Vec::new() })
 }

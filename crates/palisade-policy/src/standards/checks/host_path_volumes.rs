@@ -32,7 +32,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         .map(|(index, volume)| Finding {
             path: pod.path(&["spec", "volumes"]).index(*index).field("hostPath"),
             container: None,
-            value: None,
+            value: Some(volume.host_path.as_str().to_owned()),
             summary: format!("volume \"{}\" is a hostPath volume", volume.name),
             allowed: "any other volume type",
             remedy: Remedy::Manual(
@@ -40,5 +40,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             ),
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "hostPath volumes", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "hostPath volumes", detail, findings, masked: Vec::new() })
 }

@@ -55,5 +55,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         message::plural("hostPort", "hostPorts", ports.len()),
         ports.join(", ")
     );
-    Some(Violation { check: CHECK.id, reason: "hostPort", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "hostPort", detail, findings, masked: Vec::new() })
 }

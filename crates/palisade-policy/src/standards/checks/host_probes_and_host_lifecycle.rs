@@ -60,5 +60,11 @@ fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         message::plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.len()),
         message::quoted(&hosts)
     );
-    Some(Violation { check: CHECK.id, reason: "probe or lifecycle host", detail, findings })
+    Some(Violation {
+        check: CHECK.id,
+        reason: "probe or lifecycle host",
+        detail,
+        findings,
+        masked: Vec::new(),
+    })
 }

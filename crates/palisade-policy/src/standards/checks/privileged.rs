@@ -38,5 +38,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             }
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "privileged", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "privileged", detail, findings, masked: Vec::new() })
 }

@@ -63,5 +63,5 @@ pub(super) fn unmasked(pod: &PodView<'_, '_>, check: &'static str) -> Option<Vio
             }
         })
         .collect();
-    Some(Violation { check, reason: "procMount", detail, findings })
+    Some(Violation { check, reason: "procMount", detail, findings, masked: Vec::new() })
 }

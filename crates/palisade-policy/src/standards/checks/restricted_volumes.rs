@@ -56,12 +56,18 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
             Finding {
                 path: if kind == "unknown" { path } else { path.field(kind) },
                 container: None,
-                value: None,
+                value: (kind == "hostPath").then(|| volume.host_path.as_str().to_owned()),
                 summary: format!("volume \"{}\" is of the type {kind}", volume.name),
                 allowed: "configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected or secret",
                 remedy: Remedy::Manual("the data must be provided through an allowed volume type, such as a persistentVolumeClaim"),
             }
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "restricted volume types", detail, findings })
+    Some(Violation {
+        check: CHECK.id,
+        reason: "restricted volume types",
+        detail,
+        findings,
+        masked: Vec::new(),
+    })
 }

@@ -62,8 +62,9 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         {
             edits.push(Edit::Set(at_pod(), json!(true)));
         }
+        let masked = if of_pod.is_none() && silent { vec![unset(pod)] } else { Vec::new() };
         let detail = format!("{who} must not set securityContext.runAsNonRoot=false");
-        return Some(Violation { check: CHECK.id, reason: "runAsNonRoot != true", detail, findings });
+        return Some(Violation { check: CHECK.id, reason: "runAsNonRoot != true", detail, findings, masked });
     }
     if of_pod == Some(true) {
         return None;
@@ -73,16 +74,25 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         return None;
     }
     let who = message::containers(&names(&implicit));
-    let findings = vec![Finding {
-        path: at_pod(),
+    let findings = vec![unset(pod)];
+    let detail = format!("pod or {who} must set securityContext.runAsNonRoot=true");
+    Some(Violation { check: CHECK.id, reason: "runAsNonRoot != true", detail, findings, masked: Vec::new() })
+}
+
+/// The finding for every container that neither has a value nor gets one from the pod.
+fn unset(pod: &PodView<'_, '_>) -> Finding {
+    let silent = containers_where(pod, |container| {
+        container.security_context().and_then(|context| context.run_as_non_root).is_none()
+    });
+    let path = pod.path(&["spec", "securityContext", "runAsNonRoot"]);
+    Finding {
+        path: path.clone(),
         container: None,
         value: None,
-        summary: format!("{who} may run as root"),
+        summary: format!("{} may run as root", message::containers(&names(&silent))),
         allowed: ALLOWED,
-        remedy: Remedy::set(at_pod(), true),
-    }];
-    let detail = format!("pod or {who} must set securityContext.runAsNonRoot=true");
-    Some(Violation { check: CHECK.id, reason: "runAsNonRoot != true", detail, findings })
+        remedy: Remedy::set(path, true),
+    }
 }
 
 fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {

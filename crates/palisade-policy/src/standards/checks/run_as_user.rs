@@ -44,7 +44,7 @@ fn since_v1_23(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         let path = container.path(pod).fields(&["securityContext", "runAsUser"]);
         finding(path, Some(container.name()), called(container))
     }));
-    Some(Violation { check: CHECK.id, reason: "runAsUser=0", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "runAsUser=0", detail, findings, masked: Vec::new() })
 }
 
 fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {

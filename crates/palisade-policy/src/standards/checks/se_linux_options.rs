@@ -63,7 +63,13 @@ fn evaluate(pod: &PodView<'_, '_>, options: Options, types: &[&str]) -> Option<V
         message::setters(pod_offends, &offenders),
         data.join("; ")
     );
-    Some(Violation { check: CHECK.id, reason: "seLinuxOptions", detail, findings: found.findings })
+    Some(Violation {
+        check: CHECK.id,
+        reason: "seLinuxOptions",
+        detail,
+        findings: found.findings,
+        masked: Vec::new(),
+    })
 }
 
 struct Found<'p> {

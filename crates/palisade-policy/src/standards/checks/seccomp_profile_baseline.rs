@@ -63,7 +63,7 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         message::plural("annotation", "annotations", found.len()),
         found.join(", ")
     );
-    Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings, masked: Vec::new() })
 }
 
 fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
@@ -132,7 +132,7 @@ pub(super) fn explicitly_bad(
         message::setters(pod_profile.is_some(), &names(&bad)),
         message::quoted(&message::sorted_unique(types))
     );
-    Some(Violation { check, reason: "seccompProfile", detail, findings })
+    Some(Violation { check, reason: "seccompProfile", detail, findings, masked: Vec::new() })
 }
 
 /// Turns a profile into the runtime's own; an annotation of the same level would contradict it and goes.

@@ -31,8 +31,11 @@ fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         |container: &palisade_model::pod_view::ContainerRef<'_, '_>| of_container(container).is_none();
     if let Some(mut violation) = explicitly_bad(pod, options, CHECK.id) {
         // Containers without a value are not named by upstream here, yet would be next time.
-        if pod_profile.is_none()
-            && pod.containers().any(|container| silent(&container))
+        let silent = containers_where(pod, silent);
+        if pod_profile.is_none() && !silent.is_empty() {
+            violation.masked.push(unset(pod, &silent));
+        }
+        if !violation.masked.is_empty()
             && let Some(Finding { remedy: Remedy::Edits(edits), .. }) = violation.findings.first_mut()
         {
             edits.extend(profile_for_all(pod));
@@ -52,19 +55,23 @@ fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         return None;
     }
     let who = message::containers(&names(&bad));
-    let path = pod.path(&["spec", "securityContext", "seccompProfile"]);
-    let findings = vec![Finding {
-        path: path.field("type"),
-        container: None,
-        value: None,
-        summary: format!("{who} may run without a seccomp profile"),
-        allowed: ALLOWED,
-        remedy: windows_or(pod, profile_for_all(pod)),
-    }];
+    let findings = vec![unset(pod, &bad)];
     let detail = format!(
         "pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
     );
-    Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "seccompProfile", detail, findings, masked: Vec::new() })
+}
+
+/// The finding for containers that neither have a profile nor get one from the pod.
+fn unset(pod: &PodView<'_, '_>, silent: &[palisade_model::pod_view::ContainerRef<'_, '_>]) -> Finding {
+    Finding {
+        path: pod.path(&["spec", "securityContext", "seccompProfile", "type"]),
+        container: None,
+        value: None,
+        summary: format!("{} may run without a seccomp profile", message::containers(&names(silent))),
+        allowed: ALLOWED,
+        remedy: windows_or(pod, profile_for_all(pod)),
+    }
 }
 
 fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {

@@ -63,5 +63,5 @@ fn evaluate(pod: &PodView<'_, '_>, allowed: &[&str]) -> Option<Violation> {
             }
         })
         .collect();
-    Some(Violation { check: CHECK.id, reason: "forbidden sysctls", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "forbidden sysctls", detail, findings, masked: Vec::new() })
 }

@@ -49,5 +49,5 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     findings.extend(bad.iter().map(|container| {
         finding(container.path(pod).fields(fields), Some(container.name()), called(container))
     }));
-    Some(Violation { check: CHECK.id, reason: "hostProcess", detail, findings })
+    Some(Violation { check: CHECK.id, reason: "hostProcess", detail, findings, masked: Vec::new() })
 }
