@@ -314,6 +314,7 @@ impl Problems {
                 }
                 None => {}
             }
+            // swallowed: the problem is recorded above
             if let (Some(check), Ok(field)) = (check, pattern) {
                 read.push(Allowance { control: check.id, field, values });
             }
