@@ -45,6 +45,8 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
     generate::run_generate(generate::Mode::Check)?;
     if system {
         system_tests(&[])?;
+        setup::need_cluster()?;
+        cluster_tests(&[])?;
     }
     fuzz::run_fuzz(None, FUZZ_SECONDS)?;
     print_not_run(&not_run);
@@ -56,6 +58,9 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
     for package in SYSTEM_PACKAGES {
         println!("  those of {package} in tests/system; as root: cargo xtask system");
     }
+    println!(
+        "  those of {CLUSTER_PACKAGE} in tests/cluster, on a real Kubernetes; as root: cargo xtask cluster"
+    );
     if without_system {
         println!("everything else holds");
         return Ok(());
@@ -87,6 +92,25 @@ fn system_tests(filters: &[String]) -> Result<(), Failure> {
         command.args(["--package", package]);
     }
     run(command.args(filters))
+}
+
+/// Who has tests on a real Kubernetes.
+const CLUSTER_PACKAGE: &str = "palisade-cli";
+
+/// Runs the tests on a real Kubernetes, or those whose names contain a filter.
+pub(crate) fn run_cluster(filters: &[String]) -> Result<(), Failure> {
+    setup::need_cluster()?;
+    let not_run = root().join("target/not-run.txt");
+    let _ = fs::remove_file(&not_run);
+    cluster_tests(filters)?;
+    print_not_run(&not_run);
+    Ok(())
+}
+
+/// Without `../shared/kubernetes`, each test reports that it did not run.
+fn cluster_tests(filters: &[String]) -> Result<(), Failure> {
+    let command = ["nextest", "run", "--profile", "cluster", "--no-fail-fast", "--package", CLUSTER_PACKAGE];
+    run(cargo(&command).args(filters))
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -38,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
+  cluster [FILTER]                 the tests on a real Kubernetes, from ../shared/kubernetes (as root)
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -90,6 +91,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             conformance::run_all(&folder)
         }
         Some("system") => check::run_system(arguments.get(1..).unwrap_or_default()),
+        Some("cluster") => check::run_cluster(arguments.get(1..).unwrap_or_default()),
         Some("vm") => match option("--payload") {
             Some(payload) => vm::run_vm(Path::new(payload)),
             None => Err(Failure(USAGE.to_owned())),

@@ -26,6 +26,13 @@ const NODE_PACKAGES: &[(&str, &str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86", "that machine"),
 ];
 
+/// What the tests on a real Kubernetes need besides a node's.
+const CLUSTER_PACKAGES: &[(&str, &str, &str)] = &[
+    ("etcd", "etcd-server", "the storage of a real Kubernetes"),
+    ("ip", "iproute2", "the address of its API server"),
+    ("xz", "xz-utils", "its binaries, which are packed"),
+];
+
 /// A cargo tool, and the crate it comes in.
 const TOOLS: &[(&str, &str)] = &[("cargo-nextest", "cargo-nextest"), ("cargo-deny", "cargo-deny")];
 
@@ -59,6 +66,16 @@ pub(crate) fn need_runtime() -> Result<(), Failure> {
     }
     install(NODE_PACKAGES)?;
     vm::fetch_kernel()
+}
+
+/// Installs what the tests on a real Kubernetes need.
+pub(crate) fn need_cluster() -> Result<(), Failure> {
+    run_setup()?;
+    if !is_root() {
+        return Err(Failure("tests on a real Kubernetes need root".to_owned()));
+    }
+    install(NODE_PACKAGES)?;
+    install(CLUSTER_PACKAGES)
 }
 
 /// Installs the C compiler that some crates need to build.

@@ -44,7 +44,27 @@ pub fn runc_without_seccomp(folder: &Path) -> PathBuf {
 pub struct Containerd {
     pub folder: PathBuf,
     pub socket: PathBuf,
+    network: Network,
     child: Option<Child>,
+}
+
+/// The number of a network that no other test of this machine uses while this exists.
+struct Network {
+    number: u8,
+    _lock: fs::File,
+}
+
+impl Network {
+    fn claim() -> Self {
+        let folder = std::env::temp_dir().join("palisade-networks");
+        fs::create_dir_all(&folder).unwrap();
+        // The kernel releases the lock of a test that is killed.
+        let claim = |number: u8| {
+            let lock = fs::File::create(folder.join(number.to_string())).unwrap();
+            lock.try_lock().ok().map(|()| Self { number, _lock: lock })
+        };
+        (1..250).find_map(claim).expect("fewer than 249 containerds on this machine")
+    }
 }
 
 impl Containerd {
@@ -62,10 +82,11 @@ impl Containerd {
         fs::create_dir_all(&cni).unwrap();
         // A pod without hostNetwork gets a network of its own that leads to this machine and nowhere else. Tests beside this
         // one have other addresses: the machine could not distinguish the two.
-        let subnet = format!("10.231.{}.0/24", std::process::id() % 250);
-        let network = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
+        let network = Network::claim();
+        let subnet = format!("10.231.{}.0/24", network.number);
+        let list = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
             "ipam": {"type": "host-local", "subnet": subnet, "dataDir": folder.join("addresses")}}]});
-        fs::write(cni.join("10-lab.conflist"), network.to_string()).unwrap();
+        fs::write(cni.join("10-lab.conflist"), list.to_string()).unwrap();
         let socket = folder.join("c.sock");
         let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
         let config = format!(
@@ -95,7 +116,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             runc_root = folder.join("runc").display(),
         );
         fs::write(folder.join("config.toml"), config).unwrap();
-        let mut containerd = Self { folder: folder.to_owned(), socket, child: None };
+        let mut containerd = Self { folder: folder.to_owned(), socket, network, child: None };
         containerd.spawn();
         for (name, user, command) in [
             (IMAGE, "", &["sh"][..]),
@@ -138,6 +159,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             assert!(Instant::now() < deadline, "containerd does not start: {}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The number of its network among those of the machine: pods have addresses in `10.231.<number>.0/24`.
+    pub fn network(&self) -> u8 {
+        self.network.number
     }
 
     pub fn log(&self) -> String {

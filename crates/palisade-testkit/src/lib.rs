@@ -4,10 +4,13 @@
 #[cfg(feature = "agent")]
 pub mod agent_world;
 pub mod client;
+pub mod command;
 #[cfg(feature = "runtime")]
 pub mod containerd;
 #[cfg(feature = "runtime")]
 pub mod images;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod recordings;
 pub mod replay;
 mod shared;

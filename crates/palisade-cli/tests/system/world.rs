@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use palisade_testkit::containerd::{Containerd, runc_without_seccomp};
+pub(crate) use palisade_testkit::command::output;
+use palisade_testkit::{
+    command::CommandOutput,
+    containerd::{Containerd, runc_without_seccomp},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,23 +20,6 @@ pub(crate) const DENY_MKDIR: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscal
 
 /// Far more than anything takes: machines that build beside it are slow.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-/// What a command printed, and its exit status.
-#[derive(Debug)]
-pub(crate) struct CommandOutput {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-pub(crate) fn output(command: &mut Command) -> CommandOutput {
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    CommandOutput {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
 
 pub(crate) struct World {
     up: Option<Child>,

@@ -1,0 +1,14 @@
+//! The binary with a real Kubernetes: etcd, kube-apiserver, controllers, a kubelet.
+//!
+//! Needs `../shared/kubernetes`, root and the packages that `cargo xtask setup` installs; run by `cargo xtask cluster`. Each test has a
+//! cluster of its own.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "tests fail by panicking, and json! values are made to be given away"
+)]
+
+mod node;
+mod support;
+mod webhook;
