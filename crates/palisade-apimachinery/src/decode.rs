@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use palisade_base::go;
 use palisade_base::version::KubeVersion;
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::kinds;
 use crate::schema::{Type, TypeKind, TypeRef, builtin};
@@ -34,19 +35,60 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// Reads the query parameter; empty means the default of the release.
-    pub fn parse(text: &str, version: KubeVersion) -> std::result::Result<Self, String> {
+    /// Reads the query parameter; empty means the default of the release, and none that there is no such value.
+    #[must_use]
+    pub fn parse(text: &str, version: KubeVersion) -> Option<Self> {
         match text {
-            "" if version.at_least(25) => Ok(Self::Warn),
-            "" | "Ignore" => Ok(Self::Ignore),
-            "Warn" => Ok(Self::Warn),
-            "Strict" => Ok(Self::Strict),
-            other => Err(format!(
-                "fieldValidation: Unsupported value: {}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
-                go::quote(other)
-            )),
+            "" if version.at_least(25) => Some(Self::Warn),
+            "" | "Ignore" => Some(Self::Ignore),
+            "Warn" => Some(Self::Warn),
+            "Strict" => Some(Self::Strict),
+            _ => None,
         }
     }
+}
+
+/// Why a document is not a value of its type or kind, worded as upstream's decoder does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The text is not JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value has another type than its field.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The schema has no such type.
+    #[error("no type {0}")]
+    NoType(String),
+    /// `apiVersion` and `kind` cannot be read.
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    NoHeader(String),
+    /// No kind has this name in this version.
+    #[error(
+        "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        go::quote(.kind), go::quote(.api_version)
+    )]
+    Unregistered {
+        /// As the document has it.
+        api_version: String,
+        /// As the document has it.
+        kind: String,
+    },
+    /// The document is of another kind than its resource.
+    #[error(
+        "converting ({}.{from}) to ({package}.{to}): unknown conversion",
+        .api_version.rsplit('/').next().unwrap_or_default()
+    )]
+    UnknownConversion {
+        /// As the document has it.
+        api_version: String,
+        /// The kind of the document.
+        from: String,
+        /// Where upstream keeps the internal type of the resource.
+        package: String,
+        /// The kind of the resource.
+        to: String,
+    },
 }
 
 /// A decoded object and what the client should be warned about.
@@ -94,25 +136,35 @@ pub fn decode_value(
 }
 
 /// Reads one object of a type (options, subresources) without checking `apiVersion` and `kind`.
-pub fn decode_type(ty: TypeRef<'_>, version: KubeVersion, body: &[u8]) -> std::result::Result<Value, String> {
+pub fn decode_type(
+    ty: TypeRef<'_>,
+    version: KubeVersion,
+    body: &[u8],
+) -> std::result::Result<Value, DecodeError> {
     let mut problems = Problems::new(version);
     let read = read_typed(ty, &mut serde_json::Deserializer::from_slice(body), &mut problems);
-    let object = read.map_err(|error| syntax_error(body, &error.to_string()))?;
+    let object = read.map_err(|error| DecodeError::Syntax(syntax_error(body, &error.to_string())))?;
     match problems.error {
-        Some(error) => Err(error),
+        Some(error) => Err(DecodeError::Mismatch(error)),
         None => Ok(object),
     }
 }
 
 /// Reads a parsed document as a built-in type that is no kind, such as `meta.DeleteOptions`.
-pub fn read_as(type_name: &str, document: Value, version: KubeVersion) -> std::result::Result<Value, String> {
-    let Some((id, _)) = builtin().by_name(type_name) else { return Err(format!("no type {type_name}")) };
+pub fn read_as(
+    type_name: &str,
+    document: Value,
+    version: KubeVersion,
+) -> std::result::Result<Value, DecodeError> {
+    let Some((id, _)) = builtin().by_name(type_name) else {
+        return Err(DecodeError::NoType(type_name.to_owned()));
+    };
     let ty = Type::plain(TypeKind::Struct { id, atomic: false });
     let mut problems = Problems::new(version);
     let read = read_typed(TypeRef { schema: builtin(), ty: &ty }, document, &mut problems);
     match (read, problems.error) {
-        (Err(error), _) => Err(error.to_string()),
-        (_, Some(error)) => Err(error),
+        (Err(error), _) => Err(DecodeError::Syntax(error.to_string())),
+        (_, Some(error)) => Err(DecodeError::Mismatch(error)),
         (Ok(object), None) => Ok(object),
     }
 }
@@ -128,10 +180,9 @@ pub fn read_unique(body: &[u8]) -> Option<Value> {
 }
 
 /// Whether a patched document is still of its kind: a patch may reach `apiVersion` and `kind` as well.
-pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result<(), String> {
-    let unrecognized = |why: String| format!("couldn't get version/kind; json parse error: {why}");
+pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result<(), DecodeError> {
     if !matches!(document, Value::Object(_) | Value::Null) {
-        return Err(unrecognized(format!(
+        return Err(DecodeError::NoHeader(format!(
             "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
              \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
             go::json_type(document)
@@ -139,7 +190,7 @@ pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result
     }
     for field in ["apiVersion", "kind"] {
         if let Some(found) = document.get(field).filter(|value| !value.is_string() && !value.is_null()) {
-            return Err(unrecognized(format!(
+            return Err(DecodeError::NoHeader(format!(
                 "json: cannot unmarshal {} into Go struct field .{field} of type string",
                 go::json_type(found)
             )));
@@ -159,21 +210,17 @@ pub(crate) fn check_header(kind: &Kind, document: &Value) -> std::result::Result
     Err(unknown_conversion(&api_version, name, kind))
 }
 
-fn unregistered(api_version: &str, name: &str) -> String {
-    format!(
-        "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-        go::quote(name),
-        go::quote(api_version),
-    )
+fn unregistered(api_version: &str, name: &str) -> DecodeError {
+    DecodeError::Unregistered { api_version: api_version.to_owned(), kind: name.to_owned() }
 }
 
-fn unknown_conversion(api_version: &str, name: &str, kind: &Kind) -> String {
-    format!(
-        "converting ({}.{name}) to ({}.{}): unknown conversion",
-        api_version.rsplit('/').next().unwrap_or_default(),
-        kinds::internal_package(&kind.group),
-        kind.kind
-    )
+fn unknown_conversion(api_version: &str, name: &str, kind: &Kind) -> DecodeError {
+    DecodeError::UnknownConversion {
+        api_version: api_version.to_owned(),
+        from: name.to_owned(),
+        package: kinds::internal_package(&kind.group).into(),
+        to: kind.kind.clone(),
+    }
 }
 
 fn finish(
@@ -348,7 +395,7 @@ impl Header {
             return Ok(());
         }
         let why = unregistered(&self.api_version_or(kind), self.kind_or(kind));
-        Err(self.error(kind, b"", &why))
+        Err(self.error(kind, b"", &why.to_string()))
     }
 
     fn api_version_or(&self, kind: &Kind) -> String {
@@ -377,7 +424,7 @@ impl Header {
                 kind.api_version()
             )));
         }
-        Err(self.error(kind, b"", &unknown_conversion(&api_version, name, kind)))
+        Err(self.error(kind, b"", &unknown_conversion(&api_version, name, kind).to_string()))
     }
 
     /// Upstream's `transformDecodeError`.

@@ -36,7 +36,7 @@
 //! selector::parse_labels(&str) -> LabelSelector;  .matches(&object)   selector::FieldSelector::parse(&Kind, &str);  .matches(..)
 //! table::table(&Kind, &[Value], now_seconds) -> Table { columns, rows }
 //! scale::get(&Kind, &Value) -> Value;  scale::set(&Kind, &Value, &scale, &Manager) -> Result<Value>;  scale::apply(.., force)
-//! cel::compile(&str, variables) -> Result<Program, String>;  cel::evaluate(&Program, &Context)   rules and conditions
+//! cel::compile(&str, variables) -> Result<Expression, CompileError>;  cel::evaluate(&Program, &Context)   rules and conditions
 //! openapi::v2(kinds, version) -> Document;  openapi::v3(kinds of a group version, version) -> Document
 //! ```
 //!

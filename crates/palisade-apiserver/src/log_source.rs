@@ -9,6 +9,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::mpsc;
 
 /// What of which log is wanted.
@@ -32,8 +33,13 @@ pub struct LogRequest {
     pub limit_bytes: Option<u64>,
 }
 
+/// Why a node does not open a log, in the node's own words: what it can report is its own affair.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct LogError(pub String);
+
 /// The pieces of a log as they come, or the error of the node.
-pub type LogAnswer<'a> = Pin<Box<dyn Future<Output = Result<mpsc::Receiver<Bytes>, String>> + Send + 'a>>;
+pub type LogAnswer<'a> = Pin<Box<dyn Future<Output = Result<mpsc::Receiver<Bytes>, LogError>> + Send + 'a>>;
 
 /// A node, or several, whose logs can be read.
 pub trait LogSource: Send + Sync {

@@ -65,7 +65,7 @@ impl WriteOptions {
             errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
         let given = query.get("fieldValidation").unwrap_or_default();
-        let validation = if let Ok(validation) = FieldValidation::parse(given, version) {
+        let validation = if let Some(validation) = FieldValidation::parse(given, version) {
             validation
         } else {
             errors.push(FieldError::not_supported(

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use bytes::Bytes;
 use palisade_apimachinery::crd::Definition;
+use palisade_apimachinery::decode::{DecodeError, decode_type};
 use palisade_apimachinery::{Kind, Scheme};
 use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value};
@@ -215,7 +216,7 @@ impl Registry {
 
 /// Whether records can be read as objects of a release's kinds, for [`Store::open_checked`]. What no built-in kind is
 /// stored under is a custom resource, whose schema may have changed since: it must be an object, no more.
-pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), String> + Sync {
+pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), DecodeError> + Sync {
     let mut kinds: HashMap<String, Vec<Arc<Kind>>> = HashMap::new();
     for kind in Scheme::new(version).kinds() {
         kinds.entry(kind.resource_name().to_string()).or_default().push(kind.clone());
@@ -223,16 +224,16 @@ pub fn readable(version: KubeVersion) -> impl Fn(&str, &[u8]) -> Result<(), Stri
     move |resource, json| {
         let Some(kinds) = kinds.get(resource) else {
             let read = serde_json::from_slice::<Map<String, Value>>(json);
-            return read.map(|_| ()).map_err(|error| error.to_string());
+            return read.map(|_| ()).map_err(|error| DecodeError::Syntax(error.to_string()));
         };
-        let mut why = String::new();
+        let mut read = Ok(());
         for kind in kinds {
-            match palisade_apimachinery::decode::decode_type(kind.schema(), kind.emulated, json) {
-                Ok(_) => return Ok(()),
-                Err(error) => why = error,
+            read = decode_type(kind.schema(), kind.emulated, json).map(|_| ());
+            if read.is_ok() {
+                break;
             }
         }
-        Err(why)
+        read
     }
 }
 

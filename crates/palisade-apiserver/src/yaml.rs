@@ -4,6 +4,7 @@ use palisade_apimachinery::decode;
 use palisade_base::go;
 use palisade_yaml::{Limits, LineIndex};
 use serde_json::Value;
+use thiserror::Error;
 
 /// A body that was read.
 pub(crate) struct Read {
@@ -12,19 +13,33 @@ pub(crate) struct Read {
     pub(crate) duplicates: Option<String>,
 }
 
-/// Reads a body that is YAML or JSON. The error is worded as Go's parser words it, as far as it has the same.
-pub(crate) fn parse(body: &[u8]) -> Result<Read, String> {
+/// Why a body cannot be read, worded as Go's parser words it as far as it has the same.
+#[derive(Debug, Error)]
+pub(crate) enum YamlError {
+    /// Neither UTF-8 nor UTF-16.
+    #[error("yaml: {0}")]
+    Encoding(#[from] palisade_yaml::DecodeError),
+    /// It does not follow the grammar; no line where Go counts none.
+    #[error("yaml: {}{problem}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+    Syntax { line: Option<usize>, problem: String },
+    /// It has a value that JSON does not have.
+    #[error("yaml: {0}")]
+    Value(#[from] palisade_yaml::DeserializeError),
+}
+
+/// Reads a body that is YAML or JSON.
+pub(crate) fn parse(body: &[u8]) -> Result<Read, YamlError> {
     // JSON with a key twice is read as YAML, which reports it.
     if body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
         && let Some(value) = decode::read_unique(body)
     {
         return Ok(Read { value, duplicates: None });
     }
-    let text = palisade_yaml::decode(body).map_err(|error| format!("yaml: {error}"))?;
+    let text = palisade_yaml::decode(body)?;
     let limits = Limits { max_bytes: crate::api::MAX_BODY, ..Limits::default() };
     let parsed = palisade_yaml::parse(&text, &limits);
     if let Some(error) = parsed.errors.first() {
-        return Err(worded(&text, error.span.start, &error.to_string()));
+        return Err(syntax_error(&text, error.span.start, &error.to_string()));
     }
     let Some(document) = parsed.documents.first() else {
         return Ok(Read { value: Value::Null, duplicates: None });
@@ -36,12 +51,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<Read, String> {
     });
     let twice: String = twice.collect();
     let duplicates = (!twice.is_empty()).then(|| format!("yaml: unmarshal errors:{twice}"));
-    let value = document.root().to_json().map_err(|error| format!("yaml: {error}"))?;
+    let value = document.root().to_json()?;
     Ok(Read { value, duplicates })
 }
 
 /// Go's parser counts lines from nought where it parses, from one where it scans, and names none where it counts nought.
-fn worded(text: &str, at: usize, problem: &str) -> String {
+fn syntax_error(text: &str, at: usize, problem: &str) -> YamlError {
     let line = LineIndex::new(text).position(at).line;
     let (line, problem) = if problem.starts_with("a value cannot begin here") {
         (if line > 1 { line } else { 0 }, "mapping values are not allowed in this context")
@@ -53,7 +68,7 @@ fn worded(text: &str, at: usize, problem: &str) -> String {
     } else {
         (line, problem)
     };
-    if line == 0 { format!("yaml: {problem}") } else { format!("yaml: line {line}: {problem}") }
+    YamlError::Syntax { line: (line > 0).then_some(line), problem: problem.to_owned() }
 }
 
 #[cfg(test)]
@@ -81,7 +96,8 @@ mod tests {
             ("a: b: c", "yaml: mapping values are not allowed in this context"),
             ("x: y\na: b: c", "yaml: line 2: mapping values are not allowed in this context"),
         ] {
-            assert_eq!(parse(text.as_bytes()).err().as_deref(), Some(expected), "{text}");
+            let error = parse(text.as_bytes()).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some(expected), "{text}");
         }
         for (text, line) in [("a: 1\nb:\n  c: 1\n  c: 2\n", 4), (r#"{"a": 1, "b": {"c": 1, "c": 2}}"#, 1)] {
             let twice = parse(text.as_bytes()).expect("YAML").duplicates;

@@ -3,6 +3,8 @@
 //! Implements: `time.Parse(time.RFC3339, …)`, `metav1.Time`, `metav1.MicroTime` and
 //! `k8s.io/apimachinery/pkg/util/duration.HumanDuration`.
 
+use thiserror::Error;
+
 use crate::go::quote;
 
 /// A moment: seconds since 1970 and microseconds, in UTC.
@@ -16,38 +18,59 @@ pub struct Time {
 
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 
-/// Reads RFC 3339 text; errors are Go's.
-pub fn parse(text: &str) -> Result<Time, String> {
-    parse_parts(text).map_err(|(rest, element, extra)| {
-        let text = quote(text);
-        let layout = quote(LAYOUT);
-        match extra {
-            Some(extra) => format!("parsing time {text}{extra}"),
-            None => format!(
-                "parsing time {text} as {layout}: cannot parse {} as {}",
-                quote(&rest),
-                quote(element)
-            ),
-        }
-    })
+/// Why a text is not a time, worded as Go's `time.ParseError`.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TimeError {
+    /// The text does not have the layout.
+    #[error(
+        "parsing time {} as {}: cannot parse {} as {}", quote(.text), quote(LAYOUT), quote(.rest), quote(.element)
+    )]
+    Layout {
+        /// The whole text.
+        text: String,
+        /// What is left where reading ended.
+        rest: String,
+        /// The part of the layout that was expected there.
+        element: &'static str,
+    },
+    /// A number is too large, or zero where there is no such month or day.
+    #[error("parsing time {}: {part} out of range", quote(.text))]
+    OutOfRange {
+        /// The whole text.
+        text: String,
+        /// What the number is.
+        part: &'static str,
+    },
+    /// Something follows the time.
+    #[error("parsing time {}: extra text: {}", quote(.text), quote(.rest))]
+    ExtraText {
+        /// The whole text.
+        text: String,
+        /// What follows.
+        rest: String,
+    },
 }
 
-type PartError = (String, &'static str, Option<String>);
-
-fn parse_parts(text: &str) -> Result<Time, PartError> {
+/// Reads RFC 3339 text.
+pub fn parse(text: &str) -> Result<Time, TimeError> {
     let bytes = text.as_bytes();
     let at_end = |from: usize| text.get(from..).unwrap_or_default().to_owned();
-    let digits = |from: usize, count: usize, element: &'static str| -> Result<i64, PartError> {
-        let part = bytes.get(from..from + count).ok_or_else(|| (at_end(from), element, None))?;
+    let layout = |from: usize, element: &'static str| TimeError::Layout {
+        text: text.to_owned(),
+        rest: at_end(from),
+        element,
+    };
+    let digits = |from: usize, count: usize, element: &'static str| -> Result<i64, TimeError> {
+        let part = bytes.get(from..from + count).ok_or_else(|| layout(from, element))?;
         if !part.iter().all(u8::is_ascii_digit) {
-            return Err((at_end(from), element, None));
+            return Err(layout(from, element));
         }
         Ok(part.iter().fold(0i64, |n, b| n * 10 + i64::from(b - b'0')))
     };
-    let literal = |from: usize, byte: u8, element: &'static str| -> Result<(), PartError> {
-        if bytes.get(from) == Some(&byte) { Ok(()) } else { Err((at_end(from), element, None)) }
+    let literal = |from: usize, byte: u8, element: &'static str| -> Result<(), TimeError> {
+        if bytes.get(from) == Some(&byte) { Ok(()) } else { Err(layout(from, element)) }
     };
-    let range = |what: &str| -> PartError { (String::new(), "", Some(format!(": {what} out of range"))) };
+    let range = |part: &'static str| TimeError::OutOfRange { text: text.to_owned(), part };
     let year = digits(0, 4, "2006")?;
     literal(4, b'-', "-")?;
     let month = digits(5, 2, "01")?;
@@ -89,16 +112,16 @@ fn parse_parts(text: &str) -> Result<Time, PartError> {
         }
         Some(sign @ (b'+' | b'-')) if bytes.get(at + 3) == Some(&b':') => {
             let zone = "Z07:00";
-            let hours = digits(at + 1, 2, zone).map_err(|_| (at_end(at), zone, None))?;
-            let minutes = digits(at + 4, 2, zone).map_err(|_| (at_end(at), zone, None))?;
+            let hours = digits(at + 1, 2, zone).map_err(|_| layout(at, zone))?;
+            let minutes = digits(at + 4, 2, zone).map_err(|_| layout(at, zone))?;
             let seconds = hours * 3600 + minutes * 60;
             at += 6;
             if *sign == b'-' { -seconds } else { seconds }
         }
-        _ => return Err((at_end(at), "Z07:00", None)),
+        _ => return Err(layout(at, "Z07:00")),
     };
     if at != bytes.len() {
-        return Err((String::new(), "", Some(format!(": extra text: {}", quote(&at_end(at))))));
+        return Err(TimeError::ExtraText { text: text.to_owned(), rest: at_end(at) });
     }
     let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     let last = match month {
@@ -246,7 +269,8 @@ mod tests {
                 r#"parsing time "2024-01-01" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#,
             ),
         ] {
-            assert_eq!(parse(text), Err(expected.to_owned()), "{text}");
+            let error = parse(text).map_err(|error| error.to_string());
+            assert_eq!(error, Err(expected.to_owned()), "{text}");
         }
     }
 

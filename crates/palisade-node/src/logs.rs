@@ -64,6 +64,22 @@ pub enum LogError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The runtime no longer has the container, or keeps its log elsewhere.
+    #[error("unable to retrieve container logs for {id}")]
+    NotRetrievable {
+        /// As the status of the pod has it.
+        id: String,
+    },
+    /// The pod's status has no run to read the log of.
+    #[error("container {container:?} in pod {pod:?} is {state}")]
+    NoRun {
+        /// The container.
+        container: String,
+        /// The pod.
+        pod: String,
+        /// Where the container is instead.
+        state: String,
+    },
 }
 
 /// The lines of a container's log, in pieces.
@@ -91,22 +107,27 @@ pub fn container_logs(
     open(&path, follow, options)
 }
 
-/// The log of a pod as stored in an API server, whose status has the run; the error is the kubelet's sentence.
+/// The log of a pod as stored in an API server, whose status has the run.
 pub async fn pod_logs(
     config: &NodeConfig,
     runtime: &Runtime,
     pod: &Value,
     container: &str,
     options: LogOptions,
-) -> Result<BoxStream<'static, io::Result<Bytes>>, String> {
+) -> Result<BoxStream<'static, io::Result<Bytes>>, LogError> {
     let id = container_of_log(pod, container, options.previous)?;
     let bare = id.split_once("://").map_or(id.as_str(), |(_, bare)| bare);
-    let gone = |_: RuntimeError| format!("unable to retrieve container logs for {id}");
-    let status = runtime.container_status(bare, false).await.map_err(gone)?.status.unwrap_or_default();
+    let gone = || LogError::NotRetrievable { id: id.clone() };
+    let status = runtime
+        .container_status(bare, false)
+        .await
+        .map_err(|_: RuntimeError| gone())?
+        .status
+        .unwrap_or_default();
     let path = PathBuf::from(&status.log_path);
     // The runtime reports the path; only what this node configured is read.
     if !path.starts_with(config.logs()) {
-        return Err(format!("unable to retrieve container logs for {id}"));
+        return Err(gone());
     }
     let uid = pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let follow = Follow {
@@ -115,24 +136,30 @@ pub async fn pod_logs(
         container: container.to_owned(),
         id: Some(bare.to_owned()),
     };
-    open(&path, follow, options).map_err(|error| error.to_string())
+    open(&path, follow, options)
 }
 
 /// The run whose log is meant: the kubelet's `validateContainerLogStatus`.
-fn container_of_log(pod: &Value, container: &str, previous: bool) -> Result<String, String> {
+fn container_of_log(pod: &Value, container: &str, previous: bool) -> Result<String, LogError> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let no_run =
+        |state: String| LogError::NoRun { container: container.to_owned(), pod: name.to_owned(), state };
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let status = lists
         .iter()
         .filter_map(|list| pod.pointer(&format!("/status/{list}"))?.as_array())
         .flatten()
         .find(|status| status.get("name").and_then(Value::as_str) == Some(container))
-        .ok_or_else(|| format!("container {container:?} in pod {name:?} is not available"))?;
+        .ok_or_else(|| no_run("not available".to_owned()))?;
     let id = |path: &str| status.pointer(path).and_then(Value::as_str).filter(|id| !id.is_empty());
     let last = id("/lastState/terminated/containerID");
-    let terminated = || format!("container {container:?} in pod {name:?} is terminated");
+    let terminated = || no_run("terminated".to_owned());
     let found = if previous {
-        last.ok_or_else(|| format!("previous terminated container {container:?} in pod {name:?} not found"))
+        last.ok_or_else(|| LogError::NotFound {
+            what: "previous terminated",
+            container: container.to_owned(),
+            pod: name.to_owned(),
+        })
     } else if status.pointer("/state/running").is_some() {
         id("/containerID").ok_or_else(terminated)
     } else if status.pointer("/state/terminated").is_some() {
@@ -146,7 +173,7 @@ fn container_of_log(pod: &Value, container: &str, previous: bool) -> Result<Stri
             Some(reason) => format!(": {reason}"),
             None => " - no logs yet".to_owned(),
         };
-        Err(format!("container {container:?} in pod {name:?} is waiting to start{why}"))
+        Err(no_run(format!("waiting to start{why}")))
     };
     found.map(str::to_owned)
 }
@@ -445,10 +472,11 @@ mod tests {
             ),
         ] {
             let found = container_of_log(&pod(state), "c", previous);
+            let found = found.map_err(|error| error.to_string());
             assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{case}");
         }
         let error = container_of_log(&pod(running), "d", false).unwrap_err();
-        assert_eq!(error, "container \"d\" in pod \"p\" is not available");
+        assert_eq!(error.to_string(), "container \"d\" in pod \"p\" is not available");
     }
 
     proptest::proptest! {

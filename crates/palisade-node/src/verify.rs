@@ -4,7 +4,10 @@
 //! silently ignores a profile (row 1 of the failure tables) is found out here. Stricter than declared is no mismatch: a
 //! process may always give up more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use palisade_base::sha256;
 use palisade_model::{
@@ -219,7 +222,7 @@ pub async fn verify_pod(
                 Err(_) if !still_runs(runtime, &run.id).await => {
                     report.skipped = Some("ended before it was compared".to_owned());
                 }
-                Err(why) => report.unverified = Some(why),
+                Err(error) => report.unverified = Some(error.to_string()),
             },
         }
         containers.push(report);
@@ -227,12 +230,29 @@ pub async fn verify_pod(
     Ok(PodReport { namespace: pod.key.namespace.clone(), name: pod.key.name.clone(), containers })
 }
 
-/// The first process of a container with its security, or why they are not known.
-async fn process(config: &NodeConfig, runtime: &Runtime, id: &str) -> Result<(u32, ProcessSecurity), String> {
-    let pid = container_pid(runtime, id).await.map_err(|error| error.to_string())?;
-    let pid = pid.ok_or_else(|| "the runtime does not report its process".to_owned())?;
+/// Why the security of a container's process is not known.
+#[derive(Debug, thiserror::Error)]
+enum ProcessError {
+    /// The runtime does not respond.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The runtime responds without one.
+    #[error("the runtime does not report its process")]
+    NotReported,
+    /// The kernel does not report it.
+    #[error("process {pid} cannot be read: {source}")]
+    Unreadable { pid: u32, source: io::Error },
+}
+
+/// The first process of a container with its security.
+async fn process(
+    config: &NodeConfig,
+    runtime: &Runtime,
+    id: &str,
+) -> Result<(u32, ProcessSecurity), ProcessError> {
+    let pid = container_pid(runtime, id).await?.ok_or(ProcessError::NotReported)?;
     let process = ProcessSecurity::read(&config.proc, pid)
-        .map_err(|error| format!("process {pid} cannot be read: {error}"))?;
+        .map_err(|source| ProcessError::Unreadable { pid, source })?;
     Ok((pid, process))
 }
 

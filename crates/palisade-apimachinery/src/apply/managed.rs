@@ -5,6 +5,7 @@
 
 use palisade_base::go;
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::set::FieldSet;
 
@@ -103,23 +104,23 @@ impl Entry {
         Value::Object(out)
     }
 
-    fn decode(value: &Value) -> Result<Self, String> {
+    fn decode(value: &Value) -> Result<Self, ManagedError> {
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let operation = match text("operation").as_str() {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
-            _ => return Err("operation must be `Apply` or `Update`".into()),
+            _ => return Err(ManagedError::Operation),
         };
         let api_version = text("apiVersion");
         if api_version.is_empty() {
-            return Err("apiVersion must not be empty".into());
+            return Err(ManagedError::ApiVersion);
         }
         if text("fieldsType") != "FieldsV1" {
-            return Err("invalid fieldsType".into());
+            return Err(ManagedError::FieldsType);
         }
         let set = match value.get("fieldsV1") {
             None | Some(Value::Null) => FieldSet::new(),
-            Some(fields) => FieldSet::decode(fields).ok_or("error decoding set")?,
+            Some(fields) => FieldSet::decode(fields).ok_or(ManagedError::Fields)?,
         };
         let time = value.get("time").and_then(Value::as_str).map(str::to_owned);
         Ok(Self {
@@ -131,6 +132,23 @@ impl Entry {
             set,
         })
     }
+}
+
+/// Why an entry of `metadata.managedFields` cannot be read, worded as upstream's field manager does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ManagedError {
+    /// Neither of the two.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// None is named.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// Not `FieldsV1`.
+    #[error("invalid fieldsType")]
+    FieldsType,
+    /// `fieldsV1` is not a set of paths.
+    #[error("error decoding set")]
+    Fields,
 }
 
 /// The managers of the fields of an object.
@@ -145,7 +163,7 @@ const MAX_UPDATERS: usize = 10;
 
 impl Managed {
     /// Reads `metadata.managedFields`.
-    pub fn decode(object: &Value) -> Result<Self, String> {
+    pub fn decode(object: &Value) -> Result<Self, ManagedError> {
         let Some(list) = object.pointer("/metadata/managedFields").and_then(Value::as_array) else {
             return Ok(Self::default());
         };

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use palisade_base::go;
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::set::{Element, FieldSet, Path, same_value};
 use crate::schema::{ListType, Type, TypeKind, TypeRef};
@@ -71,13 +73,52 @@ fn shape<'a>(of: TypeRef<'a>, value: &Value) -> Shape<'a> {
     }
 }
 
+/// Why an item of a list has no path element, worded as structured-merge-diff does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum ElementError {
+    /// In a list with keys.
+    #[error("associative list with keys may not have a null element")]
+    KeyedNull,
+    /// A scalar or a list, in a list with keys.
+    #[error("associative list with keys may not have non-map elements")]
+    KeyedScalar,
+    /// An item without any of the keys.
+    #[error(
+        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values \
+         for any key fields)", .0.iter().map(|key| go::quote(key)).collect::<Vec<_>>().join(" ")
+    )]
+    NoKeys(Vec<String>),
+    /// In a set.
+    #[error("associative list without keys has an element that's a map type")]
+    SetOfMaps,
+    /// In a set.
+    #[error("not supported: associative list with lists as elements")]
+    SetOfLists,
+    /// In a set.
+    #[error("associative list without keys has an element that's an explicit null")]
+    SetWithNull,
+    /// The items of an atomic list have no identity.
+    #[error("invalid indexing of non-associative list")]
+    Atomic,
+}
+
+/// Why two objects cannot be merged.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum MergeError {
+    /// An item without an identity.
+    #[error("element {index}: {source}")]
+    Element { index: usize, source: ElementError },
+    /// Two items of the configuration with one identity.
+    #[error("duplicate entries for key {0}")]
+    Duplicate(Element),
+}
+
 /// The path element of an item, or why it has none.
-pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Result<Element, String> {
+pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Result<Element, ElementError> {
     match list {
         ListType::Map(keys) => {
             let Value::Object(object) = item else {
-                let what = if item.is_null() { "a null element" } else { "non-map elements" };
-                return Err(format!("associative list with keys may not have {what}"));
+                return Err(if item.is_null() { ElementError::KeyedNull } else { ElementError::KeyedScalar });
             };
             let mut fields = Vec::with_capacity(keys.len());
             for key in keys {
@@ -90,23 +131,18 @@ pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Re
                 }
             }
             if fields.is_empty() {
-                let quoted: Vec<String> = keys.iter().map(|k| palisade_base::go::quote(k)).collect();
-                return Err(format!(
-                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have \
-                     default values for any key fields)",
-                    quoted.join(" ")
-                ));
+                return Err(ElementError::NoKeys(keys.iter().map(ToString::to_string).collect()));
             }
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             Ok(Element::Key(fields))
         }
         ListType::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+            Value::Object(_) => Err(ElementError::SetOfMaps),
+            Value::Array(_) => Err(ElementError::SetOfLists),
+            Value::Null => Err(ElementError::SetWithNull),
             scalar => Ok(Element::Value(scalar.clone())),
         },
-        ListType::Atomic => Err("invalid indexing of non-associative list".into()),
+        ListType::Atomic => Err(ElementError::Atomic),
     }
 }
 
@@ -328,7 +364,7 @@ fn collect(of: TypeRef<'_>, value: &Value, path: &mut Path, out: &mut FieldSet) 
 }
 
 /// Puts `config` over `live`.
-pub(crate) fn merge(of: TypeRef<'_>, live: &Value, config: &Value) -> Result<Value, String> {
+pub(crate) fn merge(of: TypeRef<'_>, live: &Value, config: &Value) -> Result<Value, MergeError> {
     let mut path = Path::new();
     Ok(merge_at(of, Some(live), Some(config), &mut path)?.unwrap_or(Value::Object(Map::new())))
 }
@@ -338,7 +374,7 @@ fn merge_at(
     live: Option<&Value>,
     config: Option<&Value>,
     path: &mut Path,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, MergeError> {
     let sample = match (live, config) {
         (None, None) => return Ok(None),
         (Some(value), None) | (None, Some(value)) => value,
@@ -387,21 +423,23 @@ fn merge_lists(
     live: Option<&Vec<Value>>,
     config: Option<&Vec<Value>>,
     path: &mut Path,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, MergeError> {
     let empty = Vec::new();
     let (live, config) = (live.unwrap_or(&empty), config.unwrap_or(&empty));
-    let elements = |values: &[Value]| -> Result<Vec<Element>, String> {
+    let elements = |values: &[Value]| -> Result<Vec<Element>, MergeError> {
         values
             .iter()
             .enumerate()
-            .map(|(at, v)| item_element(item, list, v).map_err(|why| format!("element {at}: {why}")))
+            .map(|(index, v)| {
+                item_element(item, list, v).map_err(|source| MergeError::Element { index, source })
+            })
             .collect()
     };
     let (left, right) = (elements(live)?, elements(config)?);
     let mut in_right = BTreeSet::new();
     for element in &right {
         if !in_right.insert(element) {
-            return Err(format!("duplicate entries for key {element}"));
+            return Err(MergeError::Duplicate(element.clone()));
         }
     }
     // Where each live element is; none if it is there twice.
@@ -413,7 +451,7 @@ fn merge_lists(
     let mut next_shared = shared.next();
     let mut merged: BTreeSet<&Element> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len().max(right.len()));
-    let mut emit = |element: &Element, l: Option<&Value>, r: Option<&Value>| -> Result<(), String> {
+    let mut emit = |element: &Element, l: Option<&Value>, r: Option<&Value>| -> Result<(), MergeError> {
         path.push(element.clone());
         let value = merge_at(item, l, r, path)?;
         path.pop();

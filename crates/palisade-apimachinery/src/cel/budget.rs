@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder};
+use thiserror::Error;
 
 /// The cost of one call, as `PerCallLimit` of upstream.
 pub const PER_CALL: u64 = 1_000_000;
@@ -21,12 +22,14 @@ const REGEX_SIZE: usize = 1 << 20;
 /// What a value needs in a list or map, with a margin.
 const VALUE: usize = 64;
 
-/// Why an evaluation has no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why an evaluation has no result, worded as cel-go does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The expression fails on these values.
+    #[error("{0}")]
     Error(String),
     /// It costs too much. No operator turns this into a value.
+    #[error("operation cancelled: actual cost limit exceeded")]
     Exhausted,
 }
 

@@ -19,8 +19,10 @@ use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::{Env, Program};
+use thiserror::Error;
 
-use budget::{Budget, Fault};
+use budget::Budget;
+pub use budget::Fault;
 pub use value::{Key, Val};
 
 /// Code points of an expression, as cel-go has it.
@@ -36,9 +38,6 @@ const MAX_OPERATORS: usize = 400;
 const MAX_TREE: usize = 200;
 /// What the parser needs for that, and a lot more.
 const STACK: usize = 64 << 20;
-/// What cel-go reports when a budget is used up.
-const EXHAUSTED: &str = "operation cancelled: actual cost limit exceeded";
-const RECURSION: &str = "ERROR: <input>:1:1: expression recursion limit exceeded";
 
 /// The grammar, with the macros Kubernetes has.
 static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(true)));
@@ -63,16 +62,59 @@ impl Expression {
     }
 }
 
-/// Reads an expression that may name the given variables; the error is worded as upstream's compiler does.
-pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, String> {
+/// Why an expression cannot be compiled, worded as cel-go does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CompileError {
+    /// More code points than any expression may have.
+    #[error(
+        "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
+    )]
+    TooLong {
+        /// Code points.
+        size: usize,
+    },
+    /// More brackets, operators or levels than the parser and the interpreter have stack for.
+    #[error("ERROR: <input>:1:1: expression recursion limit exceeded")]
+    TooDeep,
+    /// It does not follow the grammar; the text is the parser's.
+    #[error("{0}")]
+    Syntax(String),
+    /// The parser gave up.
+    #[error("ERROR: <input>:1:1: the expression cannot be read")]
+    Unreadable,
+    /// It names what is not there.
+    #[error("ERROR: <input>:{line}:{}: {problem}\n | {shown}\n | {}^", .column + 1, ".".repeat(*.column))]
+    Reference {
+        /// What is wrong with the name.
+        problem: String,
+        /// The line it is in, from 1.
+        line: usize,
+        /// Its text.
+        shown: String,
+        /// Code points before the name in that line.
+        column: usize,
+    },
+}
+
+impl CompileError {
+    /// An error with the place it is about.
+    pub(crate) fn at(expression: &str, at: usize, problem: String) -> Self {
+        let before = expression.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
+        let shown = expression.lines().nth(line - 1).unwrap_or_default().to_owned();
+        Self::Reference { problem, line, shown, column }
+    }
+}
+
+/// Reads an expression that may name the given variables.
+pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, CompileError> {
     let size = expression.chars().count();
     if size > MAX_CODE_POINTS {
-        return Err(format!(
-            "ERROR: <input>:-1:0: expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
-        ));
+        return Err(CompileError::TooLong { size });
     }
     if is_too_deep(expression) {
-        return Err(RECURSION.to_owned());
+        return Err(CompileError::TooDeep);
     }
     let program = parse(expression)?;
     let mut names = Names { bound: Vec::new(), used: BTreeSet::new(), functions: BTreeSet::new() };
@@ -83,30 +125,17 @@ pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, Strin
         Some(name) => {
             let at = find_word(expression, name).unwrap_or(0);
             let problem = format!("undeclared reference to '{name}' (in container '')");
-            Err(pointed(expression, at, &problem))
+            Err(CompileError::at(expression, at, problem))
         }
         None => Ok(Expression { program, variables: used }),
     }
 }
 
 /// Runs an expression within a cost, and returns what it spent.
-pub fn evaluate(
-    expression: &Expression,
-    variables: &[(&str, Val)],
-    limit: u64,
-) -> (Result<Val, String>, u64) {
+pub fn evaluate(expression: &Expression, variables: &[(&str, Val)], limit: u64) -> (Result<Val, Fault>, u64) {
     let mut budget = Budget::new(limit);
-    let outcome = eval::run(expression.tree(), variables, &mut budget).map_err(|fault| match fault {
-        Fault::Error(problem) => problem,
-        Fault::Exhausted => EXHAUSTED.to_owned(),
-    });
+    let outcome = eval::run(expression.tree(), variables, &mut budget);
     (outcome, budget.spent())
-}
-
-/// Whether an evaluation ended because its budget was used up.
-#[must_use]
-pub fn is_exhausted(problem: &str) -> bool {
-    problem == EXHAUSTED
 }
 
 /// The names an expression uses.
@@ -181,15 +210,6 @@ impl<'e> Names<'e> {
     }
 }
 
-/// An error with the place it is about.
-pub(crate) fn pointed(expression: &str, at: usize, problem: &str) -> String {
-    let before = expression.get(..at).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
-    let shown = expression.lines().nth(line - 1).unwrap_or_default();
-    format!("ERROR: <input>:{line}:{}: {problem}\n | {shown}\n | {}^", column + 1, ".".repeat(column))
-}
-
 /// Where a name stands alone.
 pub(crate) fn find_word(expression: &str, name: &str) -> Option<usize> {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -228,18 +248,19 @@ fn is_too_deep(expression: &str) -> bool {
 }
 
 /// Reads an expression where there is stack enough for it, and where a parser that gives up does no harm.
-fn parse(expression: &str) -> Result<Program, String> {
+fn parse(expression: &str) -> Result<Program, CompileError> {
     let parsed = std::thread::scope(|scope| {
         let parser = std::thread::Builder::new().name("cel".to_owned()).stack_size(STACK);
         let thread = parser.spawn_scoped(scope, || {
-            let program = LANGUAGE.compile(expression).map_err(|e| e.to_string())?;
-            if depth(program.expression()) > MAX_TREE { Err(RECURSION.to_owned()) } else { Ok(program) }
+            let program =
+                LANGUAGE.compile(expression).map_err(|error| CompileError::Syntax(error.to_string()))?;
+            if depth(program.expression()) > MAX_TREE { Err(CompileError::TooDeep) } else { Ok(program) }
         });
         thread.map(std::thread::ScopedJoinHandle::join)
     });
     match parsed {
         Ok(Ok(parsed)) => parsed,
-        _ => Err("ERROR: <input>:1:1: the expression cannot be read".to_owned()),
+        _ => Err(CompileError::Unreadable),
     }
 }
 
@@ -272,8 +293,9 @@ mod tests {
     use super::*;
 
     fn run(expression: &str, input: &serde_json::Value) -> Result<Val, String> {
-        let compiled = compile(expression, &["self"])?;
-        evaluate(&compiled, &[("self", Val::from_json(input))], budget::PER_CALL).0
+        let compiled = compile(expression, &["self"]).map_err(|error| error.to_string())?;
+        let (outcome, _) = evaluate(&compiled, &[("self", Val::from_json(input))], budget::PER_CALL);
+        outcome.map_err(|error| error.to_string())
     }
 
     fn holds(expression: &str) {
@@ -374,7 +396,7 @@ mod tests {
         {
             let problem = compile(expression, &["self"]).unwrap_err();
             assert!(
-                problem.contains(&format!("undeclared reference to '{name}' (in container '')")),
+                problem.to_string().contains(&format!("undeclared reference to '{name}' (in container '')")),
                 "{problem}"
             );
         }
@@ -432,7 +454,7 @@ mod tests {
             ("sort", "self.l.all(x, self.l.sort().size() > 0)".to_owned(), &long),
         ] {
             let outcome = run(&expression, input);
-            assert_eq!(outcome.unwrap_err(), EXHAUSTED, "{case}");
+            assert_eq!(outcome.unwrap_err(), Fault::Exhausted.to_string(), "{case}");
         }
         // Regular expressions that would be large, and nesting that would be deep.
         for expression in [
@@ -463,7 +485,7 @@ mod tests {
                 let outcome = compile(&expression, &["self"]).map(|_| ());
                 assert_eq!(
                     outcome.unwrap_err(),
-                    RECURSION,
+                    CompileError::TooDeep,
                     "{before}{}",
                     chain.get(..20).unwrap_or_default()
                 );
@@ -477,7 +499,7 @@ mod tests {
         let long = format!("'{}' != ''", "a".repeat(MAX_CODE_POINTS));
         let expected =
             "ERROR: <input>:-1:0: expression code point size exceeds limit: size: 100008, limit 100000";
-        assert_eq!(compile(&long, &["self"]).map(|_| ()).unwrap_err(), expected);
+        assert_eq!(compile(&long, &["self"]).map(|_| ()).unwrap_err().to_string(), expected);
         assert!(compile(&format!("'{}' != ''", "a".repeat(90_000)), &["self"]).is_ok());
     }
 

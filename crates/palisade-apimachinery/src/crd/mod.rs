@@ -27,7 +27,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::apply::ResetFields;
-use crate::decode::{self, Decoded, FieldValidation, Problems, read_untyped, syntax_error};
+use crate::decode::{self, DecodeError, Decoded, FieldValidation, Problems, read_untyped, syntax_error};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::path::{Errors, Get};
 use crate::schema::{Schema, Type, TypeRef};
@@ -416,7 +416,7 @@ impl CustomKind {
             return Err(invalid(shown, why));
         }
         if let Err(why) = self.clean(&mut object, &mut strict, kind.emulated) {
-            return Err(invalid(shown, why));
+            return Err(invalid(shown, why.to_string()));
         }
         let warnings = decode::settle(&strict, validation, |list| {
             invalid(shown, format!("strict decoding error: {}", list.join(", ")))
@@ -430,12 +430,12 @@ impl CustomKind {
         object: &mut Value,
         strict: &mut Vec<String>,
         version: KubeVersion,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), DecodeError> {
         if let Some(meta) = object.get_mut("metadata") {
             let typed::Metadata { value, error } =
                 typed::read_metadata(meta.take(), "metadata", version, strict);
             if let Some(why) = error {
-                return Err(why);
+                return Err(DecodeError::Mismatch(why));
             }
             *meta = value;
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use super::rules::VARIABLES;
-use crate::cel::{Expression, compile};
+use crate::cel::{CompileError, Expression, compile};
 
 /// Rules kept; the definitions of a cluster have some hundreds.
 const MAX_KEPT: usize = 1024;
@@ -21,7 +21,7 @@ struct Kept {
 }
 
 /// Compiles a rule, or finds what was compiled before.
-pub(super) fn compiled(expression: &str) -> Result<Arc<Expression>, String> {
+pub(super) fn compiled(expression: &str) -> Result<Arc<Expression>, CompileError> {
     static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
     let known = KEPT.lock().unwrap_or_else(PoisonError::into_inner).programs.get(expression).cloned();
     if let Some(known) = known {

@@ -11,10 +11,11 @@ use cel::common::ast::{Expr, IdedExpr};
 use palisade_base::field_error::{BadValue, FieldError};
 use palisade_base::field_path::Path;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::programs::compiled;
 use super::rules::escaped;
-use crate::cel::{Expression, estimate, find_word, pointed};
+use crate::cel::{CompileError, Expression, estimate, find_word};
 use crate::rest::path::{Errors, Get};
 
 /// Checks the rules of one level. `adrift` is the list above in which items cannot be distinguished, if there is one.
@@ -172,8 +173,25 @@ fn internal(rule: &Value) -> String {
     )
 }
 
+/// Why the `fieldPath` of a rule names no field, worded as upstream does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum FieldPathError {
+    /// A name is missing after a dot.
+    #[error("unexpected end of JSON path")]
+    End,
+    /// A bracket without a name in quotes.
+    #[error("expected single quoted string but got {0}")]
+    NotQuoted(String),
+    /// Neither a dot nor a bracket.
+    #[error("expected [ or . but got: {0}")]
+    NotASegment(String),
+    /// The schema has no such field.
+    #[error("does not refer to a valid field")]
+    NoField,
+}
+
 /// A path such as `.spec.x` or `.tags['a']`, as field errors show it.
-pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
+pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, FieldPathError> {
     let (mut rest, mut at, mut out) = (path, schema, String::new());
     while !rest.is_empty() {
         let name;
@@ -181,27 +199,26 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
             let end = tail.find(['.', '[', ']']).unwrap_or(tail.len());
             (name, rest) = tail.split_at(end);
             if name.is_empty() {
-                return Err("unexpected end of JSON path".to_owned());
+                return Err(FieldPathError::End);
             }
         } else if let Some(tail) = rest.strip_prefix('[') {
             let quoted = tail.strip_prefix('\'').and_then(|tail| tail.split_once("']"));
             let Some((inside, tail)) = quoted else {
-                return Err(format!("expected single quoted string but got {}", tail.trim_end_matches(']')));
+                return Err(FieldPathError::NotQuoted(tail.trim_end_matches(']').to_owned()));
             };
             (name, rest) = (inside, tail);
         } else {
             let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
-            return Err(format!("expected [ or . but got: {}", rest.get(..end).unwrap_or(rest)));
+            return Err(FieldPathError::NotASegment(rest.get(..end).unwrap_or(rest).to_owned()));
         }
-        let nowhere = || "does not refer to a valid field".to_owned();
         if at.child("properties").is_some() {
-            at = at.get("properties").and_then(|p| p.get(name)).ok_or_else(nowhere)?;
+            at = at.get("properties").and_then(|p| p.get(name)).ok_or(FieldPathError::NoField)?;
             if !out.is_empty() {
                 out.push('.');
             }
             out.push_str(name);
         } else {
-            at = at.get("additionalProperties").filter(|a| a.is_object()).ok_or_else(nowhere)?;
+            at = at.get("additionalProperties").filter(|a| a.is_object()).ok_or(FieldPathError::NoField)?;
             out.extend(["[", name, "]"]);
         }
     }
@@ -209,7 +226,7 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, String> {
 }
 
 /// Compiles an expression against the schema of the level it stands at.
-fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Arc<Expression>, String> {
+fn checked(expression: &str, schema: &Value, is_root: bool) -> Result<Arc<Expression>, CompileError> {
     let program = compiled(expression)?;
     let mut fields = Fields { expression, is_root, root: schema, problem: None };
     let mut names = BTreeMap::new();
@@ -226,7 +243,7 @@ struct Fields<'s> {
     expression: &'s str,
     is_root: bool,
     root: &'s Value,
-    problem: Option<String>,
+    problem: Option<CompileError>,
 }
 
 type Names<'s> = BTreeMap<String, &'s Value>;
@@ -289,7 +306,7 @@ impl<'s> Fields<'s> {
         let embedded = schema.flag("x-kubernetes-embedded-resource") == Some(true);
         if !implied && !embedded && schema.text("type") == "object" && self.problem.is_none() {
             let at = find_word(self.expression, name).map_or(0, |at| at.saturating_sub(1));
-            self.problem = Some(pointed(self.expression, at, &format!("undefined field '{name}'")));
+            self.problem = Some(CompileError::at(self.expression, at, format!("undefined field '{name}'")));
         }
         None
     }

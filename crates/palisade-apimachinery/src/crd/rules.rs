@@ -16,7 +16,7 @@ use super::JsonSchema;
 use super::programs::compiled;
 use super::validate::join;
 use crate::cel::budget::PER_OBJECT;
-use crate::cel::{Expression, Key, Val, evaluate, is_exhausted};
+use crate::cel::{CompileError, Expression, Fault, Key, Val, evaluate};
 use crate::rest::path::{Errors, Get};
 
 /// What rules may name.
@@ -38,7 +38,7 @@ struct Rule {
     /// Its message, or else itself: what errors call it by.
     called: String,
     message: String,
-    program: Result<Arc<Expression>, String>,
+    program: Result<Arc<Expression>, CompileError>,
     message_expression: Option<Arc<Expression>>,
     reason: String,
     /// Where the error is reported, below the level of the rule.
@@ -232,7 +232,7 @@ impl Run {
                         rule.called
                     ));
                 }
-                Err(problem) if is_exhausted(&problem) => {
+                Err(problem @ Fault::Exhausted) => {
                     broken(format!(
                         "'{problem}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
                         rule.called
@@ -240,12 +240,12 @@ impl Run {
                     self.exhausted = true;
                     return;
                 }
-                Err(problem) if problem.starts_with("no such overload") => broken(format!(
+                Err(Fault::Error(problem)) if problem.starts_with("no such overload") => broken(format!(
                     "'{problem}': call arguments did not match a supported operator, function or macro signature for \
                      rule: {}",
                     rule.called
                 )),
-                Err(problem) => broken(format!("{problem} evaluating rule: {}", rule.called)),
+                Err(Fault::Error(problem)) => broken(format!("{problem} evaluating rule: {}", rule.called)),
             }
         }
     }

@@ -3,12 +3,14 @@
 //! Implements: the state machine of `encoding/json`'s scanner, only far enough to name the first error. It runs after
 //! the real parser has refused the text, so speed does not matter.
 
+use thiserror::Error;
+
 /// The error Go's decoder would report for `body`, or `fallback` if Go would accept it.
 #[must_use]
 pub fn syntax_error(body: &[u8], fallback: &str) -> String {
     let mut scanner = Scanner { body, at: 0 };
     match scanner.document() {
-        Err(error) => error,
+        Err(error) => error.to_string(),
         Ok(()) => fallback.to_owned(),
     }
 }
@@ -18,9 +20,24 @@ struct Scanner<'a> {
     at: usize,
 }
 
-type Scanned = Result<(), String>;
+/// The first error in a JSON text, worded as `encoding/json` does.
+#[derive(Debug, Error)]
+enum SyntaxError {
+    /// The text ends inside a value.
+    #[error("unexpected end of JSON input")]
+    UnexpectedEnd,
+    /// A byte that cannot be there.
+    #[error("invalid character {} {context}", quote_char(*.byte))]
+    InvalidCharacter { byte: u8, context: &'static str },
+    /// A byte inside `true`, `false` or `null` that is not the next of it.
+    #[error("invalid character {} in literal {word} (expecting {})", quote_char(*.byte), quote_char(*.expected))]
+    InvalidLiteral { byte: u8, word: &'static str, expected: u8 },
+    /// Values inside values without end.
+    #[error("exceeded max depth")]
+    TooDeep,
+}
 
-const END: &str = "unexpected end of JSON input";
+type Scanned = Result<(), SyntaxError>;
 
 impl Scanner<'_> {
     fn document(&mut self) -> Scanned {
@@ -42,17 +59,17 @@ impl Scanner<'_> {
         }
     }
 
-    fn invalid(&self, context: &str) -> String {
+    fn invalid(&self, context: &'static str) -> SyntaxError {
         match self.peek() {
-            None => END.to_owned(),
-            Some(byte) => format!("invalid character {} {context}", quote_char(byte)),
+            None => SyntaxError::UnexpectedEnd,
+            Some(byte) => SyntaxError::InvalidCharacter { byte, context },
         }
     }
 
     fn value(&mut self, depth: usize) -> Scanned {
         // Go's limit is 10,000, but the parser has given up long before: do not overflow the stack on its behalf.
         if depth > 500 {
-            return Err("exceeded max depth".into());
+            return Err(SyntaxError::TooDeep);
         }
         self.space();
         match self.peek() {
@@ -123,7 +140,7 @@ impl Scanner<'_> {
         self.at += 1;
         loop {
             match self.peek() {
-                None => return Err(END.into()),
+                None => return Err(SyntaxError::UnexpectedEnd),
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(());
@@ -185,12 +202,13 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &str) -> Scanned {
+    fn literal(&mut self, word: &'static str) -> Scanned {
         for expected in word.bytes() {
-            if self.peek() != Some(expected) {
-                return Err(self.invalid(&format!("in literal {word} (expecting {})", quote_char(expected))));
+            match self.peek() {
+                Some(byte) if byte == expected => self.at += 1,
+                Some(byte) => return Err(SyntaxError::InvalidLiteral { byte, word, expected }),
+                None => return Err(SyntaxError::UnexpectedEnd),
             }
-            self.at += 1;
         }
         Ok(())
     }
@@ -218,13 +236,13 @@ mod tests {
     #[test]
     fn words_errors_like_encoding_json() {
         for (body, expected) in [
-            ("", END),
-            ("{", END),
+            ("", "unexpected end of JSON input"),
+            ("{", "unexpected end of JSON input"),
             ("{]", "invalid character ']' looking for beginning of object key string"),
             ("{\"a\" 1}", "invalid character '1' after object key"),
             ("{\"a\":1 2}", "invalid character '2' after object key:value pair"),
             ("[1 2]", "invalid character '2' after array element"),
-            ("nul", END),
+            ("nul", "unexpected end of JSON input"),
             ("nuff", "invalid character 'f' in literal null (expecting 'l')"),
             ("{} x", "invalid character 'x' after top-level value"),
             ("\"\\q\"", "invalid character 'q' in string escape code"),

@@ -203,7 +203,7 @@ impl Seed<'_, '_> {
                 let micro = matches!(self.of.ty.kind, TypeKind::MicroTime);
                 match time::parse(&text) {
                     Ok(time) => return Value::String(time.format(micro)),
-                    Err(error) => self.problems.refuse(error),
+                    Err(error) => self.problems.refuse(error.to_string()),
                 }
             }
             _ => self.problems.mismatch("string", self.of.ty, self.of),

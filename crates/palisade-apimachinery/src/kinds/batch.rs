@@ -356,7 +356,7 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
         errors.required(&at, "");
     } else {
         if let Err(why) = cron::validate(without_zone(schedule)) {
-            errors.invalid(&at, schedule, why);
+            errors.invalid(&at, schedule, why.to_string());
         }
         if schedule.contains("TZ") && errors.version.at_least(25) {
             errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");

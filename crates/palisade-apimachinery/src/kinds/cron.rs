@@ -2,6 +2,9 @@
 //!
 //! Implements: `github.com/robfig/cron/v3`'s standard parser (five fields and descriptors), its errors included.
 
+use palisade_base::go;
+use thiserror::Error;
+
 /// A field: its bounds and the names it accepts.
 struct Bounds {
     min: u32,
@@ -21,32 +24,71 @@ const FIELDS: [Bounds; 5] = [
     Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
 ];
 
-/// Checks a schedule; the error is upstream's.
-pub fn validate(schedule: &str) -> Result<(), String> {
+/// Why a schedule is rejected, worded as the cron library does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum ScheduleError {
+    /// There is no text.
+    #[error("empty spec string")]
+    Empty,
+    /// `@every` without a duration that Go reads.
+    #[error("failed to parse duration {schedule}: time: invalid duration {}", go::quote(.duration))]
+    Duration { schedule: String, duration: String },
+    /// A name after `@` that does not exist.
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    /// More or fewer than five fields.
+    #[error("expected exactly {} fields, found {}: [{}]", FIELDS.len(), .0.len(), .0.join(" "))]
+    FieldCount(Vec<String>),
+    /// More than one `-` in a range.
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    /// More than one `/` in a range.
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    /// A range that starts before the first value of its field.
+    #[error("beginning of range ({start}) below minimum ({min}): {range}")]
+    BelowMinimum { start: u32, min: u32, range: String },
+    /// A range that ends after the last value of its field.
+    #[error("end of range ({end}) above maximum ({max}): {range}")]
+    AboveMaximum { end: u32, max: u32, range: String },
+    /// A range that ends before it starts.
+    #[error("beginning of range ({start}) beyond end of range ({end}): {range}")]
+    Reversed { start: u32, end: u32, range: String },
+    /// A step of zero.
+    #[error("step of range should be a positive number: {0}")]
+    StepZero(String),
+    /// A number below zero.
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative { number: i64, text: String },
+    /// A number that Go's `int` does not hold.
+    #[error("failed to parse int from {0}: value out of range")]
+    TooLarge(String),
+    /// Not a number.
+    #[error("failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax", go::quote(.text))]
+    NotANumber { text: String },
+}
+
+/// Checks a schedule.
+pub(crate) fn validate(schedule: &str) -> Result<(), ScheduleError> {
     if schedule.is_empty() {
-        return Err("empty spec string".into());
+        return Err(ScheduleError::Empty);
     }
     if schedule.starts_with('@') {
         return match schedule {
             "@yearly" | "@annually" | "@monthly" | "@weekly" | "@daily" | "@midnight" | "@hourly" => Ok(()),
             _ => match schedule.strip_prefix("@every ") {
                 Some(duration) if is_duration(duration) => Ok(()),
-                Some(duration) => Err(format!(
-                    "failed to parse duration {schedule}: time: invalid duration {}",
-                    palisade_base::go::quote(duration)
-                )),
-                None => Err(format!("unrecognized descriptor: {schedule}")),
+                Some(duration) => Err(ScheduleError::Duration {
+                    schedule: schedule.to_owned(),
+                    duration: duration.to_owned(),
+                }),
+                None => Err(ScheduleError::Descriptor(schedule.to_owned())),
             },
         };
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
-        return Err(format!(
-            "expected exactly {} fields, found {}: [{}]",
-            FIELDS.len(),
-            fields.len(),
-            fields.join(" ")
-        ));
+        return Err(ScheduleError::FieldCount(fields.into_iter().map(str::to_owned).collect()));
     }
     for (field, bounds) in fields.iter().zip(&FIELDS) {
         for part in field.split(',').filter(|p| !p.is_empty()) {
@@ -74,7 +116,8 @@ fn is_duration(text: &str) -> bool {
     any
 }
 
-fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {
+fn range(expression: &str, bounds: &Bounds) -> Result<(), ScheduleError> {
+    let range = || expression.to_owned();
     let range_and_step: Vec<&str> = expression.split('/').collect();
     let low_and_high: Vec<&str> = range_and_step[0].split('-').collect();
     let single = low_and_high.len() == 1;
@@ -84,7 +127,7 @@ fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {
         _ if star => bounds.max,
         [_] => start,
         [_, high] => number(high, bounds)?,
-        _ => return Err(format!("too many hyphens: {expression}")),
+        _ => return Err(ScheduleError::Hyphens(range())),
     };
     let step = match range_and_step.as_slice() {
         [_] => 1,
@@ -94,24 +137,24 @@ fn range(expression: &str, bounds: &Bounds) -> Result<(), String> {
             }
             integer(step)?
         }
-        _ => return Err(format!("too many slashes: {expression}")),
+        _ => return Err(ScheduleError::Slashes(range())),
     };
     if start < bounds.min {
-        return Err(format!("beginning of range ({start}) below minimum ({}): {expression}", bounds.min));
+        return Err(ScheduleError::BelowMinimum { start, min: bounds.min, range: range() });
     }
     if end > bounds.max {
-        return Err(format!("end of range ({end}) above maximum ({}): {expression}", bounds.max));
+        return Err(ScheduleError::AboveMaximum { end, max: bounds.max, range: range() });
     }
     if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {expression}"));
+        return Err(ScheduleError::Reversed { start, end, range: range() });
     }
     if step == 0 {
-        return Err(format!("step of range should be a positive number: {expression}"));
+        return Err(ScheduleError::StepZero(range()));
     }
     Ok(())
 }
 
-fn number(text: &str, bounds: &Bounds) -> Result<u32, String> {
+fn number(text: &str, bounds: &Bounds) -> Result<u32, ScheduleError> {
     let lower = text.to_lowercase();
     match bounds.names.iter().position(|name| *name == lower) {
         Some(at) => Ok(bounds.min + u32::try_from(at).unwrap_or(0)),
@@ -119,14 +162,11 @@ fn number(text: &str, bounds: &Bounds) -> Result<u32, String> {
     }
 }
 
-fn integer(text: &str) -> Result<u32, String> {
+fn integer(text: &str) -> Result<u32, ScheduleError> {
     match text.parse::<i64>() {
-        Ok(n) if n < 0 => Err(format!("negative number ({n}) not allowed: {text}")),
-        Ok(n) => u32::try_from(n).map_err(|_| format!("failed to parse int from {text}: value out of range")),
-        Err(_) => Err(format!(
-            "failed to parse int from {text}: strconv.Atoi: parsing {}: invalid syntax",
-            palisade_base::go::quote(text)
-        )),
+        Ok(number) if number < 0 => Err(ScheduleError::Negative { number, text: text.to_owned() }),
+        Ok(number) => u32::try_from(number).map_err(|_| ScheduleError::TooLarge(text.to_owned())),
+        Err(_) => Err(ScheduleError::NotANumber { text: text.to_owned() }),
     }
 }
 
@@ -149,7 +189,8 @@ mod tests {
             ("x * * * *", Some("failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax")),
             ("@never", Some("unrecognized descriptor: @never")),
         ] {
-            assert_eq!(validate(schedule).err().as_deref(), expected, "{schedule}");
+            let error = validate(schedule).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected, "{schedule}");
         }
     }
 }

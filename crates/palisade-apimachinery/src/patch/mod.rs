@@ -114,7 +114,7 @@ fn from_json(
         return custom.decode_patched(kind, patched, strict, validation);
     }
     let show = || go_ordered::render(kind, &patched, merge);
-    decode::check_header(kind, &patched).map_err(|why| invalid_patch(kind, show(), why))?;
+    decode::check_header(kind, &patched).map_err(|why| invalid_patch(kind, show(), why.to_string()))?;
     let mut problems = Problems::new(kind.emulated);
     let read = read_typed(kind.schema(), patched.clone(), &mut problems);
     let mut object = read.map_err(|error| invalid_patch(kind, show(), error.to_string()))?;

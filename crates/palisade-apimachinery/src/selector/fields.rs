@@ -2,11 +2,26 @@
 
 use palisade_base::go;
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 
-type Parsed<T> = std::result::Result<T, String>;
+/// Why a field selector cannot be read, worded as upstream's parser does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum FieldSelectorError {
+    /// A term without an operator.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    NoOperator { selector: String, term: String },
+    /// A backslash before something that needs none, or at the end.
+    #[error("invalid field selector: invalid escape sequence: \\{}", .0.map(String::from).unwrap_or_default())]
+    Escape(Option<char>),
+    /// A comma or an equals sign in a value.
+    #[error("invalid field selector: unescaped character in value: {0}")]
+    Unescaped(char),
+}
+
+type Parsed<T> = std::result::Result<T, FieldSelectorError>;
 
 /// A field selector: every term must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +32,7 @@ pub struct FieldSelector {
 impl FieldSelector {
     /// Reads `?fieldSelector=` for a kind.
     pub fn parse(kind: &Kind, text: &str) -> Result<Self> {
-        let selector = Self::read(text).map_err(Status::bad_request)?;
+        let selector = Self::read(text).map_err(|error| Status::bad_request(error.to_string()))?;
         for (field, _, _) in &selector.terms {
             if !kind.supports_field(field) {
                 return Err(Status::bad_request(kind.unknown_field(field)));
@@ -43,7 +58,10 @@ impl FieldSelector {
                 ["!=", "==", "="].iter().find(|op| rest.starts_with(**op)).map(|op| (at, *op))
             });
             let Some((at, operator)) = found else {
-                return Err(format!("invalid selector: '{text}'; can't understand '{part}'"));
+                return Err(FieldSelectorError::NoOperator {
+                    selector: text.to_owned(),
+                    term: part.to_owned(),
+                });
             };
             let value = unescape(&part[at + operator.len()..])?;
             terms.push((part[..at].to_owned(), operator != "!=", value));
@@ -97,12 +115,9 @@ fn unescape(text: &str) -> Parsed<String> {
         match c {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
-                Some(other) => {
-                    return Err(format!("invalid field selector: invalid escape sequence: \\{other}"));
-                }
-                None => return Err("invalid field selector: invalid escape sequence: \\".into()),
+                other => return Err(FieldSelectorError::Escape(other)),
             },
-            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {c}")),
+            ',' | '=' => return Err(FieldSelectorError::Unescaped(c)),
             c => out.push(c),
         }
     }

@@ -1,15 +1,16 @@
 //! The grammar of `?labelSelector=`, with upstream's messages.
 
-use palisade_base::go;
+use palisade_base::field_error::{FieldError, aggregate};
 use palisade_base::label_selector::{LabelSelector, Operator, Requirement};
 use palisade_base::version::KubeVersion;
+use thiserror::Error;
 
 use crate::rest::names;
 use crate::status::{Result, Status};
 
 /// Reads `?labelSelector=`.
 pub fn parse_labels(text: &str) -> Result<LabelSelector> {
-    Parser::new(text).parse().map_err(Status::bad_request)
+    Parser::new(text).parse().map_err(|error| Status::bad_request(error.to_string()))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,28 @@ struct Parser {
     at: usize,
 }
 
-type Parsed<T> = std::result::Result<T, String>;
+/// Why a label selector cannot be read, worded as upstream's parser does.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum LabelSelectorError {
+    /// Another token was expected.
+    #[error("found '{found}', expected: {expected}")]
+    Unexpected { found: String, expected: &'static str },
+    /// `in` and `notin` without a list.
+    #[error("found '{0}' expected: '('")]
+    NoList(String),
+    /// Names or values that labels cannot have.
+    #[error("{}", aggregate(.0))]
+    Invalid(Vec<FieldError>),
+    /// A requirement cannot be read.
+    #[error("unable to parse requirement: {0}")]
+    Requirement(Box<Self>),
+}
+
+fn unexpected<T>(found: String, expected: &'static str) -> Parsed<T> {
+    Err(LabelSelectorError::Unexpected { found, expected })
+}
+
+type Parsed<T> = std::result::Result<T, LabelSelectorError>;
 
 impl Parser {
     fn new(text: &str) -> Self {
@@ -100,8 +122,9 @@ impl Parser {
             let (token, text) = self.peek(true);
             match token {
                 Token::Identifier | Token::Not => {
-                    let requirement =
-                        self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
+                    let requirement = self
+                        .requirement()
+                        .map_err(|error| LabelSelectorError::Requirement(Box::new(error)))?;
                     requirements.push(requirement);
                     let (token, text) = self.next(true);
                     match token {
@@ -109,14 +132,14 @@ impl Parser {
                         Token::Comma => {
                             let (token, text) = self.peek(true);
                             if token != Token::Identifier && token != Token::Not {
-                                return Err(format!("found '{text}', expected: identifier after ','"));
+                                return unexpected(text, "identifier after ','");
                             }
                         }
-                        _ => return Err(format!("found '{text}', expected: ',' or 'end of string'")),
+                        _ => return unexpected(text, "',' or 'end of string'"),
                     }
                 }
                 Token::End => break,
-                _ => return Err(format!("found '{text}', expected: !, identifier, or 'end of string'")),
+                _ => return unexpected(text, "!, identifier, or 'end of string'"),
             }
         }
         requirements.sort_by(|a: &Requirement, b| a.key.cmp(&b.key));
@@ -130,11 +153,12 @@ impl Parser {
             (token, key) = self.next(true);
         }
         if token != Token::Identifier {
-            return Err(format!("found '{key}', expected: identifier"));
+            return unexpected(key, "identifier");
         }
         let messages = names::qualified_name(&key, KubeVersion::LATEST);
         if !messages.is_empty() {
-            return Err(format!("<nil>: Invalid value: {}: {}", go::quote(&key), messages.join("; ")));
+            let error = FieldError::invalid("<nil>", key.as_str(), messages.join("; "));
+            return Err(LabelSelectorError::Invalid(vec![error]));
         }
         if matches!(self.peek(true).0, Token::End | Token::Comma) {
             let operator = if negated { Operator::DoesNotExist } else { Operator::Exists };
@@ -151,7 +175,7 @@ impl Parser {
             Token::NotEquals => Operator::NotEquals,
             Token::Greater => Operator::GreaterThan,
             Token::Less => Operator::LessThan,
-            _ => return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt")),
+            _ => return unexpected(text, "in, notin, =, ==, !=, gt, lt"),
         };
         let values = match operator {
             Operator::In | Operator::NotIn => self.values()?,
@@ -161,31 +185,26 @@ impl Parser {
         for (i, value) in values.iter().enumerate() {
             if matches!(operator, Operator::GreaterThan | Operator::LessThan) && value.parse::<i64>().is_err()
             {
-                problems.push(format!(
-                    "values[{i}]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
-                    go::quote(value)
-                ));
+                let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+                problems.push(FieldError::invalid(format!("values[{i}]"), value.as_str(), why));
             }
             let messages = names::label_value(value, KubeVersion::LATEST);
             if !messages.is_empty() {
-                problems.push(format!(
-                    "values[{i}][{key}]: Invalid value: {}: {}",
-                    go::quote(value),
-                    messages.join("; ")
-                ));
+                let at = format!("values[{i}][{key}]");
+                problems.push(FieldError::invalid(at, value.as_str(), messages.join("; ")));
             }
         }
-        match problems.as_slice() {
-            [] => Ok(Requirement { key, operator, values }),
-            [one] => Err(one.clone()),
-            many => Err(format!("[{}]", many.join(", "))),
+        if problems.is_empty() {
+            Ok(Requirement { key, operator, values })
+        } else {
+            Err(LabelSelectorError::Invalid(problems))
         }
     }
 
     fn values(&mut self) -> Parsed<Vec<String>> {
         let (token, text) = self.next(true);
         if token != Token::Open {
-            return Err(format!("found '{text}' expected: '('"));
+            return Err(LabelSelectorError::NoList(text));
         }
         let (token, text) = self.peek(true);
         let mut list: Vec<String> = Vec::new();
@@ -193,14 +212,14 @@ impl Parser {
             Token::Identifier | Token::Comma => {
                 self.identifiers(&mut list)?;
                 if self.next(true).0 != Token::Close {
-                    return Err(format!("found '{text}', expected: ')'"));
+                    return unexpected(text, "')'");
                 }
             }
             Token::Close => {
                 self.next(true);
                 list.push(String::new());
             }
-            _ => return Err(format!("found '{text}', expected: ',', ')' or identifier")),
+            _ => return unexpected(text, "',', ')' or identifier"),
         }
         list.sort();
         list.dedup();
@@ -217,7 +236,7 @@ impl Parser {
                     match token {
                         Token::Comma => {}
                         Token::Close => return Ok(()),
-                        _ => return Err(format!("found '{text}', expected: ',' or ')'")),
+                        _ => return unexpected(text, "',' or ')'"),
                     }
                 }
                 Token::Comma => {
@@ -233,7 +252,7 @@ impl Parser {
                         _ => {}
                     }
                 }
-                _ => return Err(format!("found '{text}', expected: ',', or identifier")),
+                _ => return unexpected(text, "',', or identifier"),
             }
         }
     }
@@ -243,11 +262,7 @@ impl Parser {
             return Ok(vec![String::new()]);
         }
         let (token, text) = self.next(true);
-        if token == Token::Identifier {
-            Ok(vec![text])
-        } else {
-            Err(format!("found '{text}', expected: identifier"))
-        }
+        if token == Token::Identifier { Ok(vec![text]) } else { unexpected(text, "identifier") }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use palisade_apimachinery::{Decoded, FieldValidation};
+use palisade_apimachinery::{Decoded, FieldValidation, Status};
 use palisade_yaml::Limits;
 use serde_json::Value;
 use thiserror::Error;
@@ -47,16 +47,40 @@ impl SnapshotReport {
         self.unserved.is_empty() && self.rejected.is_empty()
     }
 
-    fn note(&mut self, outcome: Result<Restored, String>) {
+    fn note(&mut self, outcome: Result<Restored, RestoreError>) {
         match outcome {
             Ok(Restored::Stored) => self.loaded += 1,
             Ok(Restored::Kept) => self.kept += 1,
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 tracing::error!(path = %self.path.display(), why, "an object of the snapshot is not loaded");
                 self.rejected.push(why);
             }
         }
     }
+}
+
+/// Why an object of a dump is not loaded.
+#[derive(Debug, Error)]
+enum RestoreError {
+    /// A dump of nothing.
+    #[error("it has no Kubernetes objects")]
+    Empty,
+    /// A document without `apiVersion` and `kind`: its beginning.
+    #[error("not a Kubernetes object: {0}")]
+    NotAnObject(String),
+    /// The API server would not take it.
+    #[error("{object}: {}", .status.message)]
+    Rejected { object: String, status: Box<Status> },
+    /// No name to store it under.
+    #[error("{object}: metadata.name is missing")]
+    NoName { object: String },
+    /// A name that no path can have.
+    #[error("{object}: {name:?} {problem}")]
+    Name { object: String, name: String, problem: String },
+    /// It cannot be stored.
+    #[error("{object}: {source}")]
+    Commit { object: String, source: CommitError },
 }
 
 /// What became of one object.
@@ -84,8 +108,25 @@ pub enum SnapshotError {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        why: String,
+        why: DumpError,
     },
+}
+
+/// What is wrong with the text of a dump.
+#[derive(Debug, Error)]
+pub enum DumpError {
+    /// Neither UTF-8 nor UTF-16.
+    #[error(transparent)]
+    Encoding(#[from] palisade_yaml::DecodeError),
+    /// Not YAML.
+    #[error(transparent)]
+    Syntax(#[from] palisade_yaml::Error),
+    /// A value that JSON does not have.
+    #[error(transparent)]
+    Value(#[from] palisade_yaml::DeserializeError),
+    /// A part was not loaded to its end.
+    #[error(transparent)]
+    Interrupted(#[from] tokio::task::JoinError),
 }
 
 /// Loads the objects of a file: definitions and namespaces first, then everything else.
@@ -93,7 +134,7 @@ pub(super) async fn load(api: &Arc<Api>, path: &Path) -> Result<SnapshotReport, 
     let bytes =
         std::fs::read(path).map_err(|source| SnapshotError::Read { path: path.to_owned(), source })?;
     let text = palisade_yaml::decode(&bytes)
-        .map_err(|e| SnapshotError::Content { path: path.to_owned(), why: e.to_string() })?;
+        .map_err(|error| SnapshotError::Content { path: path.to_owned(), why: error.into() })?;
     load_text(api, &text, path).await
 }
 
@@ -103,19 +144,19 @@ pub(super) async fn load_text(
     text: &str,
     path: &Path,
 ) -> Result<SnapshotReport, SnapshotError> {
-    let content = |why: String| SnapshotError::Content { path: path.to_owned(), why };
+    let content = |why: DumpError| SnapshotError::Content { path: path.to_owned(), why };
     let mut objects = Vec::new();
     for document in documents(text).map_err(content)? {
         flatten(document, &mut objects);
     }
     let mut report = SnapshotReport { path: path.to_owned(), ..SnapshotReport::default() };
     if objects.is_empty() {
-        report.note(Err("it has no Kubernetes objects".to_owned()));
+        report.note(Err(RestoreError::Empty));
     }
     let (objects, others): (Vec<Value>, Vec<Value>) = objects.into_iter().partition(is_object);
     for other in others {
         let shown: String = other.to_string().chars().take(MOST_SHOWN).collect();
-        report.note(Err(format!("not a Kubernetes object: {shown}")));
+        report.note(Err(RestoreError::NotAnObject(shown)));
     }
     let versions =
         objects.iter().filter_map(|object| meta::meta_text(object, "resourceVersion").parse().ok());
@@ -152,7 +193,7 @@ pub(super) async fn load_text(
         }));
     }
     for part in parts {
-        for outcome in part.await.map_err(|error| content(error.to_string()))? {
+        for outcome in part.await.map_err(|error| content(error.into()))? {
             report.note(outcome);
         }
     }
@@ -163,19 +204,19 @@ pub(super) async fn load_text(
 }
 
 /// Stores an object of a dump, unless there is one of its name.
-async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restored, String> {
+async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restored, RestoreError> {
     let kind = &entry.kind;
     let described = {
         let (namespace, name) = (meta::meta_text(&object, "namespace"), meta::meta_text(&object, "name"));
         format!("{} {}", kind.kind, meta::key(!namespace.is_empty(), namespace, name))
     };
-    let failed = |why: &str| format!("{described}: {why}");
+    let rejected = |status| RestoreError::Rejected { object: described.clone(), status };
     let was_stored = ["uid", "creationTimestamp", "resourceVersion"]
         .iter()
         .any(|field| !meta::meta_text(&object, field).is_empty())
         || object.get("status").and_then(Value::as_object).is_some_and(|status| !status.is_empty());
     let decoded = kind.decode_value(object, Vec::new(), FieldValidation::Ignore);
-    let Decoded { mut object, .. } = decoded.map_err(|status| failed(&status.message))?;
+    let Decoded { mut object, .. } = decoded.map_err(rejected)?;
     let name = meta::meta_text(&object, "name").to_owned();
     let namespace = match (kind.namespaced, meta::meta_text(&object, "namespace")) {
         (false, _) => String::new(),
@@ -184,10 +225,10 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
     };
     for part in [Some(&name), kind.namespaced.then_some(&namespace)].into_iter().flatten() {
         if part.is_empty() {
-            return Err(failed("metadata.name is missing"));
+            return Err(RestoreError::NoName { object: described });
         }
         if let Some(problem) = invalid_path_segment(part) {
-            return Err(failed(&format!("{part:?} {problem}")));
+            return Err(RestoreError::Name { object: described, name: part.clone(), problem });
         }
     }
     let key = entry.key(&namespace, &name);
@@ -198,7 +239,7 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
         return bootstrap::create(api, entry, &namespace, object)
             .await
             .map(|()| Restored::Stored)
-            .map_err(|status| failed(&status.message));
+            .map_err(rejected);
     }
     kind.default(&mut object);
     meta::edit_metadata(&mut object, |metadata| {
@@ -217,7 +258,7 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
     match write::commit(api, entry, &key, Expect::Absent, object, false).await {
         Ok(_) => {}
         Err(CommitError::Exists) => return Ok(Restored::Kept),
-        Err(error) => return Err(failed(&error.to_string())),
+        Err(source) => return Err(RestoreError::Commit { object: described, source }),
     }
     crd::after_bootstrap(api, entry, &key).await;
     Ok(Restored::Stored)
@@ -253,7 +294,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// The documents of a text: one of JSON, or any number of YAML.
-fn documents(text: &str) -> Result<Vec<Value>, String> {
+fn documents(text: &str) -> Result<Vec<Value>, DumpError> {
     // JSON is read many times faster as what it is.
     if text.trim_start().starts_with('{')
         && let Ok(document) = serde_json::from_str(text)
@@ -268,12 +309,12 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
     read_yaml(text)
 }
 
-fn read_yaml(text: &str) -> Result<Vec<Value>, String> {
+fn read_yaml(text: &str) -> Result<Vec<Value>, DumpError> {
     let parsed = palisade_yaml::parse(text, &LIMITS);
-    if let Some(error) = parsed.errors.first() {
-        return Err(error.to_string());
+    if let Some(error) = parsed.errors.into_iter().next() {
+        return Err(error.into());
     }
-    parsed.documents.iter().map(|document| document.root().to_json().map_err(|e| e.to_string())).collect()
+    parsed.documents.iter().map(|document| Ok(document.root().to_json()?)).collect()
 }
 
 /// The items of a list as kubectl prints it, each as a text of its own: a list of very many need not be in memory as one

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::private_file;
 
-use super::{Clock, CommitError, Object, OpenError, Readable, SetAside, Write, check};
+use super::{Clock, CommitError, Object, OpenError, Readable, RecordError, SetAside, Write, check};
 
 /// The format this version writes. A newer one is refused, an older one would be converted on opening.
 pub const FORMAT: u64 = 1;
@@ -146,7 +146,8 @@ fn load(
                 revision = revision.max(object.revision);
                 objects.entry(bucket).or_default().push(object);
             }
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.to_string();
                 let (resource, key) = place.split_once(SEPARATOR).unwrap_or(("", place));
                 tracing::error!(resource, key, reason, "a record cannot be read and is set aside");
                 moves.aside.push((place.clone(), SetAside::new(resource, key, reason, record.clone())));
@@ -215,7 +216,7 @@ impl Moves {
 }
 
 /// The resource of a record and its object, or why it cannot be read.
-type ReadRecord = Result<(String, Object), String>;
+type ReadRecord = Result<(String, Object), RecordError>;
 
 /// Reads records on every core, in order.
 fn read_all(rows: &[(String, Vec<u8>)], readable: &Readable<'_>) -> Vec<ReadRecord> {
@@ -233,8 +234,8 @@ fn read_all(rows: &[(String, Vec<u8>)], readable: &Readable<'_>) -> Vec<ReadReco
 
 fn read_record(place: &str, record: &[u8], readable: &Readable<'_>) -> ReadRecord {
     let (bucket, key) =
-        place.split_once(SEPARATOR).ok_or_else(|| format!("key {place:?} has no resource"))?;
-    let object = decode(key, record).map_err(|error| error.to_string())?;
+        place.split_once(SEPARATOR).ok_or_else(|| RecordError::NoResource(place.to_owned()))?;
+    let object = decode(key, record)?;
     readable(bucket, &object.json)?;
     Ok((bucket.to_owned(), object))
 }
@@ -249,11 +250,11 @@ fn encode(object: &Object) -> Vec<u8> {
     record
 }
 
-fn decode(key: &str, record: &[u8]) -> Result<Object, Box<dyn std::error::Error + Send + Sync>> {
-    let (length, rest) = record.split_first_chunk::<4>().ok_or("record is too short")?;
-    let length = usize::try_from(u32::from_le_bytes(*length))?;
-    let (fields, json) = rest.split_at_checked(length).ok_or("record is too short")?;
-    Ok(Object::restore(key, Bytes::copy_from_slice(json), serde_json::from_slice(fields)?)?)
+fn decode(key: &str, record: &[u8]) -> Result<Object, RecordError> {
+    let (length, rest) = record.split_first_chunk::<4>().ok_or(RecordError::TooShort)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| RecordError::TooShort)?;
+    let (fields, json) = rest.split_at_checked(length).ok_or(RecordError::TooShort)?;
+    Object::restore(key, Bytes::copy_from_slice(json), serde_json::from_slice(fields)?)
 }
 
 struct Pending {

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use palisade_apimachinery::decode::DecodeError;
 use palisade_apimachinery::{TypeError, Typed};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 pub use bucket::{Bucket, Changes, Event, EventKind, Listing, Range};
 pub use disk::FORMAT;
 pub(crate) use object::nullable;
-pub use object::{Object, Part};
+pub use object::{Object, Part, RecordError};
 pub use set_aside::SetAside;
 pub(crate) use set_aside::id as set_aside_id;
 
@@ -73,7 +74,7 @@ pub enum CommitError {
     Unreadable(#[from] TypeError),
     /// The object could not be read again at the next start; nothing was changed.
     #[error("the object cannot be stored: {0}")]
-    Unstorable(String),
+    Unstorable(#[from] RecordError),
     /// The disk refused; nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -206,7 +207,7 @@ struct Inner {
 
 /// Whether a record can be read as an object of its resource: its place such as `pods` or `deployments.apps`, and its
 /// JSON. The store has no kinds; the caller that opens it may.
-pub type Readable<'a> = dyn Fn(&str, &[u8]) -> Result<(), String> + Sync + 'a;
+pub type Readable<'a> = dyn Fn(&str, &[u8]) -> Result<(), DecodeError> + Sync + 'a;
 
 impl Default for Store {
     fn default() -> Self {

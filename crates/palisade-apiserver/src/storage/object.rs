@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use palisade_apimachinery::decode::DecodeError;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::Draft;
 
@@ -185,44 +187,64 @@ fn depth(value: &Map<String, Value>) -> usize {
     deepest
 }
 
+/// Why an object cannot be stored, or a record not be read.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The place of a record does not name a resource.
+    #[error("key {0:?} has no resource")]
+    NoResource(String),
+    /// A record ends before its object begins.
+    #[error("record is too short")]
+    TooShort,
+    /// An object without metadata.
+    #[error("metadata is missing")]
+    NoMetadata,
+    /// Metadata of the wrong type.
+    #[error("metadata cannot be read: {0}")]
+    Metadata(serde_json::Error),
+    /// Not a revision.
+    #[error("resourceVersion {0:?} is not a number")]
+    ResourceVersion(String),
+    /// Not JSON, or nested more deeply than JSON is read.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Not an object of its kind.
+    #[error(transparent)]
+    Kind(#[from] DecodeError),
+}
+
 impl Object {
     /// Gives a draft its revision and freezes it. What could not be read again is refused: nothing gets into the store
     /// that would be set aside at the next start. An object that goes may be anything.
-    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, String> {
+    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, RecordError> {
         let Draft { mut value, fields, part } = draft;
         drop_nulls(&mut value);
         if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
             metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
         }
-        let metadata = value.get("metadata").ok_or("metadata is missing")?;
-        let meta =
-            Meta::deserialize(metadata).map_err(|error| format!("metadata cannot be read: {error}"))?;
+        let metadata = value.get("metadata").ok_or(RecordError::NoMetadata)?;
+        let meta = Meta::deserialize(metadata).map_err(RecordError::Metadata)?;
         let json = match &part {
             Some(Part { path, text }) => serde_json::to_vec(&Around { value: &value, path, text }),
             None => serde_json::to_vec(&value),
         };
-        let json = json.map_err(|error| error.to_string())?;
+        let json = json?;
         if !goes && depth(&value) > SAFE_DEPTH {
-            serde_json::from_slice::<Value>(&json).map_err(|error| error.to_string())?;
+            serde_json::from_slice::<Value>(&json)?;
         }
         Ok(Self::new(key, revision, json.into(), fields, meta))
     }
 
     /// Restores an object from what [`Object::json`] and [`Object::fields`] gave.
-    pub(super) fn restore(key: &str, json: Bytes, fields: Vec<String>) -> Result<Self, String> {
-        let Outer { metadata } = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    pub(super) fn restore(key: &str, json: Bytes, fields: Vec<String>) -> Result<Self, RecordError> {
+        let Outer { metadata } = serde_json::from_slice(&json)?;
         let revision = match metadata.resource_version.as_str() {
             "" => 0,
-            version => version.parse().map_err(|_| format!("resourceVersion {version:?} is no number"))?,
+            version => version.parse().map_err(|_| RecordError::ResourceVersion(version.to_owned()))?,
         };
         let json = if memchr::memmem::find(&json, b"null").is_some() {
-            let mut value: Map<String, Value> =
-                serde_json::from_slice(&json).map_err(|error| error.to_string())?;
-            if drop_nulls(&mut value) {
-                serde_json::to_vec(&value).map_err(|error| error.to_string())?.into()
-            } else {
-                json
-            }
+            let mut value: Map<String, Value> = serde_json::from_slice(&json)?;
+            if drop_nulls(&mut value) { serde_json::to_vec(&value)?.into() } else { json }
         } else {
             json
         };

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::api::Call;
 use crate::http::{Body, Reply};
-use crate::log_source::LogRequest;
+use crate::log_source::{LogError, LogRequest};
 use crate::registry::Entry;
 use crate::verbs::get;
 
@@ -73,7 +73,7 @@ pub(super) async fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Sta
     }
     match source.open(request).await {
         Ok(pieces) => Ok(Reply::bytes(200, "text/plain", Body::Stream(pieces))),
-        Err(sentence) => Err(Status::bad_request(sentence)),
+        Err(LogError(sentence)) => Err(Status::bad_request(sentence)),
     }
 }
 

@@ -629,7 +629,8 @@ pub fn delete_options(call: &Call<'_>) -> Result<Value, Box<Status>> {
             go::quote(text("apiVersion"))
         )));
     }
-    let read = decode::read_as("meta.DeleteOptions", body, call.api.version).map_err(Status::bad_request)?;
+    let read = decode::read_as("meta.DeleteOptions", body, call.api.version)
+        .map_err(|error| Status::bad_request(error.to_string()))?;
     Ok(if read.is_null() { json!({}) } else { read })
 }
 

@@ -23,9 +23,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use palisade_apimachinery::rest::path::Get as _;
 use palisade_base::go;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use thiserror::Error;
 use tokio::net::TcpStream;
 
 use super::errors;
@@ -71,16 +72,52 @@ pub(crate) struct Endpoint {
     /// Without the query, as messages show it.
     url: String,
     /// The connections, or why there can be none.
-    pool: Result<Pool, String>,
+    pool: Result<Pool, Arc<ClientConfigError>>,
 }
 
-/// Why there is no answer.
-#[derive(Debug)]
+/// Why a `clientConfig` leads nowhere.
+#[derive(Debug, Error)]
+pub(crate) enum ClientConfigError {
+    /// It names no host.
+    #[error("parse {}: invalid URL", go::quote(.0))]
+    Url(String),
+    /// The name of a service is not a DNS name.
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    /// `caBundle` is not base64.
+    #[error(transparent)]
+    CaBundle(#[from] base64::DecodeError),
+    /// `caBundle` has no certificate.
+    #[error("unable to load root certificates: unable to parse bytes as PEM block")]
+    NoCertificates,
+    /// The TLS library offers no protocol.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// Why there is no answer, worded as upstream does.
+#[derive(Debug, Error)]
 pub(crate) enum CallError {
     /// There can be none: what is registered makes no sense.
-    Client(String),
+    #[error("could not get REST client: {0}")]
+    Client(Arc<ClientConfigError>),
     /// It did not arrive, or was an error.
+    #[error("failed to call webhook: {0}")]
     Call(String),
+}
+
+/// Why a service has no address to connect to, worded as upstream does.
+#[derive(Debug, Error)]
+enum ServiceError {
+    /// There is none.
+    #[error("service {} not found", go::quote(.0))]
+    NotFound(String),
+    /// It has no such port.
+    #[error("no service port {port} found for service {}", go::quote(.name))]
+    NoPort { name: String, port: u16 },
+    /// Nothing that is ready serves the port.
+    #[error("no endpoints available for service {}", go::quote(.0))]
+    NoEndpoints(String),
 }
 
 impl Endpoint {
@@ -98,7 +135,7 @@ impl Endpoint {
                 port,
             };
             let pool = pool(config.text("caBundle"), target, Some(&host));
-            return Self { url: format!("https://{host}:{port}{path}"), pool };
+            return Self { url: format!("https://{host}:{port}{path}"), pool: pool.map_err(Arc::new) };
         }
         let url = config.text("url");
         let parsed: Result<Uri, _> = url.parse();
@@ -110,10 +147,13 @@ impl Endpoint {
                 };
                 pool(config.text("caBundle"), target, None)
             }
-            _ => Err(format!("parse {}: invalid URL", go::quote(url))),
+            _ => Err(ClientConfigError::Url(url.to_owned())),
         };
         let needs_path = parsed.is_ok_and(|uri| uri.path() == "/" && !url.ends_with('/'));
-        Self { url: if needs_path { format!("{url}/") } else { url.to_owned() }, pool }
+        Self {
+            url: if needs_path { format!("{url}/") } else { url.to_owned() },
+            pool: pool.map_err(Arc::new),
+        }
     }
 
     /// Sends the review, and waits for the answer no longer than `timeout`.
@@ -146,18 +186,17 @@ impl Endpoint {
     }
 }
 
-fn pool(ca_bundle: &str, target: Target, server_name: Option<&str>) -> Result<Pool, String> {
+fn pool(ca_bundle: &str, target: Target, server_name: Option<&str>) -> Result<Pool, ClientConfigError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .with_safe_default_protocol_versions()?
         .with_root_certificates(roots(ca_bundle)?)
         .with_no_client_auth();
     let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only();
     let connector = match server_name {
         None => connector,
         Some(name) => {
-            let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+            let name = ServerName::try_from(name.to_owned())?;
             connector.with_server_name_resolver(FixedServerNameResolver::new(name))
         }
     };
@@ -169,17 +208,17 @@ fn pool(ca_bundle: &str, target: Target, server_name: Option<&str>) -> Result<Po
 }
 
 /// The webhook's own CAs, or those of the machine if it names none.
-fn roots(ca_bundle: &str) -> Result<RootCertStore, String> {
+fn roots(ca_bundle: &str) -> Result<RootCertStore, ClientConfigError> {
     let mut roots = RootCertStore::empty();
     if ca_bundle.is_empty() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(roots);
     }
-    let pem = STANDARD.decode(ca_bundle).map_err(|error| error.to_string())?;
+    let pem = STANDARD.decode(ca_bundle)?;
     let (added, _) =
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
     if added == 0 {
-        return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
+        return Err(ClientConfigError::NoCertificates);
     }
     Ok(roots)
 }
@@ -193,7 +232,7 @@ enum Target {
 
 impl Target {
     /// Host and port to connect to now.
-    fn address(&self) -> Result<(String, u16), String> {
+    fn address(&self) -> Result<(String, u16), ServiceError> {
         match self {
             Self::Address { host, port } => Ok((host.clone(), *port)),
             Self::Service { store, namespace, name, port } => service_address(store, namespace, name, *port),
@@ -201,10 +240,15 @@ impl Target {
     }
 }
 
-fn service_address(store: &Store, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
+fn service_address(
+    store: &Store,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), ServiceError> {
     let key = meta::key(true, namespace, name);
     let Some(service) = store.bucket("services").get(&key) else {
-        return Err(format!("service {} not found", go::quote(name)));
+        return Err(ServiceError::NotFound(name.to_owned()));
     };
     let service = Value::Object(service.parse());
     let spec = service.get("spec").unwrap_or(&Value::Null);
@@ -212,9 +256,9 @@ fn service_address(store: &Store, namespace: &str, name: &str, port: u16) -> Res
         return Ok((spec.text("externalName").to_owned(), port));
     }
     let Some(offered) = spec.list("ports").iter().find(|p| p.int("port") == Some(i64::from(port))) else {
-        return Err(format!("no service port {port} found for service {}", go::quote(name)));
+        return Err(ServiceError::NoPort { name: name.to_owned(), port });
     };
-    let unavailable = || format!("no endpoints available for service {}", go::quote(name));
+    let unavailable = || ServiceError::NoEndpoints(name.to_owned());
     let endpoints = store.bucket("endpoints").get(&key).ok_or_else(unavailable)?;
     let endpoints = Value::Object(endpoints.parse());
     for subset in endpoints.list("subsets") {

@@ -5,17 +5,45 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>
 
 use palisade_apimachinery::cel::budget::MATCH_CONDITIONS;
-use palisade_apimachinery::cel::{Expression, Val, compile, evaluate};
+use palisade_apimachinery::cel::{CompileError, Expression, Fault, Val, compile, evaluate};
 use palisade_apimachinery::rest::path::Get as _;
-use palisade_base::field_error::FieldError;
+use palisade_base::field_error::{FieldError, aggregate};
 use serde_json::Value;
+use thiserror::Error;
 
 /// What expressions may name.
 const VARIABLES: &[&str] = &["object", "oldObject", "request"];
 
 /// The conditions of a webhook.
 #[derive(Debug, Default)]
-pub(crate) struct Conditions(Vec<(String, Result<Expression, String>)>);
+pub(crate) struct Conditions(Vec<(String, Result<Expression, CompileError>)>);
+
+/// Why a condition is neither true nor false, worded as upstream does.
+#[derive(Debug, Error)]
+enum Undecided {
+    /// It cannot be read.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// It fails on this request.
+    #[error(transparent)]
+    Evaluate(#[from] Fault),
+    /// It has a result of another type.
+    #[error("cel evaluation did not return a bool")]
+    NotABool,
+}
+
+/// The condition of a name, and why it is undecided.
+#[derive(Debug, Error)]
+#[error("{name}: {why}")]
+struct UndecidedCondition {
+    name: String,
+    why: Undecided,
+}
+
+/// The conditions of a webhook that are undecided while none is false.
+#[derive(Debug, Error)]
+#[error("{}", aggregate(.0))]
+pub(super) struct UndecidedConditions(Vec<UndecidedCondition>);
 
 impl Conditions {
     pub(super) fn read(conditions: &[Value]) -> Self {
@@ -35,7 +63,7 @@ impl Conditions {
         request: &Value,
         object: Option<&Value>,
         old: Option<&Value>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, UndecidedConditions> {
         let value = |value: Option<&Value>| value.map_or(Val::Null, Val::from_json);
         let variables =
             [("request", value(Some(request))), ("object", value(object)), ("oldObject", value(old))];
@@ -44,29 +72,25 @@ impl Conditions {
         for (name, program) in &self.0 {
             let outcome = match program {
                 Ok(program) => holds(program, &variables, &mut budget),
-                Err(problem) => Err(problem.clone()),
+                Err(error) => Err(error.clone().into()),
             };
             match outcome {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                Err(problem) => problems.push(format!("{name}: {problem}")),
+                Err(why) => problems.push(UndecidedCondition { name: name.clone(), why }),
             }
         }
-        match problems.as_slice() {
-            [] => Ok(true),
-            [problem] => Err(problem.clone()),
-            problems => Err(format!("[{}]", problems.join(", "))),
-        }
+        if problems.is_empty() { Ok(true) } else { Err(UndecidedConditions(problems)) }
     }
 }
 
 /// `budget` is what all conditions of a webhook together may still cost.
-fn holds(program: &Expression, variables: &[(&str, Val)], budget: &mut u64) -> Result<bool, String> {
+fn holds(program: &Expression, variables: &[(&str, Val)], budget: &mut u64) -> Result<bool, Undecided> {
     let (outcome, cost) = evaluate(program, variables, *budget);
     *budget = budget.saturating_sub(cost);
     match outcome? {
         Val::Bool(holds) => Ok(holds),
-        _ => Err("cel evaluation did not return a bool".to_owned()),
+        _ => Err(Undecided::NotABool),
     }
 }
 
@@ -100,7 +124,7 @@ mod tests {
             json!({"operation": "CREATE", "userInfo": {"username": "u", "groups": ["system:nodes"]}});
         let pod = json!({"metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}},
                          "spec": {"containers": [{"image": "a"}, {"image": "b"}]}});
-        conditions.hold(&request, Some(&pod), None)
+        conditions.hold(&request, Some(&pod), None).map_err(|error| error.to_string())
     }
 
     #[test]

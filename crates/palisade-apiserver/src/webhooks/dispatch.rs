@@ -14,7 +14,6 @@ use palisade_base::go;
 use palisade_base::metrics::Metric;
 use serde_json::{Value, json};
 
-use super::client::CallError;
 use super::config::Hook;
 use super::matching::{self, Matched};
 use super::review::{Answer, GroupVersionKind, GroupVersionResource, Problem, Question, Review};
@@ -181,7 +180,7 @@ impl Dispatch<'_> {
             Ok(true) => Ok(Some(matched)),
             Ok(false) => Ok(None),
             Err(_) if hook.ignores_failure => Ok(None),
-            Err(problem) => Err(self.request.forbidden(&problem)),
+            Err(problem) => Err(self.request.forbidden(&problem.to_string())),
         }
     }
 
@@ -255,12 +254,7 @@ impl Dispatch<'_> {
         };
         let body = serde_json::to_vec(&review).map_err(|error| Failure::Calling(error.to_string()))?;
         let answered = hook.endpoint.post(body, hook.timeout).await;
-        let body = answered.map_err(|error| {
-            Failure::Calling(match error {
-                CallError::Client(why) => format!("could not get REST client: {why}"),
-                CallError::Call(why) => format!("failed to call webhook: {why}"),
-            })
-        })?;
+        let body = answered.map_err(|error| Failure::Calling(error.to_string()))?;
         let answer = super::review::read(&body, &question.uid, hook.review_version, mutating);
         let answer = answer.map_err(|problem| {
             Failure::Calling(match problem {

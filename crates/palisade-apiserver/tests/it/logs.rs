@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use palisade_apiserver::Server;
-use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
+use palisade_apiserver::log_source::{LogAnswer, LogError, LogRequest, LogSource};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -24,7 +24,9 @@ impl LogSource for Node {
     fn open(&self, request: LogRequest) -> LogAnswer<'_> {
         Box::pin(async move {
             if request.previous {
-                return Err("previous terminated container \"c\" in pod \"p\" not found".to_owned());
+                return Err(LogError(
+                    "previous terminated container \"c\" in pod \"p\" not found".to_owned(),
+                ));
             }
             self.requests.lock().expect("not poisoned").push(request);
             let (sender, receiver) = mpsc::channel(2);

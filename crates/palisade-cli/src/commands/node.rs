@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use futures::StreamExt as _;
-use palisade_apiserver::log_source::{LogAnswer, LogRequest, LogSource};
+use palisade_apiserver::log_source::{LogAnswer, LogError, LogRequest, LogSource};
 use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use palisade_node::{
@@ -235,7 +235,8 @@ impl LogSource for NodeLogs {
                 limit_bytes: request.limit_bytes,
             };
             let (config, runtime) = (&self.config, &self.runtime);
-            let mut pieces = pod_logs(config, runtime, &request.pod, &request.container, options).await?;
+            let opened = pod_logs(config, runtime, &request.pod, &request.container, options).await;
+            let mut pieces = opened.map_err(|error| LogError(error.to_string()))?;
             let (sender, receiver) = mpsc::channel::<Bytes>(4);
             tokio::spawn(async move {
                 loop {

@@ -58,6 +58,22 @@ const NAMESPACES: [&str; 5] = ["ipc", "mnt", "net", "pid", "uts"];
 /// Namespaces that came later or can be left out of a kernel.
 const OPTIONAL_NAMESPACES: [&str; 3] = ["cgroup", "time", "user"];
 
+/// What is wrong with the text of `/proc/PID/status`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    /// A line that every kernel writes is missing.
+    #[error("no line {0}")]
+    Missing(&'static str),
+    /// The value of a line is of another form.
+    #[error("cannot read the line {key} {value:?}")]
+    Line {
+        /// Its name.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+}
+
 /// Lines of `/proc/PID/status` that every kernel with containers writes. Without one of them the process would seem to have less
 /// than it has.
 const REQUIRED_LINES: [&str; 7] = ["Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd"];
@@ -74,7 +90,7 @@ impl ProcessSecurity {
         let invalid =
             |file: &str, why: &str| named(file)(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         let status = fs::read_to_string(folder.join("status")).map_err(named("status"))?;
-        let mut found = Self::from_status(&status).map_err(|line| invalid("status", &line))?;
+        let mut found = Self::from_status(&status).map_err(|error| invalid("status", &error.to_string()))?;
         // AppArmor's own file came with Linux 5.8; the older one belongs to whichever module is first, and a label of SELinux
         // confines nothing that AppArmor was asked for.
         let (first, own) = (label(&folder, "attr/current")?, label(&folder, "attr/apparmor/current")?);
@@ -105,20 +121,20 @@ impl ProcessSecurity {
         Ok(found)
     }
 
-    /// Reads the text of `/proc/PID/status`. The error names the line that is missing or cannot be read.
-    pub fn from_status(text: &str) -> Result<Self, String> {
+    /// Reads the text of `/proc/PID/status`.
+    pub fn from_status(text: &str) -> Result<Self, StatusError> {
         let mut found = Self::default();
-        let mut missing: Vec<&str> = REQUIRED_LINES.to_vec();
+        let mut missing: Vec<&'static str> = REQUIRED_LINES.to_vec();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             let read = found.read_line(key, value);
-            read.ok_or_else(|| format!("cannot read the line {key} {value:?}"))?;
+            read.ok_or_else(|| StatusError::Line { key: key.to_owned(), value: value.to_owned() })?;
             missing.retain(|required| *required != key);
         }
         match missing.first() {
             None => Ok(found),
-            Some(line) => Err(format!("no line {line}")),
+            Some(line) => Err(StatusError::Missing(line)),
         }
     }
 
@@ -315,9 +331,9 @@ mod tests {
         ] {
             assert!(STATUS.contains(whole), "{whole}");
             let found = ProcessSecurity::from_status(&STATUS.replacen(whole, broken, 1));
-            assert_eq!(found, Err(expected.to_owned()), "{broken}");
+            assert_eq!(found.map_err(|error| error.to_string()), Err(expected.to_owned()), "{broken}");
         }
-        assert_eq!(ProcessSecurity::from_status(""), Err("no line Uid".to_owned()));
+        assert_eq!(ProcessSecurity::from_status(""), Err(StatusError::Missing("Uid")));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
     },
     node::NodeConfig,
     pod::{Container, RunPod, VolumeMount},
-    volumes::{HostVolume, mount_source},
+    volumes::{HostVolume, VolumeProblem, mount_source},
 };
 
 /// Where things of a pod are on the node.
@@ -175,35 +175,61 @@ pub struct ContainerParts<'a> {
     pub manager: &'a str,
 }
 
+/// What a container waits for, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    /// The pod has no such volume.
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoVolume {
+        /// The name of the mount.
+        volume: String,
+        /// Which container.
+        container: String,
+    },
+    /// A part of a volume cannot be made visible. A pod must not learn what is on the node, so the reason is only logged.
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    SubPath {
+        /// The name of the mount.
+        volume: String,
+        /// Which container.
+        container: String,
+    },
+    /// A part of a volume is named by a variable that does not exist.
+    #[error("failed to expand subPath for volumeMount {volume:?} of container {container:?}")]
+    SubPathExpression {
+        /// The name of the mount.
+        volume: String,
+        /// Which container.
+        container: String,
+    },
+}
+
 /// The configuration of a container; the error is what it waits for.
-pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, String> {
+pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, MountError> {
     let ContainerParts { pod, container, kind, restart_count, .. } = parts;
     let known: BTreeMap<String, String> = parts.environment.iter().cloned().collect();
     let expanded = |words: &[String]| words.iter().map(|word| expand(word, &known)).collect();
 
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().enumerate() {
+        let names = || (mount.name.clone(), container.name.clone());
         let volume = parts.volumes.get(&mount.name).ok_or_else(|| {
-            format!("cannot find volume {:?} to mount into container {:?}", mount.name, container.name)
+            let (volume, container) = names();
+            MountError::NoVolume { volume, container }
         })?;
         let place = parts.paths.folder.join("volume-subpaths").join(&container.name).join(index.to_string());
-        // A pod must not learn what is on the node: the reason goes to the log alone, as upstream's does.
-        let unprepared = |why: String| {
-            tracing::warn!(why, volume = mount.name, container = container.name, "subPath not prepared");
-            format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}",
-                mount.name, container.name
-            )
+        let unprepared = |why: VolumeProblem| {
+            tracing::warn!(%why, volume = mount.name, container = container.name, "subPath not prepared");
+            let (volume, container) = names();
+            MountError::SubPath { volume, container }
         };
         let source = if mount.sub_path_expr.is_empty() {
             mount_source(volume, mount, &place).map_err(unprepared)?
         } else {
             let sub_path = expand(&mount.sub_path_expr, &known);
             if sub_path.contains("$(") {
-                return Err(format!(
-                    "failed to expand subPath for volumeMount {:?} of container {:?}",
-                    mount.name, container.name
-                ));
+                let (volume, container) = names();
+                return Err(MountError::SubPathExpression { volume, container });
             }
             mount_source(volume, &VolumeMount { sub_path, ..mount.clone() }, &place).map_err(unprepared)?
         };

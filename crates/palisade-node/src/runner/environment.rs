@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    api::PodSource,
+    api::{ApiError, PodSource},
     pod::{Container, RunPod},
 };
 
@@ -32,6 +32,38 @@ pub struct Environment {
     pub skipped: Vec<String>,
 }
 
+/// What a volume or variable refers to and cannot have, in the kubelet's words.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceError {
+    /// The API does not respond.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// There is no such ConfigMap.
+    #[error("configmap {0:?} not found")]
+    NoConfigMap(String),
+    /// There is no such Secret.
+    #[error("secret {0:?} not found")]
+    NoSecret(String),
+    /// The object is there, the key is not.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey {
+        /// `ConfigMap` or `Secret`.
+        kind: &'static str,
+        /// Of the object.
+        namespace: String,
+        /// Of the object.
+        name: String,
+        /// What it does not have.
+        key: String,
+    },
+    /// The downward API has no such field.
+    #[error("unsupported fieldPath: {0}")]
+    FieldPath(String),
+    /// The downward API has no such resource.
+    #[error("unsupported container resource : {0}")]
+    Resource(String),
+}
+
 /// The environment of a container; the error is what the container waits for.
 pub async fn environment(
     pod: &RunPod,
@@ -39,7 +71,7 @@ pub async fn environment(
     source: &dyn PodSource,
     around: &Surroundings<'_>,
     minor: u16,
-) -> Result<Environment, String> {
+) -> Result<Environment, ReferenceError> {
     let mut skipped = Vec::new();
     // Which keys are names of variables, and a sentence about those which are not.
     let mut sift = |keys: Vec<String>, kind: &str, name: &str| -> Vec<String> {
@@ -65,7 +97,7 @@ pub async fn environment(
     let namespace = &pod.key.namespace;
     for from in &container.env_from {
         if let Some(reference) = &from.config_map_ref {
-            match source.config_map(namespace, &reference.name).await.map_err(|error| error.to_string())? {
+            match source.config_map(namespace, &reference.name).await? {
                 Some(map) => {
                     let values: BTreeMap<String, String> = map
                         .data
@@ -78,11 +110,11 @@ pub async fn environment(
                     }
                 }
                 None if reference.optional => {}
-                None => return Err(format!("configmap {:?} not found", reference.name)),
+                None => return Err(ReferenceError::NoConfigMap(reference.name.clone())),
             }
         }
         if let Some(reference) = &from.secret_ref {
-            match source.secret(namespace, &reference.name).await.map_err(|error| error.to_string())? {
+            match source.secret(namespace, &reference.name).await? {
                 Some(secret) => {
                     let values: BTreeMap<String, Vec<u8>> = secret
                         .data
@@ -95,7 +127,7 @@ pub async fn environment(
                     }
                 }
                 None if reference.optional => {}
-                None => return Err(format!("secret {:?} not found", reference.name)),
+                None => return Err(ReferenceError::NoSecret(reference.name.clone())),
             }
         }
     }
@@ -133,40 +165,46 @@ async fn value_from(
     from: &Value,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ReferenceError> {
     let text = |path: &str| from.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let optional =
         |kind: &str| from.pointer(&format!("/{kind}/optional")).and_then(Value::as_bool) == Some(true);
     let namespace = &pod.key.namespace;
+    let no_key = |kind: &'static str, name: &str, key: &str| ReferenceError::NoKey {
+        kind,
+        namespace: namespace.clone(),
+        name: name.to_owned(),
+        key: key.to_owned(),
+    };
     if from.get("fieldRef").is_some() {
         let path = text("/fieldRef/fieldPath");
-        return field(pod, path, around).map(Some).ok_or_else(|| format!("unsupported fieldPath: {path}"));
+        return field(pod, path, around).map(Some).ok_or_else(|| ReferenceError::FieldPath(path.to_owned()));
     }
     if from.get("resourceFieldRef").is_some() {
         let resource = text("/resourceFieldRef/resource");
         let name = text("/resourceFieldRef/containerName");
         let of = if name.is_empty() { Some(container) } else { pod.container(name).map(|(_, found)| found) };
         let value = of.and_then(|of| resource_field(of, resource, text("/resourceFieldRef/divisor")));
-        return value.map(Some).ok_or_else(|| format!("unsupported container resource : {resource}"));
+        return value.map(Some).ok_or_else(|| ReferenceError::Resource(resource.to_owned()));
     }
     if from.get("configMapKeyRef").is_some() {
         let (name, key) = (text("/configMapKeyRef/name"), text("/configMapKeyRef/key"));
-        let found = source.config_map(namespace, name).await.map_err(|error| error.to_string())?;
+        let found = source.config_map(namespace, name).await?;
         return match found.as_ref().map(|map| map.data.get(key)) {
             Some(Some(value)) => Ok(Some(value.clone())),
             _ if optional("configMapKeyRef") => Ok(None),
-            None => Err(format!("configmap {name:?} not found")),
-            Some(None) => Err(format!("couldn't find key {key} in ConfigMap {namespace}/{name}")),
+            None => Err(ReferenceError::NoConfigMap(name.to_owned())),
+            Some(None) => Err(no_key("ConfigMap", name, key)),
         };
     }
     if from.get("secretKeyRef").is_some() {
         let (name, key) = (text("/secretKeyRef/name"), text("/secretKeyRef/key"));
-        let found = source.secret(namespace, name).await.map_err(|error| error.to_string())?;
+        let found = source.secret(namespace, name).await?;
         return match found.as_ref().map(|secret| secret.data.get(key)) {
             Some(Some(value)) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
             _ if optional("secretKeyRef") => Ok(None),
-            None => Err(format!("secret {name:?} not found")),
-            Some(None) => Err(format!("couldn't find key {key} in Secret {namespace}/{name}")),
+            None => Err(ReferenceError::NoSecret(name.to_owned())),
+            Some(None) => Err(no_key("Secret", name, key)),
         };
     }
     Ok(None)
@@ -343,6 +381,7 @@ mod tests {
                     .collect::<Vec<_>>()
                     .join(" ")
             });
+            let found = found.map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{case}");
         }
     }

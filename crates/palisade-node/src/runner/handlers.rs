@@ -13,7 +13,7 @@ use prost::Message;
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -49,15 +49,69 @@ pub(super) enum Answer {
     Unknown(String),
 }
 
+/// Why a request or connection failed, in Go's words.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    /// No port has this number.
+    #[error("invalid port number: {0}")]
+    PortNumber(i32),
+    /// The container names no such port.
+    #[error("couldn't find port: {port:?} in container {container:?}")]
+    PortName { port: String, container: String },
+    /// No connection.
+    #[error("dial tcp {address}: {}", go_reason(.source))]
+    Dial { address: String, source: io::Error },
+    /// No connection in time.
+    #[error("dial tcp {address}: i/o timeout")]
+    DialTimeout { address: String },
+    /// Not a name that TLS can be used with.
+    #[error(transparent)]
+    ServerName(#[from] InvalidDnsNameError),
+    /// The TLS library offers no protocol.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The connection broke, or what came is not HTTP.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A request failed.
+    #[error("Get \"{url}\": {source}")]
+    Get { url: String, source: Box<Self> },
+    /// No answer in time.
+    #[error("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
+    GetTimeout { url: String },
+}
+
 /// A command that ended otherwise than well.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ExecError {
     /// It ended with another status than 0.
+    #[error("exited with {code}: {stderr}")]
     Exit { code: i32, stderr: String, output: String },
     /// It took too long.
+    #[error("timed out")]
     TimedOut,
     /// It was never run.
-    Runtime(RuntimeError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+impl ExecError {
+    /// As the kubelet words it for a command with this limit.
+    pub(super) fn described(&self, command: &str, timeout: Duration) -> String {
+        match self {
+            Self::Exit { .. } => format!("command '{command}' {self}"),
+            Self::TimedOut => format!("command {command:?} timed out after {}s", timeout.as_secs()),
+            Self::Runtime(error) => error.to_string(),
+        }
+    }
+
+    /// What it wrote before it ended.
+    pub(super) fn output(&self) -> &str {
+        match self {
+            Self::Exit { output, .. } => output,
+            Self::TimedOut | Self::Runtime(_) => "",
+        }
+    }
 }
 
 impl Target {
@@ -78,56 +132,54 @@ impl Target {
         }
     }
 
-    /// Sends an HTTP request; the error is Go's sentence.
+    /// Sends an HTTP request; the status code of the answer.
     pub(super) async fn http_get(
         &self,
         container: &Container,
         get: &HttpGet,
         timeout: Duration,
-    ) -> Result<u16, String> {
+    ) -> Result<u16, ConnectError> {
         let port = port(container, &get.port)?;
         let host = if get.host.is_empty() { &self.ip } else { &get.host };
         let scheme = if get.scheme == "HTTPS" { "https" } else { "http" };
         let path = if get.path.starts_with('/') { get.path.clone() } else { format!("/{}", get.path) };
         let address = join(host, port);
-        let shown = format!("Get \"{scheme}://{address}{path}\"");
+        let url = format!("{scheme}://{address}{path}");
         let exchange = async {
             let stream = TcpStream::connect((host.as_str(), port))
                 .await
-                .map_err(|error| dial_error(&address, &error))?;
+                .map_err(|source| ConnectError::Dial { address: address.clone(), source })?;
             let request = request(get, &path, &address, self.minor);
             if scheme == "http" {
-                return talk(stream, &request).await.map_err(|error| error.to_string());
+                return Ok(talk(stream, &request).await?);
             }
-            let name = ServerName::try_from(host.clone()).map_err(|error| error.to_string())?;
+            let name = ServerName::try_from(host.clone())?;
             let connector = tokio_rustls::TlsConnector::from(unchecked()?);
-            let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-            talk(stream, &request).await.map_err(|error| error.to_string())
+            let stream = connector.connect(name, stream).await?;
+            Ok(talk(stream, &request).await?)
         };
         match tokio::time::timeout(timeout, exchange).await {
             Ok(Ok(code)) => Ok(code),
-            Ok(Err(error)) => Err(format!("{shown}: {error}")),
-            Err(_) => Err(format!(
-                "{shown}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-            )),
+            Ok(Err(error)) => Err(ConnectError::Get { url, source: Box::new(error) }),
+            Err(_) => Err(ConnectError::GetTimeout { url }),
         }
     }
 
-    /// Whether the port accepts connections; the error is Go's sentence.
+    /// Whether the port accepts connections.
     pub(super) async fn connect(
         &self,
         container: &Container,
         host: &str,
         wanted: &PortRef,
         timeout: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectError> {
         let port = port(container, wanted)?;
         let host = if host.is_empty() { self.ip.as_str() } else { host };
         let address = join(host, port);
         match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(dial_error(&address, &error)),
-            Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
+            Ok(Err(source)) => Err(ConnectError::Dial { address, source }),
+            Err(_) => Err(ConnectError::DialTimeout { address }),
         }
     }
 
@@ -183,18 +235,17 @@ struct HealthResponse {
 }
 
 /// A port by number, or by the name the container gives it.
-fn port(container: &Container, wanted: &PortRef) -> Result<u16, String> {
+fn port(container: &Container, wanted: &PortRef) -> Result<u16, ConnectError> {
     match wanted {
-        PortRef::Number(number) => {
-            u16::try_from(*number).map_err(|_| format!("invalid port number: {number}"))
-        }
+        PortRef::Number(number) => u16::try_from(*number).map_err(|_| ConnectError::PortNumber(*number)),
         PortRef::Name(name) => {
             let named = container.ports.iter().find(|port| port.name == *name);
             // A number in quotes is a number.
             let number = named.map(|port| port.container_port).or_else(|| name.parse().ok());
-            number
-                .and_then(|number| u16::try_from(number).ok())
-                .ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", container.name))
+            number.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| ConnectError::PortName {
+                port: name.clone(),
+                container: container.name.clone(),
+            })
         }
     }
 }
@@ -204,15 +255,14 @@ fn join(host: &str, port: u16) -> String {
 }
 
 /// Go's words for a connection that does not come about.
-fn dial_error(address: &str, error: &io::Error) -> String {
-    let why = match error.kind() {
+fn go_reason(error: &io::Error) -> String {
+    match error.kind() {
         ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
         ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
         ErrorKind::TimedOut => "i/o timeout".to_owned(),
         _ => error.to_string(),
-    };
-    format!("dial tcp {address}: {why}")
+    }
 }
 
 fn request(get: &HttpGet, path: &str, address: &str, minor: u16) -> String {
@@ -266,11 +316,10 @@ async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) ->
     }
 }
 
-fn unchecked() -> Result<Arc<ClientConfig>, String> {
+fn unchecked() -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
@@ -353,7 +402,7 @@ mod tests {
         )
         .unwrap();
         let answer = target("127.0.0.1").http_get(&container, &get, Duration::from_secs(5)).await;
-        assert_eq!(answer, Ok(503));
+        assert_eq!(answer.unwrap(), 503);
         let received = received.await.unwrap();
         assert!(received.starts_with("GET /ready?x=1 HTTP/1.1\r\n"), "{received}");
         assert!(
@@ -373,18 +422,19 @@ mod tests {
         let get = HttpGet { port: PortRef::Number(i32::from(free)), ..HttpGet::default() };
         let refused = format!("dial tcp 127.0.0.1:{free}: connect: connection refused");
         assert_eq!(
-            target.http_get(&container, &get, patience).await,
-            Err(format!("Get \"http://127.0.0.1:{free}/\": {refused}"))
+            target.http_get(&container, &get, patience).await.unwrap_err().to_string(),
+            format!("Get \"http://127.0.0.1:{free}/\": {refused}")
         );
-        assert_eq!(target.connect(&container, "", &get.port, patience).await, Err(refused));
+        let error = target.connect(&container, "", &get.port, patience).await.unwrap_err();
+        assert_eq!(error.to_string(), refused);
         let unnamed = PortRef::Name("nope".into());
         assert_eq!(
-            target.connect(&container, "", &unnamed, patience).await,
-            Err("couldn't find port: \"nope\" in container \"c\"".to_owned())
+            target.connect(&container, "", &unnamed, patience).await.unwrap_err().to_string(),
+            "couldn't find port: \"nope\" in container \"c\""
         );
         let (port, _task) = server(b"hello\r\n").await;
         let get = HttpGet { port: PortRef::Number(i32::from(port)), ..HttpGet::default() };
-        let error = target.http_get(&container, &get, patience).await.unwrap_err();
+        let error = target.http_get(&container, &get, patience).await.unwrap_err().to_string();
         assert!(error.ends_with("malformed HTTP response \"hello\""), "{error}");
         let late = target.grpc(free, "", Duration::from_secs(1)).await;
         assert!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::{
-    handlers::{ExecError, Target},
+    handlers::{ConnectError, ExecError, Target},
     observed::Instance,
     start::field_path,
     worker::Life,
@@ -28,45 +28,57 @@ const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// A hook has no deadline of its own after the start; the runtime gets one nevertheless.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Runs a hook; the error is the kubelet's sentence.
+/// Why a hook failed, in the kubelet's words.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HookError {
+    /// A command.
+    #[error(
+        "Exec lifecycle hook ([{command}]) for Container {container:?} in Pod \"{pod}\" failed - error: {}, message: {:?}",
+        .source.described(.command, *.timeout), .source.output()
+    )]
+    Exec { command: String, container: String, pod: PodKey, timeout: Duration, source: ExecError },
+    /// A request.
+    #[error(
+        "HTTP lifecycle hook ({path}) for Container {container:?} in Pod \"{pod}\" failed - error: {source}"
+    )]
+    Http { path: String, container: String, pod: PodKey, source: ConnectError },
+    /// The hook names neither.
+    #[error("invalid handler in Container {container:?} in Pod \"{pod}\"")]
+    Invalid { container: String, pod: PodKey },
+}
+
+/// Runs a hook.
 pub(super) async fn run(
     handler: &Handler,
     target: &Target,
     pod: &PodKey,
     container: &Container,
     timeout: Duration,
-) -> Result<(), String> {
-    let name = &container.name;
+) -> Result<(), HookError> {
+    let (container_name, pod_key) = (|| container.name.clone(), || pod.clone());
     if let Some(exec) = &handler.exec {
-        let words = exec.command.join(" ");
-        let (error, output) = match target.exec(&exec.command, timeout).await {
-            Ok(()) => return Ok(()),
-            Err(ExecError::Exit { code, stderr, output }) => {
-                (format!("command '{words}' exited with {code}: {stderr}"), output)
-            }
-            Err(ExecError::TimedOut) => {
-                (format!("command {words:?} timed out after {}s", timeout.as_secs()), String::new())
-            }
-            Err(ExecError::Runtime(error)) => (error.to_string(), String::new()),
-        };
-        return Err(format!(
-            "Exec lifecycle hook ([{words}]) for Container {name:?} in Pod \"{pod}\" failed - error: {error}, message: {output:?}"
-        ));
+        return target.exec(&exec.command, timeout).await.map_err(|source| HookError::Exec {
+            command: exec.command.join(" "),
+            container: container_name(),
+            pod: pod_key(),
+            timeout,
+            source,
+        });
     }
     if let Some(get) = &handler.http_get {
         // Whatever the server answers is fine, as long as it answers.
-        return target.http_get(container, get, timeout).await.map(drop).map_err(|error| {
-            format!(
-                "HTTP lifecycle hook ({}) for Container {name:?} in Pod \"{pod}\" failed - error: {error}",
-                get.path
-            )
+        return target.http_get(container, get, timeout).await.map(drop).map_err(|source| HookError::Http {
+            path: get.path.clone(),
+            container: container_name(),
+            pod: pod_key(),
+            source,
         });
     }
     if let Some(sleep) = &handler.sleep {
         tokio::time::sleep(Duration::from_secs(sleep.seconds.unsigned_abs()).min(timeout)).await;
         return Ok(());
     }
-    Err(format!("invalid handler in Container {name:?} in Pod \"{pod}\""))
+    Err(HookError::Invalid { container: container_name(), pod: pod_key() })
 }
 
 /// After the start; the error is what the container then waits for.
@@ -75,7 +87,7 @@ pub(super) async fn post_start(
     pod: &RunPod,
     container: &Container,
     target: &Target,
-) -> Result<(), String> {
+) -> Result<(), HookError> {
     let Some(handler) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref())
     else {
         return Ok(());
@@ -118,7 +130,7 @@ impl Life {
                 Err(_) => None,
             };
             if let Some(why) = failed {
-                warn!(why, container = container.name, "preStop hook failed");
+                warn!(%why, container = container.name, "preStop hook failed");
                 // Its output may hold secrets, and events are widely readable.
                 let path = field_path(kind, &container.name);
                 self.node.recorder.record(

@@ -99,16 +99,34 @@ impl Images {
     }
 }
 
-/// Whether a text can name an image at all, and if not, why: lower-case path elements, a tag, a digest. The words are those of
-/// `distribution/reference`, which every kubelet reads images with.
-fn check_reference(image: &str) -> Result<(), String> {
-    const INVALID: &str = "invalid reference format";
+/// Why a text names no image, in the words of `distribution/reference`, which every kubelet reads images with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum ImageNameError {
+    /// It could be an id.
+    #[error("invalid repository name ({0}), cannot specify 64-byte hexadecimal strings")]
+    LooksLikeId(String),
+    /// A capital letter in a path.
+    #[error("invalid reference format: repository name ({0}) must be lowercase")]
+    Uppercase(String),
+    /// It does not follow the grammar.
+    #[error("invalid reference format")]
+    Format,
+    /// A digest that is not made with SHA-2.
+    #[error("unsupported digest algorithm")]
+    DigestAlgorithm,
+    /// A digest of another length than its algorithm has.
+    #[error("invalid checksum digest length")]
+    DigestLength,
+}
+
+/// Whether a text can name an image at all: lower-case path elements, a tag, a digest.
+fn check_reference(image: &str) -> Result<(), ImageNameError> {
     if image.len() == 64 && image.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(format!("invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"));
+        return Err(ImageNameError::LooksLikeId(image.to_owned()));
     }
     let repository = in_repository(image);
     if repository.chars().any(char::is_uppercase) {
-        return Err(format!("{INVALID}: repository name ({repository}) must be lowercase"));
+        return Err(ImageNameError::Uppercase(repository));
     }
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -129,7 +147,7 @@ fn check_reference(image: &str) -> Result<(), String> {
                 && word(tag, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
         });
     if !well_formed {
-        return Err(INVALID.to_owned());
+        return Err(ImageNameError::Format);
     }
     let Some(digest) = digest else { return Ok(()) };
     let hex = |text: &str| text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -139,11 +157,11 @@ fn check_reference(image: &str) -> Result<(), String> {
                 "sha256" => 64,
                 "sha384" => 96,
                 "sha512" => 128,
-                _ => return Err("unsupported digest algorithm".to_owned()),
+                _ => return Err(ImageNameError::DigestAlgorithm),
             };
-            if text.len() == length { Ok(()) } else { Err("invalid checksum digest length".to_owned()) }
+            if text.len() == length { Ok(()) } else { Err(ImageNameError::DigestLength) }
         }
-        _ => Err(INVALID.to_owned()),
+        _ => Err(ImageNameError::Format),
     }
 }
 
@@ -238,8 +256,8 @@ mod tests {
             ("https://r.example/a", Err(invalid)),
             ("../etc", Err(invalid)),
         ] {
-            let found = check_reference(image);
-            assert_eq!(found.as_ref().err().map(String::as_str), expected.err(), "{image}");
+            let found = check_reference(image).err().map(|error| error.to_string());
+            assert_eq!(found.as_deref(), expected.err(), "{image}");
         }
     }
 }

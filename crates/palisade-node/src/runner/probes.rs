@@ -276,13 +276,13 @@ impl Probing {
             return match target.http_get(container, get, timeout).await {
                 Ok(200..=399) => Answer::Success,
                 Ok(code) => Answer::Failure(format!("HTTP probe failed with statuscode: {code}")),
-                Err(error) => Answer::Failure(error),
+                Err(error) => Answer::Failure(error.to_string()),
             };
         }
         if let Some(tcp) = &probe.tcp_socket {
             return match target.connect(container, &tcp.host, &tcp.port, timeout).await {
                 Ok(()) => Answer::Success,
-                Err(error) => Answer::Failure(error),
+                Err(error) => Answer::Failure(error.to_string()),
             };
         }
         if let Some(grpc) = &probe.grpc {

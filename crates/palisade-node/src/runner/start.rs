@@ -131,11 +131,14 @@ pub(super) async fn start(
     record(EventType::Normal, "Started", &started_text(minor, &container.name));
     let ip = place.pod_ips.first().cloned().unwrap_or_default();
     let target = Target { runtime: node.runtime.clone(), id: id.clone(), ip, minor };
-    if let Err(message) = hooks::post_start(node, pod, container, &target).await {
+    if let Err(error) = hooks::post_start(node, pod, container, &target).await {
         // Its output may hold secrets, and events are widely readable.
         record(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
         record(EventType::Normal, "Killing", "FailedPostStartHook");
-        return StartOutcome::NotStarted(Reason { reason: "PostStartHookError".to_owned(), message });
+        return StartOutcome::NotStarted(Reason {
+            reason: "PostStartHookError".to_owned(),
+            message: error.to_string(),
+        });
     }
     StartOutcome::Started(id)
 }

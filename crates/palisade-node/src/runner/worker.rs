@@ -30,13 +30,24 @@ use crate::{
     cri::{
         client::RuntimeError,
         proto::{ContainerState, PodSandboxConfig},
-        translate::{PodSettings, sandbox_context},
+        translate::{PodSettings, TranslateError, sandbox_context},
     },
     events::EventType,
     node::Node,
     pod::{RestartPolicy, RunPod},
     volumes::{self, HostVolume},
 };
+
+/// Why a sandbox cannot be described to the runtime.
+#[derive(Debug, thiserror::Error)]
+enum SandboxError {
+    /// The pod needs a user namespace.
+    #[error("can't set `hostUsers: false`, runtime does not support user namespaces")]
+    UserNamespaces,
+    /// The security of the pod cannot be expressed.
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+}
 
 /// How often a pod is looked at although nothing seems to have changed.
 const RESYNC: Duration = Duration::from_mins(1);
@@ -470,17 +481,16 @@ impl Life {
         }
     }
 
-    fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, String> {
+    fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, SandboxError> {
         let compat = &self.node.config.compat;
         let prepared = pod.prepared(compat);
         let contexts = effective_contexts(&prepared);
         // Off by default before v1.33, and then not checked.
         let user_namespaces = compat.kubelet.minor() >= 33;
         if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
-            return Err("can't set `hostUsers: false`, runtime does not support user namespaces".to_owned());
+            return Err(SandboxError::UserNamespaces);
         }
-        let security = sandbox_context(&contexts, &PodSettings::of(&prepared), compat.kubelet)
-            .map_err(|error| error.to_string())?;
+        let security = sandbox_context(&contexts, &PodSettings::of(&prepared), compat.kubelet)?;
         let sysctls = contexts.first().map(|context| context.sysctls.value).unwrap_or_default();
         let sysctls =
             sysctls.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.to_string())).collect();
@@ -496,7 +506,7 @@ impl Life {
         };
         let config = match self.sandbox_config(pod, attempt) {
             Ok(config) => config,
-            Err(error) => return failed(error),
+            Err(error) => return failed(error.to_string()),
         };
         for folder in [&self.paths.folder, &self.paths.logs] {
             if let Err(error) = fs::create_dir_all(folder) {

@@ -13,10 +13,11 @@ use std::{
 
 use serde_json::Value;
 
+use super::VolumeProblem;
 use crate::{
     api::PodSource,
     pod::RunPod,
-    runner::environment::{Surroundings, field, resource_field},
+    runner::environment::{ReferenceError, Surroundings, field, resource_field},
 };
 
 /// Path inside the volume to content and mode.
@@ -45,8 +46,8 @@ fn project(
     data: &BTreeMap<String, Vec<u8>>,
     source: &Value,
     default_mode: u32,
-    owner: &str,
-) -> Result<Files, String> {
+    owner: &'static str,
+) -> Result<Files, VolumeProblem> {
     if items(source).is_empty() {
         return Ok(data.iter().map(|(key, value)| (key.clone(), (value.clone(), default_mode))).collect());
     }
@@ -59,7 +60,7 @@ fn project(
                 files.insert(text(item, "path").to_owned(), (value.clone(), mode));
             }
             None if is_optional(source) => {}
-            None => return Err(format!("references non-existent {owner} key: {key}")),
+            None => return Err(VolumeProblem::NoKey { owner, key: key.to_owned() }),
         }
     }
     Ok(files)
@@ -70,7 +71,7 @@ pub(super) async fn config_map(
     pod: &RunPod,
     volume: &Value,
     source: &dyn PodSource,
-) -> Result<Files, String> {
+) -> Result<Files, VolumeProblem> {
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     of_config_map(pod, volume, mode, source).await
 }
@@ -80,20 +81,24 @@ async fn of_config_map(
     volume: &Value,
     mode: u32,
     source: &dyn PodSource,
-) -> Result<Files, String> {
+) -> Result<Files, VolumeProblem> {
     let name = text(volume, "name");
-    match source.config_map(&pod.key.namespace, name).await.map_err(|error| error.to_string())? {
+    match source.config_map(&pod.key.namespace, name).await.map_err(ReferenceError::Api)? {
         Some(map) => {
             let data = map.data.into_iter().map(|(key, value)| (key, value.into_bytes()));
             project(&data.chain(map.binary_data).collect(), volume, mode, "config")
         }
         None if is_optional(volume) => Ok(Files::new()),
-        None => Err(format!("configmap {name:?} not found")),
+        None => Err(ReferenceError::NoConfigMap(name.to_owned()).into()),
     }
 }
 
 /// The files of a `secret`.
-pub(super) async fn secret(pod: &RunPod, volume: &Value, source: &dyn PodSource) -> Result<Files, String> {
+pub(super) async fn secret(
+    pod: &RunPod,
+    volume: &Value,
+    source: &dyn PodSource,
+) -> Result<Files, VolumeProblem> {
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     of_secret(pod, text(volume, "secretName"), volume, mode, source).await
 }
@@ -104,16 +109,20 @@ async fn of_secret(
     volume: &Value,
     mode: u32,
     source: &dyn PodSource,
-) -> Result<Files, String> {
-    match source.secret(&pod.key.namespace, name).await.map_err(|error| error.to_string())? {
+) -> Result<Files, VolumeProblem> {
+    match source.secret(&pod.key.namespace, name).await.map_err(ReferenceError::Api)? {
         Some(secret) => project(&secret.data, volume, mode, "secret"),
         None if is_optional(volume) => Ok(Files::new()),
-        None => Err(format!("secret {name:?} not found")),
+        None => Err(ReferenceError::NoSecret(name.to_owned()).into()),
     }
 }
 
 /// The files of a `downwardAPI`.
-pub(super) fn downward_api(pod: &RunPod, volume: &Value, around: &Surroundings<'_>) -> Result<Files, String> {
+pub(super) fn downward_api(
+    pod: &RunPod,
+    volume: &Value,
+    around: &Surroundings<'_>,
+) -> Result<Files, VolumeProblem> {
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     of_downward_api(pod, volume, mode, around)
 }
@@ -123,17 +132,17 @@ fn of_downward_api(
     volume: &Value,
     mode: u32,
     around: &Surroundings<'_>,
-) -> Result<Files, String> {
+) -> Result<Files, VolumeProblem> {
     let mut files = Files::new();
     for item in items(volume) {
         let value = if let Some(reference) = item.get("fieldRef").filter(|value| !value.is_null()) {
             let path = text(reference, "fieldPath");
-            field(pod, path, around).ok_or_else(|| format!("unsupported fieldPath: {path}"))?
+            field(pod, path, around).ok_or_else(|| ReferenceError::FieldPath(path.to_owned()))?
         } else if let Some(reference) = item.get("resourceFieldRef").filter(|value| !value.is_null()) {
             let resource = text(reference, "resource");
             pod.container(text(reference, "containerName"))
                 .and_then(|(_, container)| resource_field(container, resource, text(reference, "divisor")))
-                .ok_or_else(|| format!("unsupported container resource : {resource}"))?
+                .ok_or_else(|| ReferenceError::Resource(resource.to_owned()))?
         } else {
             continue;
         };
@@ -151,7 +160,7 @@ pub(super) async fn projected(
     volume: &Value,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
-) -> Result<Files, String> {
+) -> Result<Files, VolumeProblem> {
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     let mut files = Files::new();
     for part in volume.get("sources").and_then(Value::as_array).into_iter().flatten() {
@@ -172,7 +181,7 @@ pub(super) async fn projected(
             let text_of_token = source
                 .service_account_token(&pod.key, account, audience, seconds)
                 .await
-                .map_err(|error| error.to_string())?;
+                .map_err(ReferenceError::Api)?;
             files.insert(text(token, "path").to_owned(), (text_of_token.into_bytes(), mode));
         }
     }

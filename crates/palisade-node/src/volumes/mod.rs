@@ -15,6 +15,7 @@ use std::{
 
 use rustix::{
     fs::{AtFlags, CWD, Gid, chownat},
+    io::Errno,
     mount::{MountFlags, UnmountFlags, mount, unmount},
 };
 use serde_json::Value;
@@ -22,7 +23,7 @@ use serde_json::Value;
 use crate::{
     api::PodSource,
     pod::{RunPod, VolumeMount},
-    runner::environment::Surroundings,
+    runner::environment::{ReferenceError, Surroundings},
 };
 
 /// Where a volume is on the node.
@@ -35,13 +36,64 @@ pub struct HostVolume {
 }
 
 /// Why a pod has to wait for a volume; the text is the message of the event.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {reason}")]
 pub struct VolumeError {
     /// The volume's name.
     pub volume: String,
     /// What is missing.
-    pub reason: String,
+    pub reason: VolumeProblem,
+}
+
+/// What is wrong with a volume, in the kubelet's words where it has any.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeProblem {
+    /// The name would lead out of the folder of volumes.
+    #[error("its name is not one path element")]
+    Name,
+    /// The object behind it cannot be had.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The object is there, a key that the volume names is not.
+    #[error("references non-existent {owner} key: {key}")]
+    NoKey {
+        /// `config` or `secret`.
+        owner: &'static str,
+        /// What it does not have.
+        key: String,
+    },
+    /// A path of the node that is relative or climbs.
+    #[error("hostPath {0:?} is not an absolute path without '..'")]
+    HostPath(String),
+    /// What is on the node is of another type.
+    #[error("hostPath type check failed: {path} is not {what}")]
+    HostPathType {
+        /// On the node.
+        path: String,
+        /// The type that was expected.
+        what: &'static str,
+    },
+    /// The API has no such type.
+    #[error("unknown hostPath type {0:?}")]
+    UnknownHostPathType(String),
+    /// A part of a volume that is not in it.
+    #[error("subPath {0:?} leaves the volume")]
+    SubPathOutside(String),
+    /// A type of volume that this node does not make.
+    #[error("volumes of type {0} are not supported by this node")]
+    Unsupported(String),
+    /// An `emptyDir` on something that does not exist.
+    #[error("unknown storage medium {0:?}")]
+    Medium(String),
+    /// The system refuses.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for VolumeProblem {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
 }
 
 /// Makes the volumes of a pod, or brings them up to date. May be repeated; only while the pod is `fresh` does a volume
@@ -58,9 +110,9 @@ pub async fn set_up(
     let mut volumes = BTreeMap::new();
     for volume in &pod.spec.volumes {
         let Some(name) = volume.get("name").and_then(Value::as_str) else { continue };
-        let error = |reason: String| VolumeError { volume: name.to_owned(), reason };
+        let error = |reason: VolumeProblem| VolumeError { volume: name.to_owned(), reason };
         if !is_plain_name(name) {
-            return Err(error("its name is not one path element".to_owned()));
+            return Err(error(VolumeProblem::Name));
         }
         let made = set_up_one(pod, name, volume, folder, source, around).await.map_err(error)?;
         // The group owns what the node made; the node's own files keep their owners.
@@ -68,7 +120,7 @@ pub async fn set_up(
             && made.path.starts_with(folder)
             && (fresh || made.read_only)
         {
-            own_by_group(&made.path, group, made.read_only).map_err(|why| error(why.to_string()))?;
+            own_by_group(&made.path, group, made.read_only).map_err(|why| error(why.into()))?;
         }
         volumes.insert(name.to_owned(), made);
     }
@@ -82,7 +134,7 @@ async fn set_up_one(
     folder: &Path,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
-) -> Result<HostVolume, String> {
+) -> Result<HostVolume, VolumeProblem> {
     let below = |kind: &str| folder.join("volumes").join(format!("kubernetes.io~{kind}")).join(name);
     let given = |field: &str| volume.get(field).filter(|value| !value.is_null());
     if let Some(host_path) = given("hostPath") {
@@ -91,27 +143,27 @@ async fn set_up_one(
     if let Some(config_map) = given("configMap") {
         let content = files::config_map(pod, config_map, source).await?;
         let path = below("configmap");
-        files::write(&path, &content).map_err(|error| error.to_string())?;
+        files::write(&path, &content)?;
         return Ok(HostVolume { path, read_only: true });
     }
     if let Some(secret) = given("secret") {
         let content = files::secret(pod, secret, source).await?;
         let path = below("secret");
-        in_memory(&path, None).map_err(|error| error.to_string())?;
-        files::write(&path, &content).map_err(|error| error.to_string())?;
+        in_memory(&path, None)?;
+        files::write(&path, &content)?;
         return Ok(HostVolume { path, read_only: true });
     }
     if let Some(downward) = given("downwardAPI") {
         let content = files::downward_api(pod, downward, around)?;
         let path = below("downward-api");
-        files::write(&path, &content).map_err(|error| error.to_string())?;
+        files::write(&path, &content)?;
         return Ok(HostVolume { path, read_only: true });
     }
     if let Some(projected) = given("projected") {
         let content = files::projected(pod, projected, source, around).await?;
         let path = below("projected");
-        in_memory(&path, None).map_err(|error| error.to_string())?;
-        files::write(&path, &content).map_err(|error| error.to_string())?;
+        in_memory(&path, None)?;
+        files::write(&path, &content)?;
         return Ok(HostVolume { path, read_only: true });
     }
     let others: Vec<&str> = volume
@@ -122,7 +174,7 @@ async fn set_up_one(
         .map(|(field, _)| field.as_str())
         .collect();
     if let Some(kind) = others.first() {
-        return Err(format!("volumes of type {kind} are not supported by this node"));
+        return Err(VolumeProblem::Unsupported((*kind).to_owned()));
     }
     // A volume that names nothing is an emptyDir, as the API server has it.
     let path = below("empty-dir");
@@ -138,11 +190,11 @@ async fn set_up_one(
                 empty_dir.and_then(|empty| empty.get("sizeLimit")).and_then(crate::runner::resources::milli);
             in_memory(&path, limit.map(|milli| milli / 1000))
         }
-        other => return Err(format!("unknown storage medium {other:?}")),
+        other => return Err(VolumeProblem::Medium(other.to_owned())),
     };
     // Once: what fsGroup made of it later stays.
-    if made.map_err(|error| error.to_string())? {
-        set_mode(&path, 0o777).map_err(|error| error.to_string())?;
+    if made? {
+        set_mode(&path, 0o777)?;
     }
     Ok(HostVolume { path, read_only: false })
 }
@@ -196,7 +248,11 @@ fn own_by_group(path: &Path, group: u32, read_only: bool) -> io::Result<()> {
 }
 
 /// The path on the node that a container's mount shows; `place` is where a part of a volume can be made visible.
-pub fn mount_source(volume: &HostVolume, mount: &VolumeMount, place: &Path) -> Result<PathBuf, String> {
+pub fn mount_source(
+    volume: &HostVolume,
+    mount: &VolumeMount,
+    place: &Path,
+) -> Result<PathBuf, VolumeProblem> {
     if mount.sub_path.is_empty() {
         return Ok(volume.path.clone());
     }
@@ -290,7 +346,7 @@ mod tests {
             let error = set_up(&pod(&json!([volume]), None), temp.path(), &source, &around(), true)
                 .await
                 .unwrap_err();
-            assert_eq!(error.reason, reason, "{volume}");
+            assert_eq!(error.reason.to_string(), reason, "{volume}");
         }
     }
 

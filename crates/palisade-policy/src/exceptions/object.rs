@@ -185,7 +185,7 @@ impl SecurityException {
             problems.text(at(field), text);
         }
         let until = time::parse(&spec.until).map_err(|error| {
-            problems.add(FieldError::invalid(at("until"), Quoted(&spec.until), error));
+            problems.add(FieldError::invalid(at("until"), Quoted(&spec.until), error.to_string()));
         });
         let Problems(problems) = problems;
         match until {
