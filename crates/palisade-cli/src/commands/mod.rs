@@ -4,6 +4,7 @@ pub mod check;
 pub mod completions;
 pub mod controller;
 pub mod explain;
+pub mod export;
 pub mod install;
 pub mod man;
 pub mod migrate;

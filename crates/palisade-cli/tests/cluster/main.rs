@@ -10,5 +10,6 @@
 )]
 
 mod node;
+mod policies;
 mod support;
 mod webhook;

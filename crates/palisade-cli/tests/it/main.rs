@@ -7,6 +7,7 @@ mod cluster_errors;
 mod command_line;
 mod configuration;
 mod explain;
+mod export;
 mod fix;
 mod fixtures;
 mod formats;

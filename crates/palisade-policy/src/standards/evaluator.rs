@@ -8,6 +8,7 @@ use palisade_base::version::NEWEST_MINOR;
 use palisade_model::{compat::Compat, pod_view::PodView, prepare::Prepared};
 
 use super::{
+    cel::CelRules,
     checks::CHECKS,
     finding::Violation,
     level::{Level, LevelVersion},
@@ -37,6 +38,8 @@ pub struct CheckVersion {
     pub overrides: &'static [&'static str],
     /// The rule: what it forbids, or nothing.
     pub(crate) run: fn(&PodView<'_, '_>, Options) -> Option<Violation>,
+    /// The same rule in CEL: an expression of a text, upstream's sentence about what it forbids, or the empty text.
+    pub(crate) cel: fn(&mut CelRules) -> String,
 }
 
 /// What a check may need besides the pod.

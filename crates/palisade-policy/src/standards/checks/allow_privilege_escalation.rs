@@ -4,6 +4,7 @@
 
 use serde_json::json;
 
+use super::super::cel::{self, CelRules};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Violation, called,
     capabilities_restricted::windows_or, containers_where, message, names,
@@ -15,8 +16,8 @@ pub(super) static CHECK: Check = Check {
     title: "Privilege Escalation",
     why: "without it a set-user-ID program inside the image makes its caller root",
     versions: &[
-        CheckVersion { since: 8, overrides: &[], run: since_v1_8 },
-        CheckVersion { since: 25, overrides: &[], run: since_v1_25 },
+        CheckVersion { since: 8, overrides: &[], run: since_v1_8, cel: cel_since_v1_8 },
+        CheckVersion { since: 25, overrides: &[], run: since_v1_25, cel: cel_since_v1_25 },
     ],
 };
 
@@ -57,4 +58,17 @@ fn since_v1_8(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
 
 fn since_v1_25(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().is_windows() { None } else { since_v1_8(pod, options) }
+}
+
+fn cel_since_v1_8(rules: &mut CelRules) -> String {
+    let names = rules
+        .names_where("escalating", "c.?securityContext.?allowPrivilegeEscalation.orValue(true) != false");
+    let detail =
+        format!("{} + ' must set securityContext.allowPrivilegeEscalation=false'", cel::containers(&names));
+    cel::violation(&cel::some(&names), "allowPrivilegeEscalation != false", &detail)
+}
+
+fn cel_since_v1_25(rules: &mut CelRules) -> String {
+    let rule = cel_since_v1_8(rules);
+    cel::unless("variables.isWindows", &rule)
 }

@@ -10,6 +10,7 @@ use palisade_model::{
 };
 use serde_json::json;
 
+use super::super::cel::{self, CONTAINERS, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -20,17 +21,20 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "AppArmor",
     why: "the runtime's profile keeps containers from files and calls that lead to the node",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 const ALLOWED: &str = "RuntimeDefault or Localhost, or no profile";
+const ALLOWED_TYPES: &[&str] = &[kind::RUNTIME_DEFAULT, kind::LOCALHOST];
+const ALLOWED_ANNOTATIONS: &[&str] = &["", "runtime/default"];
+const ALLOWED_ANNOTATION_PREFIX: &str = "localhost/";
 
 fn is_bad(profile: &ProfileField<'_>) -> bool {
-    !matches!(profile.kind.as_str(), kind::RUNTIME_DEFAULT | kind::LOCALHOST)
+    !ALLOWED_TYPES.contains(&profile.kind.as_str())
 }
 
 fn is_bad_annotation(value: &str) -> bool {
-    !(value.is_empty() || value == "runtime/default" || value.starts_with("localhost/"))
+    !(ALLOWED_ANNOTATIONS.contains(&value) || value.starts_with(ALLOWED_ANNOTATION_PREFIX))
 }
 
 fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
@@ -137,4 +141,46 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         message::quoted(&values)
     );
     Some(Violation { check: CHECK.id, reason, detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let bad = |context: &str| {
+        format!(
+            "{context}.?appArmorProfile.optMap(p, !(p.?type.orValue('') in {})).orValue(false)",
+            cel::list(ALLOWED_TYPES)
+        )
+    };
+    let (bad_pod, bad_container) = (bad(POD_CONTEXT), bad("c.?securityContext"));
+    let of_pod = rules.define("appArmorOfPod", bad_pod);
+    let names = rules.names_where("appArmorContainers", &bad_container);
+    let annotations = rules.define(
+        "appArmorAnnotations",
+        format!(
+            "variables.annotations.filter(k, k.startsWith({}) && !(variables.annotations[k] in {} || \
+             variables.annotations[k].startsWith({})))",
+            cel::text(apparmor::ANNOTATION_PREFIX),
+            cel::list(ALLOWED_ANNOTATIONS),
+            cel::text(ALLOWED_ANNOTATION_PREFIX),
+        ),
+    );
+    let types = rules.sorted_unique(&format!(
+        "({of_pod} ? [{POD_CONTEXT}.appArmorProfile.?type.orValue('')] : []) + \
+         {CONTAINERS}.map(c, {bad_container}, c.securityContext.appArmorProfile.?type.orValue(''))"
+    ));
+    let pairs = rules
+        .sorted_unique(&format!("{annotations}.map(k, k + '=' + strings.quote(variables.annotations[k]))"));
+    let values = rules.define("appArmorValues", format!("{types} + {pairs}"));
+    let detail = if rules.options().newest < 30 {
+        format!("{values}.join(', ')")
+    } else {
+        format!(
+            "(({of_pod} ? ['pod'] : []) + (size({names}) > 0 ? [{}] : []) + (size({annotations}) > 0 ? [{}] : []))\
+             .join(' and ') + ' must not set AppArmor profile type to ' + {}",
+            cel::containers(&names),
+            cel::plural("annotation", "annotations", &annotations),
+            cel::quoted(&values)
+        )
+    };
+    let reason = cel::plural("forbidden AppArmor profile", "forbidden AppArmor profiles", &values);
+    format!("size({values}) > 0 ? {reason} + ' (' + {detail} + ')' : ''")
 }

@@ -4,6 +4,7 @@
 
 use std::sync::LazyLock;
 
+use super::super::cel::{self, CONTAINERS, CelRules};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, message,
 };
@@ -36,7 +37,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Capabilities",
     why: "most capabilities beyond the runtime's defaults lead out of the container",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
@@ -101,4 +102,27 @@ pub(super) fn added_outside<'p>(pod: &PodView<'p, '_>, list: &[&str], allowed: &
         }
     }
     added
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let (names, detail) = cel_added_outside(rules, ALLOWED);
+    cel::violation(&cel::some(&names), "non-default capabilities", &detail)
+}
+
+/// The names of the containers that add a capability outside the list, and the sentence about them.
+pub(super) fn cel_added_outside(rules: &mut CelRules, allowed: &[&str]) -> (String, String) {
+    const ADD: &str = "c.?securityContext.?capabilities.?add.orValue([])";
+    let outside = format!("!(x in {})", cel::list(allowed));
+    let names = rules.names_where("addingCapabilities", &format!("{ADD}.exists(x, {outside})"));
+    let added = rules.flat(
+        &format!("{CONTAINERS}.map(c, {ADD}.exists(x, {outside}), {ADD}.filter(x, {outside}))"),
+        cel::BETWEEN_QUOTED,
+    );
+    let added = rules.define("addedCapabilities", added);
+    let detail = format!(
+        "{} + ' must not include ' + {} + ' in securityContext.capabilities.add'",
+        cel::containers(&names),
+        cel::quoted(&added)
+    );
+    (names, detail)
 }

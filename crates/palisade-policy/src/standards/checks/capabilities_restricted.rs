@@ -4,9 +4,11 @@
 
 use serde_json::json;
 
+use super::super::cel::{self, CelRules};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called,
-    capabilities_baseline::added_outside, containers_where, message, names,
+    capabilities_baseline::{added_outside, cel_added_outside},
+    containers_where, message, names,
 };
 
 pub(super) static CHECK: Check = Check {
@@ -15,19 +17,34 @@ pub(super) static CHECK: Check = Check {
     title: "Capabilities",
     why: "a process without capabilities cannot use root's powers even if it becomes root",
     versions: &[
-        CheckVersion { since: 22, overrides: &["capabilities_baseline"], run: since_v1_22 },
-        CheckVersion { since: 25, overrides: &["capabilities_baseline"], run: since_v1_25 },
+        CheckVersion {
+            since: 22,
+            overrides: &["capabilities_baseline"],
+            run: since_v1_22,
+            cel: cel_since_v1_22,
+        },
+        CheckVersion {
+            since: 25,
+            overrides: &["capabilities_baseline"],
+            run: since_v1_25,
+            cel: cel_since_v1_25,
+        },
     ],
 };
+
+/// The one capability that may be added.
+const ALLOWED: &[&str] = &["NET_BIND_SERVICE"];
+/// What must be dropped.
+const ALL: &str = "ALL";
 
 fn since_v1_22(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let keeping = containers_where(pod, |container| {
         container
             .security_context()
             .and_then(|context| context.capabilities.as_ref())
-            .is_none_or(|capabilities| !capabilities.drop.iter().any(|capability| *capability == "ALL"))
+            .is_none_or(|capabilities| !capabilities.drop.iter().any(|capability| *capability == ALL))
     });
-    let added = added_outside(pod, &["NET_BIND_SERVICE"], "NET_BIND_SERVICE alone");
+    let added = added_outside(pod, ALLOWED, "NET_BIND_SERVICE alone");
     if keeping.is_empty() && added.containers.is_empty() {
         return None;
     }
@@ -83,4 +100,23 @@ pub(super) fn windows_or(pod: &PodView<'_, '_>, edits: Vec<Edit>) -> Remedy {
     } else {
         Remedy::Edits(edits)
     }
+}
+
+fn cel_since_v1_22(rules: &mut CelRules) -> String {
+    let keeping = rules.names_where(
+        "keepingCapabilities",
+        &format!("!({} in c.?securityContext.?capabilities.?drop.orValue([]))", cel::text(ALL)),
+    );
+    let (adding, added) = cel_added_outside(rules, ALLOWED);
+    let kept =
+        format!("{} + ' must set securityContext.capabilities.drop=[\"{ALL}\"]'", cel::containers(&keeping));
+    let detail =
+        format!("((size({keeping}) > 0 ? [{kept}] : []) + (size({adding}) > 0 ? [{added}] : [])).join('; ')");
+    let condition = format!("{} || {}", cel::some(&keeping), cel::some(&adding));
+    cel::violation(&condition, "unrestricted capabilities", &detail)
+}
+
+fn cel_since_v1_25(rules: &mut CelRules) -> String {
+    let rule = cel_since_v1_22(rules);
+    cel::unless("variables.isWindows", &rule)
 }

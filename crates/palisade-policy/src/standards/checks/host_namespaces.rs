@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Host Namespaces".
 
+use super::super::cel::{self, CelRules};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation};
 
 pub(super) static CHECK: Check = Check {
@@ -9,27 +10,23 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Host Namespaces",
     why: "sharing one lets a container see or disturb everything else on the node",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
+
+/// The fields, in upstream's order.
+const FIELDS: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let spec = pod.spec();
+    let [network, pid, ipc] = FIELDS;
     let mut joined = vec![
         (
-            "hostNetwork",
+            network,
             spec.host_network,
             "remove `hostNetwork` only if the workload does not need the node's network",
         ),
-        (
-            "hostPID",
-            spec.host_pid,
-            "remove `hostPID` only if the workload does not need the node's processes",
-        ),
-        (
-            "hostIPC",
-            spec.host_ipc,
-            "remove `hostIPC` only if the workload does not need the node's IPC objects",
-        ),
+        (pid, spec.host_pid, "remove `hostPID` only if the workload does not need the node's processes"),
+        (ipc, spec.host_ipc, "remove `hostIPC` only if the workload does not need the node's IPC objects"),
     ];
     joined.retain(|&(_, joins, _)| joins == Some(true));
     if joined.is_empty() {
@@ -48,4 +45,11 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "host namespaces", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let lists =
+        FIELDS.map(|field| format!("(variables.spec.?{field}.orValue(false) ? ['{field}=true'] : [])"));
+    let joined = rules.define("hostNamespacesJoined", lists.join(" + "));
+    cel::violation(&cel::some(&joined), "host namespaces", &format!("{joined}.join(', ')"))
 }

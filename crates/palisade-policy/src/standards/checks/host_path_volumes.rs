@@ -4,6 +4,7 @@
 
 use palisade_model::volume::VolumeSource;
 
+use super::super::cel::{self, CelRules};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, message};
 
 pub(super) static CHECK: Check = Check {
@@ -11,7 +12,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "HostPath Volumes",
     why: "a folder of the node is a way out of the container",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
@@ -41,4 +42,12 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "hostPath volumes", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let field = VolumeSource::HostPath.as_str();
+    let names =
+        rules.define("hostPathVolumeNames", format!("variables.volumes.map(v, has(v.{field}), v.name)"));
+    let detail = format!("{} + {}", cel::plural("volume ", "volumes ", &names), cel::quoted(&names));
+    cel::violation(&cel::some(&names), "hostPath volumes", &detail)
 }

@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Host Ports".
 
+use super::super::cel::{self, CONTAINERS, CelRules};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
@@ -9,7 +10,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Host Ports",
     why: "a port of the node bypasses network policies and can take the place of a node's service",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
@@ -56,4 +57,22 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         ports.join(", ")
     );
     Some(Violation { check: CHECK.id, reason: "hostPort", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    const PORTS: &str = "c.?ports.orValue([])";
+    const BAD: &str = "p.?hostPort.orValue(0) != 0";
+    let names = rules.names_where("hostPortContainers", &format!("{PORTS}.exists(p, {BAD})"));
+    let ports = rules.flat(
+        &format!("{CONTAINERS}.map(c, {PORTS}.exists(p, {BAD}), {PORTS}.map(p, {BAD}, string(p.hostPort)))"),
+        ", ",
+    );
+    let ports = rules.define("hostPortNumbers", ports);
+    let detail = format!(
+        "{} + {} + {} + {ports}.join(', ')",
+        cel::containers(&names),
+        cel::plural(" uses ", " use ", &names),
+        cel::plural("hostPort ", "hostPorts ", &ports)
+    );
+    cel::violation(&cel::some(&names), "hostPort", &detail)
 }

@@ -4,6 +4,7 @@
 
 use palisade_model::pod::Handler;
 
+use super::super::cel::{self, CONTAINERS, CelRules};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
@@ -11,8 +12,18 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Host Probes / Lifecycle Hooks",
     why: "the kubelet connects to the named host from the node's network",
-    versions: &[CheckVersion { since: 34, overrides: &[], run: since_v1_34 }],
+    versions: &[CheckVersion { since: 34, overrides: &[], run: since_v1_34, cel: cel_since_v1_34 }],
 };
+
+/// Where handlers are, and what in them names a host.
+const HANDLERS: [&[&str]; 5] = [
+    &["livenessProbe"],
+    &["readinessProbe"],
+    &["startupProbe"],
+    &["lifecycle", "postStart"],
+    &["lifecycle", "preStop"],
+];
+const ACTIONS: [&str; 2] = ["httpGet", "tcpSocket"];
 
 fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let mut names: Vec<&str> = Vec::new();
@@ -21,16 +32,16 @@ fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     for container in pod.containers() {
         let spec = container.container;
         let lifecycle = spec.lifecycle.as_ref();
-        let handlers: [(&[&'static str], Option<&Handler<'_>>); 5] = [
-            (&["livenessProbe"], spec.liveness_probe.as_ref()),
-            (&["readinessProbe"], spec.readiness_probe.as_ref()),
-            (&["startupProbe"], spec.startup_probe.as_ref()),
-            (&["lifecycle", "postStart"], lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref())),
-            (&["lifecycle", "preStop"], lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref())),
+        let handlers: [Option<&Handler<'_>>; 5] = [
+            spec.liveness_probe.as_ref(),
+            spec.readiness_probe.as_ref(),
+            spec.startup_probe.as_ref(),
+            lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()),
+            lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()),
         ];
-        for (fields, handler) in handlers {
+        for (fields, handler) in HANDLERS.into_iter().zip(handlers) {
             let Some(handler) = handler else { continue };
-            for (action, target) in [("httpGet", &handler.http_get), ("tcpSocket", &handler.tcp_socket)] {
+            for (action, target) in ACTIONS.into_iter().zip([&handler.http_get, &handler.tcp_socket]) {
                 let Some(host) = target.as_ref().map(|target| target.host.as_str()) else { continue };
                 if host.is_empty() {
                     continue;
@@ -67,4 +78,27 @@ fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         findings,
         masked: Vec::new(),
     })
+}
+
+fn cel_since_v1_34(rules: &mut CelRules) -> String {
+    let places = HANDLERS.iter().flat_map(|fields| {
+        ACTIONS.map(|action| format!("c.?{}.?{action}.?host.orValue('')", fields.join(".?")))
+    });
+    let hosts = format!("[{}]", places.collect::<Vec<_>>().join(", "));
+    let names = rules.names_where("hostProbeContainers", &format!("{hosts}.exists(h, h != '')"));
+    let names = rules.sorted_unique(&names);
+    let names = rules.define("hostProbeNames", names);
+    let found = rules.flat(
+        &format!("{CONTAINERS}.map(c, {hosts}.exists(h, h != ''), {hosts}.filter(h, h != ''))"),
+        cel::BETWEEN_QUOTED,
+    );
+    let found = rules.define("probeHosts", found);
+    let detail = format!(
+        "{} + {} + {} + {}",
+        cel::containers(&names),
+        cel::plural(" uses ", " use ", &names),
+        cel::plural("probe or lifecycle host ", "probe or lifecycle hosts ", &found),
+        cel::quoted(&found)
+    );
+    cel::violation(&cel::some(&names), "probe or lifecycle host", &detail)
 }

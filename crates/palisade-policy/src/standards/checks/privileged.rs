@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Privileged Containers".
 
+use super::super::cel::{self, CelRules};
 use super::{
     Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -12,7 +13,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "Privileged Containers",
     why: "a privileged container is root on the node",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
@@ -39,4 +40,10 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "privileged", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let names = rules.names_where("privilegedContainers", "c.?securityContext.?privileged.orValue(false)");
+    let detail = format!("{} + ' must not set securityContext.privileged=true'", cel::containers(&names));
+    cel::violation(&cel::some(&names), "privileged", &detail)
 }

@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "/proc Mount Type".
 
+use super::super::cel::{self, CONTAINERS, CelRules};
 use super::{
     Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -13,10 +14,12 @@ pub(super) static CHECK: Check = Check {
     title: "/proc Mount Type",
     why: "parts of /proc reach into the kernel of the node",
     versions: &[
-        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
-        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_unmasked },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35, cel: cel_since_v1_35 },
     ],
 };
+
+const ALLOWED: &str = "Default";
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     unmasked(pod, CHECK.id)
@@ -31,7 +34,7 @@ pub(super) fn unmasked(pod: &PodView<'_, '_>, check: &'static str) -> Option<Vio
         container
             .security_context()
             .and_then(|context| context.proc_mount.as_ref())
-            .is_some_and(|mount| *mount != "Default")
+            .is_some_and(|mount| *mount != ALLOWED)
     });
     if bad.is_empty() {
         return None;
@@ -59,9 +62,27 @@ pub(super) fn unmasked(pod: &PodView<'_, '_>, check: &'static str) -> Option<Vio
                 value: Some(mount(container)),
                 summary: format!("{} sees an unmasked /proc", called(container)),
                 allowed: "Default, or no value",
-                remedy: Remedy::set(path, "Default"),
+                remedy: Remedy::set(path, ALLOWED),
             }
         })
         .collect();
     Some(Violation { check, reason: "procMount", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_35(rules: &mut CelRules) -> String {
+    let rule = cel_unmasked(rules);
+    cel::unless("variables.hasUserNamespace", &rule)
+}
+
+pub(super) fn cel_unmasked(rules: &mut CelRules) -> String {
+    let allowed = cel::text(ALLOWED);
+    let bad = format!("c.?securityContext.?procMount.orValue({allowed}) != {allowed}");
+    let names = rules.names_where("unmaskedContainers", &bad);
+    let values = rules.sorted_unique(&format!("{CONTAINERS}.map(c, {bad}, c.securityContext.procMount)"));
+    let detail = format!(
+        "{} + ' must not set securityContext.procMount to ' + {}",
+        cel::containers(&names),
+        cel::quoted(&values)
+    );
+    cel::violation(&cel::some(&names), "procMount", &detail)
 }

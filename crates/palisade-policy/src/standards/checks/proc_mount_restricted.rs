@@ -10,7 +10,12 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "/proc Mount Type",
     why: "parts of /proc reach into the kernel of the node",
-    versions: &[CheckVersion { since: 35, overrides: &["procMount"], run: since_v1_35 }],
+    versions: &[CheckVersion {
+        since: 35,
+        overrides: &["procMount"],
+        run: since_v1_35,
+        cel: proc_mount::cel_unmasked,
+    }],
 };
 
 fn since_v1_35(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {

@@ -4,6 +4,7 @@
 
 use palisade_model::volume::{Volume, VolumeSource};
 
+use super::super::cel::{self, CelRules};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, message};
 
 const ALLOWED: &[VolumeSource] = &[
@@ -22,7 +23,12 @@ pub(super) static CHECK: Check = Check {
     level: Level::Restricted,
     title: "Volume Types",
     why: "volumes defined inside a pod bypass the cluster's storage administration",
-    versions: &[CheckVersion { since: 0, overrides: &["hostPathVolumes"], run: since_v1_0 }],
+    versions: &[CheckVersion {
+        since: 0,
+        overrides: &["hostPathVolumes"],
+        run: since_v1_0,
+        cel: cel_since_v1_0,
+    }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
@@ -70,4 +76,28 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
         findings,
         masked: Vec::new(),
     })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let image = rules.options().knows_image_volumes.then_some(&VolumeSource::Image);
+    let allowed = ALLOWED.iter().chain(image).map(|source| format!("has(v.{})", source.as_str()));
+    let bad = format!("!({})", allowed.collect::<Vec<_>>().join(" || "));
+    let names = rules.define("restrictedVolumeNames", format!("variables.volumes.map(v, {bad}, v.name)"));
+    let others = VolumeSource::ALL
+        .iter()
+        .filter(|source| !ALLOWED.contains(source) && **source != VolumeSource::Image);
+    let names_of_others = others.map(|source| source.as_str());
+    let kind: Vec<String> = names_of_others.map(|name| format!("has(v.{name}) ? '{name}' : ")).collect();
+    let kind = kind.concat();
+    let kinds = rules.sorted_unique(&format!("variables.volumes.map(v, {bad}, {kind}'unknown')"));
+    let kinds = rules.define("restrictedVolumeTypes", kinds);
+    let detail = format!(
+        "{} + {} + {} + {} + {}",
+        cel::plural("volume ", "volumes ", &names),
+        cel::quoted(&names),
+        cel::plural(" uses ", " use ", &names),
+        cel::plural("restricted volume type ", "restricted volume types ", &kinds),
+        cel::quoted(&kinds)
+    );
+    cel::violation(&cel::some(&names), "restricted volume types", &detail)
 }

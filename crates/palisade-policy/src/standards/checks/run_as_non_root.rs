@@ -4,6 +4,7 @@
 
 use serde_json::json;
 
+use super::super::cel::{self, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -15,8 +16,8 @@ pub(super) static CHECK: Check = Check {
     title: "Running as Non-root",
     why: "root inside a container is root on the node once it gets out",
     versions: &[
-        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
-        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35, cel: cel_since_v1_35 },
     ],
 };
 
@@ -97,4 +98,29 @@ fn unset(pod: &PodView<'_, '_>) -> Finding {
 
 fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().has_user_namespace() { None } else { since_v1_0(pod, options) }
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let refusing = rules.define("rootPod", format!("!{POD_CONTEXT}.?runAsNonRoot.orValue(true)"));
+    let explicit = rules.names_where("rootContainers", "!c.?securityContext.?runAsNonRoot.orValue(true)");
+    let implicit = rules.names_where("maybeRootContainers", "!c.?securityContext.?runAsNonRoot.hasValue()");
+    let forbidden = format!(
+        "{} + ' must not set securityContext.runAsNonRoot=false'",
+        cel::setters(&refusing, &explicit)
+    );
+    let required =
+        format!("'pod or ' + {} + ' must set securityContext.runAsNonRoot=true'", cel::containers(&implicit));
+    let reason = "runAsNonRoot != true";
+    let implicit_rule = cel::violation(
+        &format!("!{POD_CONTEXT}.?runAsNonRoot.hasValue() && {}", cel::some(&implicit)),
+        reason,
+        &required,
+    );
+    let condition = format!("{refusing} || {}", cel::some(&explicit));
+    cel::violation_or(&condition, reason, &forbidden, &format!("({implicit_rule})"))
+}
+
+fn cel_since_v1_35(rules: &mut CelRules) -> String {
+    let rule = cel_since_v1_0(rules);
+    cel::unless("variables.hasUserNamespace", &rule)
 }

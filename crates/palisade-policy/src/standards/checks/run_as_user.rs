@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Restricted, "Running as Non-root user".
 
+use super::super::cel::{self, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -13,8 +14,8 @@ pub(super) static CHECK: Check = Check {
     title: "Running as Non-root user",
     why: "root inside a container is root on the node once it gets out",
     versions: &[
-        CheckVersion { since: 23, overrides: &[], run: since_v1_23 },
-        CheckVersion { since: 35, overrides: &[], run: since_v1_35 },
+        CheckVersion { since: 23, overrides: &[], run: since_v1_23, cel: cel_since_v1_23 },
+        CheckVersion { since: 35, overrides: &[], run: since_v1_35, cel: cel_since_v1_35 },
     ],
 };
 
@@ -49,4 +50,16 @@ fn since_v1_23(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
 
 fn since_v1_35(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     if pod.spec().has_user_namespace() { None } else { since_v1_23(pod, options) }
+}
+
+fn cel_since_v1_23(rules: &mut CelRules) -> String {
+    let pod = rules.define("userZeroPod", format!("{POD_CONTEXT}.?runAsUser.orValue(1) == 0"));
+    let names = rules.names_where("userZeroContainers", "c.?securityContext.?runAsUser.orValue(1) == 0");
+    let detail = format!("{} + ' must not set runAsUser=0'", cel::setters(&pod, &names));
+    cel::violation(&format!("{pod} || {}", cel::some(&names)), "runAsUser=0", &detail)
+}
+
+fn cel_since_v1_35(rules: &mut CelRules) -> String {
+    let rule = cel_since_v1_23(rules);
+    cel::unless("variables.hasUserNamespace", &rule)
 }

@@ -5,6 +5,7 @@
 use palisade_base::field_path::FieldPath;
 use palisade_model::security_context::SeLinuxOptions;
 
+use super::super::cel::{self, CONTAINERS, CelRules, POD_CONTEXT};
 use super::{Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, message};
 
 pub(super) static CHECK: Check = Check {
@@ -13,17 +14,21 @@ pub(super) static CHECK: Check = Check {
     title: "SELinux",
     why: "other types, users and roles are confined less than containers are",
     versions: &[
-        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
-        CheckVersion { since: 31, overrides: &[], run: since_v1_31 },
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: |rules| cel_rule(rules, SINCE_V1_0) },
+        CheckVersion { since: 31, overrides: &[], run: since_v1_31, cel: |rules| cel_rule(rules, TYPES) },
     ],
 };
 
+/// In the order they were allowed; the first is no type at all.
+const TYPES: &[&str] = &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
+const SINCE_V1_0: &[&str] = TYPES.split_at(4).0;
+
 fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
-    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t"])
+    evaluate(pod, options, SINCE_V1_0)
 }
 
 fn since_v1_31(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
-    evaluate(pod, options, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+    evaluate(pod, options, TYPES)
 }
 
 fn evaluate(pod: &PodView<'_, '_>, options: Options, types: &[&str]) -> Option<Violation> {
@@ -119,4 +124,38 @@ impl<'p> Found<'p> {
         }
         self.findings.len() > before
     }
+}
+
+fn cel_rule(rules: &mut CelRules, types: &[&str]) -> String {
+    let bad_type = format!("!(o.?type.orValue('') in {})", cel::list(types));
+    let set = |field: &str| format!("o.?{field}.orValue('') != ''");
+    let bad = |context: &str| {
+        format!(
+            "{context}.?seLinuxOptions.optMap(o, {bad_type} || {} || {}).orValue(false)",
+            set("user"),
+            set("role")
+        )
+    };
+    let pod = rules.define("seLinuxPod", bad(POD_CONTEXT));
+    let names = rules.names_where("seLinuxContainers", &bad("c.?securityContext"));
+    let given = rules.define(
+        "seLinuxGiven",
+        format!(
+            "({POD_CONTEXT}.?seLinuxOptions.hasValue() ? [{POD_CONTEXT}.seLinuxOptions] : []) + \
+             {CONTAINERS}.map(c, c.?securityContext.?seLinuxOptions.hasValue(), c.securityContext.seLinuxOptions)"
+        ),
+    );
+    let found = rules.sorted_unique(&format!("{given}.map(o, {bad_type}, o.type)"));
+    let found = rules.define("seLinuxTypes", found);
+    let detail = format!(
+        "{} + ' set forbidden securityContext.seLinuxOptions: ' + ((size({found}) > 0 ? [{} + {}] : []) + \
+         ({given}.exists(o, {}) ? ['user may not be set'] : []) + ({given}.exists(o, {}) ? ['role may not be set'] : []))\
+         .join('; ')",
+        cel::setters(&pod, &names),
+        cel::plural("type ", "types ", &found),
+        cel::quoted(&found),
+        set("user"),
+        set("role")
+    );
+    cel::violation(&format!("{pod} || {}", cel::some(&names)), "seLinuxOptions", &detail)
 }

@@ -11,6 +11,7 @@ use palisade_model::{
 };
 use serde_json::json;
 
+use super::super::cel::{self, CONTAINERS, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -22,17 +23,19 @@ pub(super) static CHECK: Check = Check {
     title: "Seccomp",
     why: "an unconfined container can call everything the kernel offers",
     versions: &[
-        CheckVersion { since: 0, overrides: &[], run: since_v1_0 },
-        CheckVersion { since: 19, overrides: &[], run: since_v1_19 },
+        CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 },
+        CheckVersion { since: 19, overrides: &[], run: since_v1_19, cel: cel_since_v1_19 },
     ],
 };
 
 pub(super) const ALLOWED: &str = "RuntimeDefault or Localhost";
+const ALLOWED_TYPES: &[&str] = &[kind::RUNTIME_DEFAULT, kind::LOCALHOST];
+const ALLOWED_ANNOTATIONS: &[&str] = &["runtime/default", "docker/default"];
+const ALLOWED_ANNOTATION_PREFIX: &str = "localhost/";
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
-    let is_bad = |value: &str| {
-        !(value == "runtime/default" || value == "docker/default" || value.starts_with("localhost/"))
-    };
+    let is_bad =
+        |value: &str| !(ALLOWED_ANNOTATIONS.contains(&value) || value.starts_with(ALLOWED_ANNOTATION_PREFIX));
     let annotations = &pod.metadata().annotations;
     let mut findings = Vec::new();
     let mut found = Vec::new();
@@ -71,11 +74,11 @@ fn since_v1_19(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
 }
 
 pub(super) fn is_allowed(profile: &ProfileField<'_>, options: Options) -> bool {
-    match profile.kind.as_str() {
-        kind::RUNTIME_DEFAULT | kind::LOCALHOST => true,
-        kind::CONFIG_MAP => options.config_map_profiles,
-        _ => false,
-    }
+    allowed_types(options).any(|allowed| profile.kind.as_str() == allowed)
+}
+
+fn allowed_types(options: Options) -> impl Iterator<Item = &'static str> {
+    ALLOWED_TYPES.iter().copied().chain(options.config_map_profiles.then_some(kind::CONFIG_MAP))
 }
 
 pub(super) fn of_container<'p, 'a>(container: &ContainerRef<'p, 'a>) -> Option<&'p ProfileField<'a>> {
@@ -156,4 +159,56 @@ fn confine(
         edits.push(Edit::Remove(pod.annotation_path(annotation)));
     }
     edits
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let found = rules.define(
+        "seccompAnnotations",
+        format!(
+            "([{}] + {CONTAINERS}.map(c, {} + c.name)).filter(k, k in variables.annotations && \
+             !(variables.annotations[k] in {} || variables.annotations[k].startsWith({})))",
+            cel::text(seccomp::POD_ANNOTATION),
+            cel::text(&seccomp::container_annotation("")),
+            cel::list(ALLOWED_ANNOTATIONS),
+            cel::text(ALLOWED_ANNOTATION_PREFIX)
+        ),
+    );
+    let values =
+        rules.sorted_unique(&format!("{found}.map(k, k + '=' + strings.quote(variables.annotations[k]))"));
+    let values = rules.define("seccompAnnotationValues", values);
+    let detail = format!(
+        "{} + {values}.join(', ')",
+        cel::plural("forbidden annotation ", "forbidden annotations ", &values)
+    );
+    cel::violation(&cel::some(&values), "seccompProfile", &detail)
+}
+
+fn cel_since_v1_19(rules: &mut CelRules) -> String {
+    let (condition, detail) = cel_explicitly_bad(rules);
+    cel::violation(&condition, "seccompProfile", &detail)
+}
+
+/// Whether profiles are set to what is not allowed, and the sentence about them.
+pub(super) fn cel_explicitly_bad(rules: &mut CelRules) -> (String, String) {
+    let bad = format!("{}.orValue(false)", cel_profile_where("c.?securityContext", true, rules.options()));
+    let bad_pod = format!("{}.orValue(false)", cel_profile_where(POD_CONTEXT, true, rules.options()));
+    let pod = rules.define("badSeccompPod", bad_pod);
+    let names = rules.names_where("badSeccompContainers", &bad);
+    let types = rules.sorted_unique(&format!(
+        "({pod} ? [{POD_CONTEXT}.seccompProfile.?type.orValue('')] : []) + \
+         {CONTAINERS}.map(c, {bad}, c.securityContext.seccompProfile.?type.orValue(''))"
+    ));
+    let detail = format!(
+        "{} + ' must not set securityContext.seccompProfile.type to ' + {}",
+        cel::setters(&pod, &names),
+        cel::quoted(&types)
+    );
+    (format!("{pod} || {}", cel::some(&names)), detail)
+}
+
+/// The optional answer whether the profile of a security context is of a type that is forbidden, or of one that is allowed.
+pub(super) fn cel_profile_where(context: &str, forbidden: bool, options: Options) -> String {
+    let types: Vec<&str> = allowed_types(options).collect();
+    let not = if forbidden { "!" } else { "" };
+    format!("{context}.?seccompProfile.optMap(p, {not}(p.?type.orValue('') in {}))", cel::list(&types))
 }

@@ -6,11 +6,14 @@ use palisade_base::field_path::FieldPath;
 use palisade_model::profile::{kind, seccomp};
 use serde_json::{Value, json};
 
+use super::super::cel::{self, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Edit, Finding, Level, Options, PodView, Remedy, Violation,
     capabilities_restricted::windows_or,
     containers_where, message, names,
-    seccomp_profile_baseline::{ALLOWED, explicitly_bad, is_allowed, of_container, of_pod},
+    seccomp_profile_baseline::{
+        ALLOWED, cel_explicitly_bad, cel_profile_where, explicitly_bad, is_allowed, of_container, of_pod,
+    },
 };
 
 pub(super) static CHECK: Check = Check {
@@ -19,8 +22,18 @@ pub(super) static CHECK: Check = Check {
     title: "Seccomp",
     why: "without a profile a container can call everything the kernel offers",
     versions: &[
-        CheckVersion { since: 19, overrides: &["seccompProfile_baseline"], run: since_v1_19 },
-        CheckVersion { since: 25, overrides: &["seccompProfile_baseline"], run: since_v1_25 },
+        CheckVersion {
+            since: 19,
+            overrides: &["seccompProfile_baseline"],
+            run: since_v1_19,
+            cel: cel_since_v1_19,
+        },
+        CheckVersion {
+            since: 25,
+            overrides: &["seccompProfile_baseline"],
+            run: since_v1_25,
+            cel: cel_since_v1_25,
+        },
     ],
 };
 
@@ -110,4 +123,23 @@ fn from_annotation_or(pod: &PodView<'_, '_>, annotation: &str, path: &FieldPath,
         edits.push(Edit::Remove(pod.annotation_path(annotation)));
     }
     edits
+}
+
+fn cel_since_v1_19(rules: &mut CelRules) -> String {
+    let reason = "seccompProfile";
+    let (condition, detail) = cel_explicitly_bad(rules);
+    let good = format!("{}.orValue(false)", cel_profile_where(POD_CONTEXT, false, rules.options()));
+    let silent =
+        rules.names_where("silentSeccompContainers", "!c.?securityContext.?seccompProfile.hasValue()");
+    let required = format!(
+        "'pod or ' + {} + ' must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"'",
+        cel::containers(&silent)
+    );
+    let implicit = cel::violation(&format!("!{good} && {}", cel::some(&silent)), reason, &required);
+    cel::violation_or(&condition, reason, &detail, &format!("({implicit})"))
+}
+
+fn cel_since_v1_25(rules: &mut CelRules) -> String {
+    let rule = cel_since_v1_19(rules);
+    cel::unless("variables.isWindows", &rule)
 }

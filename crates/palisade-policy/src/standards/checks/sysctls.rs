@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "Sysctls".
 
+use super::super::cel::{self, CelRules, POD_CONTEXT};
 use super::{Check, CheckVersion, Finding, Level, PodView, Remedy, Violation};
 
 pub(super) static CHECK: Check = Check {
@@ -10,11 +11,36 @@ pub(super) static CHECK: Check = Check {
     title: "Sysctls",
     why: "a sysctl outside the pod's namespaces changes the whole node",
     versions: &[
-        CheckVersion { since: 0, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_0) },
-        CheckVersion { since: 27, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_27) },
-        CheckVersion { since: 29, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_29) },
-        CheckVersion { since: 32, overrides: &[], run: |pod, _| evaluate(pod, SINCE_V1_32) },
-        CheckVersion { since: 37, overrides: &[], run: |pod, _| evaluate(pod, ALLOWED) },
+        CheckVersion {
+            since: 0,
+            overrides: &[],
+            run: |pod, _| evaluate(pod, SINCE_V1_0),
+            cel: |rules| cel_rule(rules, SINCE_V1_0),
+        },
+        CheckVersion {
+            since: 27,
+            overrides: &[],
+            run: |pod, _| evaluate(pod, SINCE_V1_27),
+            cel: |rules| cel_rule(rules, SINCE_V1_27),
+        },
+        CheckVersion {
+            since: 29,
+            overrides: &[],
+            run: |pod, _| evaluate(pod, SINCE_V1_29),
+            cel: |rules| cel_rule(rules, SINCE_V1_29),
+        },
+        CheckVersion {
+            since: 32,
+            overrides: &[],
+            run: |pod, _| evaluate(pod, SINCE_V1_32),
+            cel: |rules| cel_rule(rules, SINCE_V1_32),
+        },
+        CheckVersion {
+            since: 37,
+            overrides: &[],
+            run: |pod, _| evaluate(pod, ALLOWED),
+            cel: |rules| cel_rule(rules, ALLOWED),
+        },
     ],
 };
 
@@ -64,4 +90,12 @@ fn evaluate(pod: &PodView<'_, '_>, allowed: &[&str]) -> Option<Violation> {
         })
         .collect();
     Some(Violation { check: CHECK.id, reason: "forbidden sysctls", detail, findings, masked: Vec::new() })
+}
+
+fn cel_rule(rules: &mut CelRules, allowed: &[&str]) -> String {
+    let names = rules.define(
+        "forbiddenSysctls",
+        format!("{POD_CONTEXT}.?sysctls.orValue([]).map(s, !(s.name in {}), s.name)", cel::list(allowed)),
+    );
+    cel::violation(&cel::some(&names), "forbidden sysctls", &format!("{names}.join(', ')"))
 }

@@ -2,6 +2,7 @@
 //!
 //! Implements: Pod Security Standards, Baseline, "HostProcess".
 
+use super::super::cel::{self, CelRules, POD_CONTEXT};
 use super::{
     Check, CheckVersion, Finding, Level, Options, PodView, Remedy, Violation, called, containers_where,
     message, names,
@@ -12,7 +13,7 @@ pub(super) static CHECK: Check = Check {
     level: Level::Baseline,
     title: "HostProcess",
     why: "a host process has the privileges of the Windows node",
-    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0 }],
+    versions: &[CheckVersion { since: 0, overrides: &[], run: since_v1_0, cel: cel_since_v1_0 }],
 };
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
@@ -50,4 +51,15 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         finding(container.path(pod).fields(fields), Some(container.name()), called(container))
     }));
     Some(Violation { check: CHECK.id, reason: "hostProcess", detail, findings, masked: Vec::new() })
+}
+
+fn cel_since_v1_0(rules: &mut CelRules) -> String {
+    let bad = |context: &str| format!("{context}.?windowsOptions.?hostProcess.orValue(false)");
+    let pod = rules.define("hostProcessPod", bad(POD_CONTEXT));
+    let names = rules.names_where("hostProcessContainers", &bad("c.?securityContext"));
+    let detail = format!(
+        "{} + ' must not set securityContext.windowsOptions.hostProcess=true'",
+        cel::setters(&pod, &names)
+    );
+    cel::violation(&format!("{pod} || {}", cel::some(&names)), "hostProcess", &detail)
 }
