@@ -58,8 +58,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(client: Client, node: &str) -> Self {
-        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, node: node.to_owned() }
+        Self { recorder: Recorder::new(client.clone(), reporter(node)), client, node: node.to_owned() }
     }
 
     fn profiles(&self) -> Api<DynamicObject> {
@@ -170,10 +169,10 @@ impl Cluster {
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        self.record(&regarding, reason, note).await;
+        record(&self.recorder, &regarding, reason, note).await;
     }
 
-    /// Records an event on the node.
+    /// Records an event on the node that is never joined with another one.
     pub(super) async fn record_on_node(&self, uid: &str, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -182,28 +181,33 @@ impl Cluster {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.record(&regarding, reason, note).await;
-    }
-
-    async fn record(&self, regarding: &ObjectReference, reason: &str, mut note: String) {
-        // The API takes no longer ones.
-        while note.len() > 1000 {
-            note.pop();
-        }
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "Verifying".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, regarding).await {
-            // An event that is lost is also in the report.
-            debug!(%error, "failed to record an event");
-        }
+        // A recorder joins what has the same reason, whatever its note: a new one has nothing to join with.
+        let recorder = Recorder::new(self.client.clone(), reporter(&self.node));
+        record(&recorder, &regarding, reason, note).await;
     }
 }
 
+fn reporter(node: &str) -> Reporter {
+    Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) }
+}
+
+async fn record(recorder: &Recorder, regarding: &ObjectReference, reason: &str, mut note: String) {
+    // The API takes no longer ones.
+    while note.len() > 1000 {
+        note.pop();
+    }
+    let event = Event {
+        type_: EventType::Warning,
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: "Verifying".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, regarding).await {
+        // An event that is lost is also in the report.
+        debug!(%error, "failed to record an event");
+    }
+}
 /// The node's taints without ours; `None` if it does not have ours.
 fn without_taint(node: &Node) -> Option<Vec<Value>> {
     let taints = node.spec.as_ref()?.taints.as_ref()?;

@@ -88,6 +88,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const HEARTBEAT: Duration = Duration::from_mins(5);
 /// The same event is recorded at most this often.
 const RECORD_AGAIN: Duration = Duration::from_mins(10);
+/// No more incidents than these become events in that time.
+const MOST_INCIDENT_EVENTS: usize = 100;
 
 /// Publishes, reports and verifies until `shutdown`.
 pub async fn run(
@@ -170,6 +172,9 @@ struct Agent {
     taint_lifted: bool,
     reported: Option<(Value, Instant)>,
     recorded: BTreeMap<String, Instant>,
+    /// Incidents that are not recorded yet, and when the last ones were.
+    incident_notes: Vec<String>,
+    incident_events: Vec<Instant>,
 }
 
 impl Agent {
@@ -195,6 +200,8 @@ impl Agent {
             taint_lifted: false,
             reported: None,
             recorded: BTreeMap::new(),
+            incident_notes: Vec::new(),
+            incident_events: Vec::new(),
             settings,
         }
     }
@@ -271,6 +278,7 @@ impl Agent {
             // The tmpfs was unmounted: everything in it is gone.
             self.findings.incidents.happened("palisade", "Unmounted", Timestamp::now());
             self.metrics.increment(&metrics::PROFILE_INCIDENTS, &[("found", "Unmounted")]);
+            self.incident_notes.push(format!("{} was unmounted", self.place.path().display()));
             self.findings.held.clear();
         }
         // A new tmpfs may have the very numbers of the old one.
@@ -350,8 +358,27 @@ impl Agent {
             warn!(what, found, "a seccomp profile was tampered with");
             let note =
                 format!("{}/{name} was not as the agent left it: {found}", self.place.path().display());
-            self.record_on_node("SeccompProfileTampered", note).await;
+            self.incident_notes.push(note);
         }
+        self.record_incidents().await;
+    }
+
+    /// Records each incident as an event of its own. A client that tampers without end does not fill the cluster with
+    /// events: the report and the metric still count what is beyond the limit.
+    async fn record_incidents(&mut self) {
+        let now = Instant::now();
+        self.incident_events.retain(|at| now.duration_since(*at) < RECORD_AGAIN);
+        for note in std::mem::take(&mut self.incident_notes) {
+            if self.incident_events.len() < MOST_INCIDENT_EVENTS {
+                self.incident_events.push(now);
+                self.cluster.record_on_node(&self.node_reference(), "SeccompProfileTampered", note).await;
+            }
+        }
+    }
+
+    /// The node's uid, as far as it is known, for events about it.
+    fn node_reference(&self) -> String {
+        self.node_uid.clone().unwrap_or_else(|| self.settings.node.node_name.clone())
     }
 
     fn needs(&self, hash: &str) -> bool {
@@ -361,8 +388,7 @@ impl Agent {
 
     async fn record_on_node(&mut self, reason: &str, note: String) {
         if self.may_record(&note) {
-            let uid = self.node_uid.clone().unwrap_or_else(|| self.settings.node.node_name.clone());
-            self.cluster.record_on_node(&uid, reason, note).await;
+            self.cluster.record_on_node(&self.node_reference(), reason, note).await;
         }
     }
 
@@ -374,6 +400,7 @@ impl Agent {
 
     /// Puts in place what is missing, removes what is unreferenced, lifts the taint, reports. Whether all of it was done.
     async fn work(&mut self) -> bool {
+        self.record_incidents().await;
         let mut done = self.put_in_place().await;
         self.findings.older = self.pods.older(&self.published);
         done &= self.lift_taint().await;
