@@ -142,6 +142,7 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
             &security,
             &reading,
             &PodSecurityFacts::Namespace(Ok(&labels)),
+            None,
             Limit::None,
             || false,
         );

@@ -336,13 +336,15 @@ impl<'a> Review<'a> {
     }
 
     /// What Pod Security Admission answers. Objects are read by the rules of `reading`: an API server has set its defaults
-    /// before it calls the webhook, and setting them again changes nothing.
+    /// before it calls the webhook, and setting them again changes nothing. `future` is the pod of a workload as it will
+    /// be, where that is not its template.
     #[must_use]
     pub fn answer(
         &self,
         security: &PodSecurity,
         reading: &Compat,
         facts: &PodSecurityFacts<'_>,
+        future: Option<&Value>,
         limit: Limit,
         expired: impl FnMut() -> bool,
     ) -> Response {
@@ -379,8 +381,15 @@ impl<'a> Review<'a> {
                 Err(error) => Response::noted(error),
                 Ok(None) => Response::default(),
                 Ok(Some((kind, pod))) => {
-                    let pod = Prepared::new(pod, kind.subject(), reading);
-                    Response::of(security.judge(&policy, label_error, false, &pod))
+                    let judge = |pod| {
+                        let pod = Prepared::new(pod, kind.subject(), reading);
+                        Response::of(security.judge(&policy, label_error, false, &pod))
+                    };
+                    match future.map(json::from_value::<Pod<'_>>) {
+                        None => judge(pod),
+                        Some(Ok(future)) => judge(future),
+                        Some(Err(error)) => Response::noted(format!("{}: {error}", WORKLOAD.undecodable)),
+                    }
                 }
             },
         }
@@ -444,6 +453,13 @@ impl<'a> Review<'a> {
             return Err((wording.undecodable, Some(cause)));
         }
         Ok(Pod { metadata, spec })
+    }
+
+    /// Whether the text of the object may contain a word: most do not, and need not be read for it. Behind a backslash any
+    /// letter may be hidden.
+    pub(crate) fn may_mention(&self, word: &str) -> bool {
+        let hides = |text: &str| text.contains("\\u") || text.contains("\\/");
+        self.object.is_some_and(|raw| raw.get().contains(word) || hides(raw.get()))
     }
 
     /// The object of a request as a value, without its managed fields.

@@ -130,6 +130,23 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
     if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) }
 }
 
+/// The writes that make of a template's pod what [`resolve`] will make of it, without looking anything up: each reference
+/// without a field gets one. `as_referred` keeps the reference, for policies, which judge what the user chose.
+#[must_use]
+pub fn assume_resolved(pod: &Pod<'_>, as_referred: bool) -> Vec<Change> {
+    /// Which bytes the ConfigMap will hold then is not known now.
+    const LATER: &str = "later";
+    references(&PodView::of_pod(pod))
+        .into_iter()
+        .filter(|reference| reference.field_in(pod).is_none())
+        .map(|reference| {
+            let referred = reference.source.reference().to_field();
+            let to = if as_referred { referred } else { localhost(LATER) };
+            Change { at: reference.field, to: NewValue::Profile(to) }
+        })
+        .collect()
+}
+
 /// The writes that give a pod back what was rewritten in it when it was created: applying the manifest again writes the
 /// reference to the ConfigMap again, which API servers that still look at these annotations refuse.
 #[must_use]

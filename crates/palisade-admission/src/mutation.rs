@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use crate::{
     admission_review::{Review, Unreadable},
-    config_map_profiles::{self, Fault, Profiles, Refused},
+    config_map_profiles::{self, Fault, Profiles, Refused, assume_resolved},
     constraints::{ConstraintRequest, Constraints, Pass},
     json_patch,
     profile_policies::{self, Selection},
@@ -281,9 +281,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
     }
 
     fn fill_fields(&self, draft: &mut Draft, response: &mut Response) -> Result<(), Unreadable> {
-        let (seccomp, app_armor) = (self.rules.fills_seccomp(), self.rules.fills_app_armor());
-        // A Windows pod may not have the fields, and its annotations never meant anything.
-        if self.pod.metadata.annotations.is_empty() || !(seccomp || app_armor) || self.pod.spec.is_windows() {
+        if self.pod.metadata.annotations.is_empty() {
             return Ok(());
         }
         let object;
@@ -295,15 +293,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
         };
         // The texts are the designs', in which annotations still work: beside us they do.
         let deprecations = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
-        let mut changes = Vec::new();
-        if seccomp {
-            changes.extend(sync::fill_seccomp(&mut pod));
-        }
-        if app_armor {
-            let synced = sync::fill_app_armor(&mut pod);
-            changes.extend(synced.changes);
-            response.warnings.extend(synced.warnings);
-        }
+        let (changes, warnings) = filled(&mut pod, &self.rules);
+        response.warnings.extend(warnings);
         if !changes.is_empty() {
             response.warnings.extend(deprecations);
         }
@@ -352,6 +343,91 @@ fn apply(changes: &[Change], object: &mut Value) {
     for change in changes {
         change.apply(object);
     }
+}
+
+/// The fields that annotations become here, and warnings about them.
+fn filled(pod: &mut Pod<'_>, rules: &Rules) -> (Vec<Change>, Vec<String>) {
+    let (mut changes, mut warnings) = (Vec::new(), Vec::new());
+    // A Windows pod may not have the fields, and its annotations never meant anything.
+    if pod.spec.is_windows() {
+        return (changes, warnings);
+    }
+    if rules.fills_seccomp() {
+        changes.extend(sync::fill_seccomp(pod));
+    }
+    if rules.fills_app_armor() {
+        let synced = sync::fill_app_armor(pod);
+        changes.extend(synced.changes);
+        warnings.extend(synced.warnings);
+    }
+    (changes, warnings)
+}
+
+/// The pod that a controller will create from the template of a workload.
+#[derive(Debug, Default)]
+pub struct FuturePod {
+    /// As it will be after mutation; `None` if mutation will change nothing in it.
+    pub object: Option<Value>,
+    /// Why policies will reject it.
+    pub rejected: Option<String>,
+}
+
+/// The pod of a written workload as [`Mutation`] will leave it, so that a workload is warned about what its pods will meet.
+/// Constraints are left out: which one admits a pod depends on who creates it.
+pub fn future_pod(
+    review: &Review<'_>,
+    rules: &Rules,
+    selection: &Selection<'_>,
+) -> Result<FuturePod, Unreadable> {
+    let written = matches!(review.operation.as_ref(), "CREATE" | "UPDATE");
+    let Some(kind) = review.workload().filter(|kind| !kind.path.is_empty() && written) else {
+        return Ok(FuturePod::default());
+    };
+    if rules.instead().is_some() || !review.request_sub_resource.is_empty() {
+        return Ok(FuturePod::default());
+    }
+    if let Some(why) = selection.refusal() {
+        return Ok(FuturePod { rejected: Some(why), ..FuturePod::default() });
+    }
+    let policies = &selection.policies;
+    if policies.is_empty() && !review.may_mention("seccomp") && !review.may_mention("apparmor") {
+        return Ok(FuturePod::default());
+    }
+    let workload = review.object_value()?;
+    let template = kind.path.iter().try_fold(&workload, |value, field| value.get(field));
+    let Some(template) = template.filter(|template| template.is_object()) else {
+        return Ok(FuturePod::default());
+    };
+    let mut object = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
+    });
+    let reading = rules.reading();
+    let mut referred = None;
+    if rules.resolves_config_maps() {
+        let (as_referred, resolved) = {
+            let pod = pod_in(&object)?;
+            (assume_resolved(&pod, true), assume_resolved(&pod, false))
+        };
+        if !as_referred.is_empty() {
+            let mut object = object.clone();
+            apply(&as_referred, &mut object);
+            referred = Some(object);
+        }
+        apply(&resolved, &mut object);
+    }
+    let fields = filled(&mut pod_in(&object)?, rules).0;
+    apply(&fields, &mut object);
+    let mut defaults =
+        profile_policies::defaults(policies, &object, &reading).map_err(|error| undecodable(&error))?;
+    defaults.retain(|change| rules.sets_app_armor() || !is_app_armor(change));
+    apply(&defaults, &mut object);
+    let judged = pod_in(referred.as_ref().unwrap_or(&object))?;
+    let rejected = profile_policies::refusal(policies, &Prepared::stored(judged, &reading));
+    Ok(FuturePod { object: Some(object), rejected })
+}
+
+fn pod_in(object: &Value) -> Result<Pod<'_>, Unreadable> {
+    json::from_value(object).map_err(|error| undecodable(&error))
 }
 
 /// Changes so far, and the object with them; most pods need neither.

@@ -13,6 +13,7 @@ use crate::{
     admission_review::{PodSecurityFacts, Review, Unreadable},
     config_map_profiles,
     constraints::{ConstraintRequest, ConstraintReview, Constraints, Pass},
+    mutation::future_pod,
     pod_security::PodSecurity,
     profile_policies::{self, Selection},
     response::{Refusal, Response},
@@ -90,7 +91,13 @@ pub fn validate(
     }
     if response.refused.is_none() {
         let reading = rules.reading();
-        response.join(review.answer(security, &reading, &facts.pod_security, limit, expired));
+        // swallowed: the answer notes a workload that cannot be read
+        let future = future_pod(review, rules, &facts.policies).unwrap_or_default();
+        if let Some(why) = future.rejected {
+            response.warnings.push(format!("pods of this workload will be rejected: {why}"));
+        }
+        let object = future.object.as_ref();
+        response.join(review.answer(security, &reading, &facts.pod_security, object, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
         response.join(by_constraints(review, rules, facts).unwrap_or_else(Response::unreadable));
@@ -137,7 +144,7 @@ fn by_policies(
     }
     let policies = &facts.policies.policies;
     let beside = rules.instead().is_none();
-    if policies.is_empty() && !(beside && mentions_sources(review)) {
+    if policies.is_empty() && !(beside && review.may_mention("seccomp.palisade.dev/")) {
         return Ok(response);
     }
     let mut pod = review.pod()?;
@@ -153,14 +160,6 @@ fn by_policies(
     let refusal = profile_policies::refusal(policies, &Prepared::stored(pod, &reading));
     response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
     Ok(response)
-}
-
-/// Whether the text of an object may mention profiles from ConfigMaps: most do not, and need not be read for it. Behind a
-/// backslash any letter may be hidden.
-fn mentions_sources(review: &Review<'_>) -> bool {
-    const NEEDLE: &str = "seccomp.palisade.dev/";
-    let hides = |text: &str| text.contains("\\u") || text.contains("\\/");
-    review.object.is_some_and(|raw| raw.get().contains(NEEDLE) || hides(raw.get()))
 }
 
 fn by_constraints(

@@ -209,9 +209,11 @@ impl Answerer {
         };
         let security = &configured.security;
         let judged_by_policies = validation::concerns_policies(review) && !review.is_mirror_pod();
-        let stored = match self.policies(judged_by_policies, deadline).await {
+        let warned_by_policies = review.workload().is_some_and(|kind| !kind.path.is_empty());
+        let stored = match self.policies(judged_by_policies || warned_by_policies, deadline).await {
             Ok(stored) => stored,
-            Err(why) => return unknown("ProfilePolicies", &why),
+            Err(why) if judged_by_policies => return unknown("ProfilePolicies", &why),
+            Err(_) => Arc::default(), // swallowed: a workload is only warned, and its pods are judged
         };
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| judged_by_policies),

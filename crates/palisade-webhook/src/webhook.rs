@@ -114,7 +114,9 @@ impl Webhook {
             options.emulate,
             options.gates,
         ));
-        let routes = Arc::new(Routes::new(answerer.clone(), options.limits));
+        // Without a registration of ours it is not observed whom the API server can call.
+        let (callable, callable_seen) = watch::channel(options.registration.is_none());
+        let routes = Arc::new(Routes::new(answerer.clone(), options.limits, callable_seen));
 
         let listener = listen(options.listen).await?;
         let plain = match options.metrics_listen {
@@ -186,7 +188,12 @@ impl Webhook {
                 minor: minor_seen,
                 trust: trust_seen.clone(),
                 foreign,
+                overlap: match &options.certificate {
+                    CertificateSource::Managed(managed) => managed.overlap,
+                    CertificateSource::Files { .. } => Duration::ZERO,
+                },
                 trusted,
+                callable,
                 ready: ready_seen.clone(),
                 metrics: metrics.clone(),
             };

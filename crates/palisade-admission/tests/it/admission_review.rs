@@ -36,7 +36,7 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
             &Compat::kubernetes(37),
         )])),
     };
-    let response = review.answer(&security, &Compat::kubernetes(37), &facts, Limit::None, || false);
+    let response = review.answer(&security, &Compat::kubernetes(37), &facts, None, Limit::None, || false);
     let answered: Value = serde_json::from_slice(&response.to_bytes(&review.uid).unwrap()).unwrap();
     assert_eq!(answered["apiVersion"], "admission.k8s.io/v1");
     answered["response"].clone()

@@ -10,6 +10,8 @@
 )]
 
 mod node;
+#[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
+mod outage_cases;
 mod policies;
 mod support;
 mod webhook;

@@ -31,7 +31,7 @@ impl Files {
     /// Reads what the API server shall trust.
     pub fn trust(&self) -> Result<Trust, String> {
         let authorities = self.authority.as_deref().map(read).transpose()?;
-        Ok(Trust { authorities: authorities.into_iter().collect() })
+        Ok(Trust { authorities: authorities.into_iter().collect(), signer: None })
     }
 
     /// Follows the files. While they do not belong together, as in the middle of a change, the last good pair stays.

@@ -2,7 +2,8 @@
 //!
 //! Every replica does the same: reads the Secret, takes the step that is due, writes it back under the version it read. Of
 //! several at once one wins, and the others go on from what it wrote. While the API server is away or takes no
-//! writes, what was last read stays in use.
+//! writes, what was last read stays in use. A Secret that is deleted or damaged is restored from memory, so that nothing
+//! that a replica serves loses its trust; and no certificate is served before its authority is seen to be trusted.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -27,7 +28,7 @@ use crate::{calls::in_words, metrics::Metrics, options::Managed};
 /// The key of the Secret that holds everything; the others repeat parts of it for people and tools.
 const STATE: &str = "state.json";
 /// The Secret is read at most this seldom.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Keeps the Secret.
@@ -54,6 +55,17 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
+/// Waits for a change; forever if there is nothing to observe, or the observer has ended.
+async fn changed(trusted: &mut Option<watch::Receiver<BTreeSet<String>>>) {
+    let ended = match trusted {
+        Some(trusted) => trusted.changed().await.is_err(),
+        None => true,
+    };
+    if ended {
+        std::future::pending::<()>().await;
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Secret {
@@ -69,7 +81,7 @@ struct Metadata {
 
 impl Keeper {
     /// Keeps it until the end of the webhook.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let pause = (self.options.overlap / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut used = State::default();
         let mut logged: Option<String> = None;
@@ -91,19 +103,29 @@ impl Keeper {
                     pause.min(Duration::from_secs(2))
                 }
             };
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = changed(&mut self.trusted) => {}
+            }
         }
     }
 
     /// Reads, takes the steps that are due, writes, and uses what came of it.
     async fn once(&self, used: &mut State) -> Result<(), String> {
-        let (mut state, mut version) = self.read().await?;
-        self.adopt(&state, used);
         let now = certificate::now();
-        let trusted = |certificate: &str| {
-            self.trusted.as_ref().is_none_or(|trusted| trusted.borrow().contains(certificate))
+        let (mut state, mut version) = loop {
+            let (held, version) = self.read().await?;
+            let state = plan::reconcile(held.clone(), used, &self.options, now);
+            if state == held {
+                break (state, version);
+            }
+            if let Some(written) = self.write(&state, &version).await? {
+                tracing::warn!("the Secret lacked certificates in use; restored");
+                break (state, written);
+            }
         };
-        while let Some(step) = plan::next(&state, &self.options, now, &trusted) {
+        self.adopt(&state, used);
+        while let Some(step) = plan::next(&state, &self.options, now, &|ca| self.is_trusted(ca)) {
             let next = plan::take(state, step, &self.options, now).map_err(|error| error.to_string())?;
             (state, version) = if let Some(written) = self.write(&next, &version).await? {
                 tracing::info!(?step, "certificates changed");
@@ -117,16 +139,39 @@ impl Keeper {
         Ok(())
     }
 
-    /// Uses a state that is complete.
+    /// Whether the API server has been observed to trust an authority, if that is observed at all.
+    fn is_trusted(&self, certificate: &str) -> bool {
+        self.trusted.as_ref().is_none_or(|trusted| trusted.borrow().contains(certificate))
+    }
+
+    /// Uses a state that is complete. A certificate that is in use is replaced only by one that the API server is seen to
+    /// trust, and its authority stays trusted until then.
     fn adopt(&self, state: &State, used: &mut State) {
         let Some(serving) = &state.serving else { return };
         if state == used {
             return;
         }
         let authority = state.authorities.last().and_then(|ca| certificate::about(&ca.pair.certificate).ok());
+        let in_use = used.signer().cloned();
+        let mut next = state.clone();
+        let is_due = used.serving.as_ref() != Some(serving);
+        let waits = is_due
+            && in_use.is_some()
+            && !state.signer().is_some_and(|signer| self.is_trusted(&signer.pair.certificate));
+        if waits {
+            next.serving.clone_from(&used.serving);
+            if let Some(in_use) = in_use.filter(|in_use| !next.authorities.contains(in_use)) {
+                next.authorities.insert(0, in_use);
+            }
+        }
         // Trust goes before use.
-        self.trust.send_replace(state.trust());
-        if used.serving.as_ref() != Some(serving) {
+        let trust = next.trust();
+        self.trust.send_if_modified(|current| {
+            let changed = *current != trust;
+            *current = trust;
+            changed
+        });
+        if is_due && !waits {
             let ends = authority.map(|about| about.not_after);
             match replace(&self.resolver, serving, ends, &self.metrics) {
                 Ok(()) => tracing::info!("certificate in use"),
@@ -136,7 +181,7 @@ impl Keeper {
                 }
             }
         }
-        *used = state.clone();
+        *used = next;
     }
 
     fn path(&self) -> String {
@@ -150,7 +195,7 @@ impl Keeper {
             .map_err(|error| error.to_string())?;
         match self.client.request::<Secret>(request).await {
             Ok(secret) => {
-                // A Secret that cannot be read is replaced: no replica can have used it.
+                // A Secret that cannot be read is as good as none: replicas restore what they use.
                 let state = secret
                     .data
                     .get(STATE)

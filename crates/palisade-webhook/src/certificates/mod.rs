@@ -21,6 +21,8 @@ use crate::metrics::Metrics;
 pub struct Trust {
     /// The certificates of the authorities.
     pub authorities: Vec<String>,
+    /// The one that signed what this replica serves, if that is known.
+    pub signer: Option<String>,
 }
 
 impl Trust {
@@ -30,6 +32,21 @@ impl Trust {
         self.authorities.concat()
     }
 
+    /// The same with authorities that other replicas serve certificates of, in an order that all replicas agree on.
+    #[must_use]
+    pub fn with(&self, others: impl IntoIterator<Item = String>) -> Self {
+        let mut authorities = self.authorities.clone();
+        authorities.extend(others);
+        if authorities.len() > self.authorities.len() {
+            authorities.sort_by_cached_key(|pem| {
+                let begins = certificate::about(pem).map_or(i64::MAX, |about| about.not_before);
+                (begins, pem.clone())
+            });
+            authorities.dedup();
+        }
+        Self { authorities, signer: self.signer.clone() }
+    }
+
     /// The authorities in it.
     #[must_use]
     pub fn set(&self) -> BTreeSet<String> {
@@ -37,9 +54,26 @@ impl Trust {
     }
 }
 
+/// What the common name of every authority made here begins with.
+const AUTHORITY: &str = "palisade-webhook-ca";
+
+/// The authorities in a `caBundle`, after base64, that a webhook of ours made and that are still valid.
+#[must_use]
+pub fn authorities_in(bundle: &str, now: i64) -> BTreeSet<String> {
+    bundle
+        .split_inclusive("-----END CERTIFICATE-----\n")
+        .filter(|pem| {
+            // swallowed: what is no certificate of ours is not kept
+            certificate::about(pem)
+                .is_ok_and(|about| about.subject.starts_with(AUTHORITY) && about.not_after > now)
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
 /// A new authority.
 pub fn authority(now: i64, validity: Duration) -> Result<Pair, IssueError> {
-    certificate::authority("palisade-webhook-ca", now, validity)
+    certificate::authority(AUTHORITY, now, validity)
 }
 
 /// A new serving certificate.

@@ -103,6 +103,42 @@ fn is_signed_by(about: &About, state: &State, signer: usize) -> bool {
         .is_some_and(|ca| ca.subject == about.issuer)
 }
 
+/// What replicas shall share: what the Secret holds, and what this replica still serves and trusts although the Secret no
+/// longer holds it, because it was deleted, damaged, or made anew by a replica that found none.
+///
+/// An older authority that comes back stays the signer until a newer one has been announced for the overlap, as in every
+/// rotation. One whose time is over does not come back.
+#[must_use]
+pub fn reconcile(mut held: State, memory: &State, options: &Managed, now: i64) -> State {
+    held.authorities.retain(|authority| authority.pair.check().is_ok());
+    if held.signer().is_none() {
+        held.serving = None;
+    }
+    let overlap = seconds(options.overlap);
+    let lost = memory.authorities.iter().filter(|authority| {
+        let ends = certificate::about(&authority.pair.certificate).map_or(i64::MIN, |about| about.not_after);
+        ends > now && authority.retired.is_none_or(|since| since.saturating_add(overlap) > now)
+    });
+    let mut returned = false;
+    for authority in lost {
+        if held.authorities.iter().all(|known| known.pair.certificate != authority.pair.certificate) {
+            held.authorities.push(authority.clone());
+            returned = true;
+        }
+    }
+    if returned {
+        held.authorities.sort_by_key(|authority| authority.announced);
+    }
+    if returned || held.serving.is_none() {
+        let serving = memory.serving.clone();
+        let next = State { serving, ..held.clone() };
+        if next.signer().is_some() {
+            held = next;
+        }
+    }
+    held
+}
+
 /// Makes a step.
 pub fn take(mut state: State, step: RotationStep, options: &Managed, now: i64) -> Result<State, IssueError> {
     match step {
@@ -138,6 +174,17 @@ pub fn take(mut state: State, step: RotationStep, options: &Managed, now: i64) -
 }
 
 impl State {
+    /// The authority that signed the serving certificate; `None` if there is no such certificate, if it cannot be used, or
+    /// if its authority is not here.
+    #[must_use]
+    pub fn signer(&self) -> Option<&Authority> {
+        let serving = self.serving.as_ref().filter(|serving| serving.check().is_ok())?;
+        // swallowed: what cannot be read is not used
+        let about = certificate::about(&serving.certificate).ok()?;
+        let position = (0..self.authorities.len()).find(|position| is_signed_by(&about, self, *position))?;
+        self.authorities.get(position)
+    }
+
     /// What the API server shall trust.
     #[must_use]
     pub fn trust(&self) -> Trust {
@@ -147,6 +194,7 @@ impl State {
                 .iter()
                 .map(|authority| authority.pair.certificate.clone())
                 .collect(),
+            signer: self.signer().map(|authority| authority.pair.certificate.clone()),
         }
     }
 }
@@ -155,7 +203,7 @@ impl State {
 mod tests {
     use std::time::Duration;
 
-    use super::{RotationStep, State, certificate, next, take};
+    use super::{RotationStep, State, certificate, next, reconcile, take};
     use crate::options::Managed;
 
     fn options() -> Managed {
@@ -230,5 +278,50 @@ mod tests {
         assert_eq!(steps, [RotationStep::Forget(0), RotationStep::Announce, RotationStep::Serve(0)]);
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    }
+
+    #[test]
+    fn what_a_replica_serves_comes_back_into_the_secret() {
+        let start = 1_700_000_000;
+        let (memory, _) = settle(State::default(), start, true);
+        let (other, _) = settle(State::default(), start + 5, true);
+        let damaged = |change: &dyn Fn(&mut State)| {
+            let mut state = memory.clone();
+            change(&mut state);
+            state
+        };
+        let reconciled = |held: State, now| reconcile(held, &memory, &options(), now);
+        for (case, held) in [
+            ("unchanged", memory.clone()),
+            ("deleted", State::default()),
+            ("no serving certificate", damaged(&|state| state.serving = None)),
+            ("no authority", damaged(&|state| state.authorities.clear())),
+            (
+                "a serving certificate that is none",
+                damaged(&|state| state.serving.as_mut().unwrap().certificate = "x".to_owned()),
+            ),
+            ("a key that is none", damaged(&|state| state.authorities[0].pair.key = "x".to_owned())),
+            (
+                "a serving certificate of an authority that is not there",
+                damaged(&|state| state.serving = other.serving.clone()),
+            ),
+        ] {
+            assert_eq!(reconciled(held, start + 10), memory, "{case}");
+        }
+        // A replica without memory found no Secret and made an authority: both are trusted, and the older one signs until
+        // the newer one has been announced for the overlap.
+        let both = reconciled(other.clone(), start + 10);
+        assert_eq!(
+            both.trust().authorities,
+            [memory.trust().authorities, other.trust().authorities].concat()
+        );
+        assert_eq!(both.serving, memory.serving);
+        let (both, steps) = settle(both, start + 10, true);
+        assert_eq!(steps, []);
+        let (_, steps) = settle(both, start + 105, true);
+        assert_eq!(steps, [RotationStep::Serve(1)]);
+        // What has ended stays away, and a replica without memory takes what it finds.
+        assert_eq!(reconciled(other.clone(), start + 100_000), other);
+        assert_eq!(reconcile(memory.clone(), &State::default(), &options(), start), memory);
     }
 }

@@ -23,7 +23,7 @@ use palisade_serve::{
     status::{Reply, Status, error, reply},
 };
 use rustls::pki_types::CertificateDer;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::timeout;
 use crate::{
@@ -40,14 +40,15 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub struct Routes {
     answerer: Arc<Answerer>,
     limits: Limits,
+    callable: watch::Receiver<bool>,
     stopping: AtomicBool,
 }
 
 impl Routes {
-    /// Answers with an answerer.
+    /// Answers with an answerer. `callable` is whether the API server is seen to trust what is served.
     #[must_use]
-    pub const fn new(answerer: Arc<Answerer>, limits: Limits) -> Self {
-        Self { answerer, limits, stopping: AtomicBool::new(false) }
+    pub const fn new(answerer: Arc<Answerer>, limits: Limits, callable: watch::Receiver<bool>) -> Self {
+        Self { answerer, limits, callable, stopping: AtomicBool::new(false) }
     }
 
     /// Fails the readiness check from now on; requests are still served.
@@ -118,7 +119,11 @@ impl Status for Routes {
         if let Some(what) = self.answerer.facts.waits_for() {
             return Some(format!("{what} are not known yet"));
         }
-        self.answerer.configuration.current().err()
+        if let Err(why) = self.answerer.configuration.current() {
+            return Some(why);
+        }
+        (!*self.callable.borrow())
+            .then(|| "the certificate is not trusted by the webhook configurations yet".to_owned())
     }
 }
 

@@ -4,12 +4,13 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 //!
 //! Nothing that a cluster needs to come up, or that this webhook itself needs, depends on it: its own namespace and
-//! kube-system are not sent here at all, and neither are pods that kubelets run on their own account. What is only advice
-//! (workloads) never stops anything.
+//! kube-system are not sent here at all, neither are pods that kubelets run on their own account, nor updates that change
+//! nothing that is judged ([`super::conditions`]). What is only advice (workloads) never stops anything.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
+use super::conditions::match_conditions;
 use crate::{
     certificates::Trust,
     options::{Endpoint, FailurePolicy, Registration},
@@ -171,8 +172,8 @@ fn webhook(
     if kind == Kind::Mutating {
         webhook["reinvocationPolicy"] = "IfNeeded".into();
     }
-    if around.minor >= MATCH_CONDITIONS && part == "pods" {
-        webhook["matchConditions"] = match_conditions(options);
+    if around.minor >= MATCH_CONDITIONS {
+        webhook["matchConditions"] = match_conditions(kind, part, options).into();
     }
     webhook
 }
@@ -189,23 +190,6 @@ fn client_config(kind: Kind, options: &Registration, trust: &Trust) -> Value {
         config["caBundle"] = BASE64_STANDARD.encode(bundle).into();
     }
     config
-}
-
-fn match_conditions(options: &Registration) -> Value {
-    let mut conditions = vec![json!({
-        "name": "not-a-mirror-pod",
-        "expression": "!(has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups && \
-            has(request.userInfo.username) && request.userInfo.username.startsWith('system:node:') && \
-            has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)",
-    })];
-    if let Some(account) = &options.service_account {
-        let quoted = account.replace('\\', "\\\\").replace('\'', "\\'");
-        conditions.push(json!({
-            "name": "not-ourselves",
-            "expression": format!("request.userInfo.username != '{quoted}'"),
-        }));
-    }
-    Value::Array(conditions)
 }
 
 /// Whether an object has every wanted field; it may have more, such as defaults.

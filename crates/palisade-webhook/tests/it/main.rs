@@ -8,6 +8,8 @@
 
 mod config_map_profiles;
 mod instance_report;
+mod outage;
+mod outage_cases;
 mod protocol;
 mod recordings;
 mod registration;

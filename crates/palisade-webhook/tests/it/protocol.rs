@@ -151,7 +151,10 @@ async fn serves_both_versions_of_http_and_nothing_without_tls() {
     // A client with another certificate authority is rejected.
     let stranger =
         palisade_webhook::certificates::authority(palisade_serve::certificate::now(), Duration::from_mins(1));
-    let strange = palisade_webhook::certificates::Trust { authorities: vec![stranger.unwrap().certificate] };
+    let strange = palisade_webhook::certificates::Trust {
+        authorities: vec![stranger.unwrap().certificate],
+        signer: None,
+    };
     assert!(Caller::trusting(webhook.address, &strange, &[]).connect().await.is_err());
     assert!(webhook.metrics.get(&REFUSED_CONNECTIONS) > 0);
 }

@@ -13,7 +13,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use palisade_apiserver::Server;
 use palisade_webhook::{
     Options, Webhook,
-    certificates::Trust,
+    certificates::{Trust, plan},
     metrics::{CONFIGURATION_ERRORS, PUBLISH_ERRORS},
     options::{CertificateSource, ConfigurationSource, Endpoint, Managed},
 };
@@ -192,6 +192,106 @@ async fn send_until(
     failures
 }
 
+/// What the API server trusts at this moment.
+async fn registered_trust(cluster: &Cluster) -> Trust {
+    let live = cluster.get(MUTATING).await.unwrap();
+    let text = live["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+    let pem = String::from_utf8(BASE64_STANDARD.decode(text).unwrap()).unwrap();
+    let authorities = pem.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
+    Trust { authorities, signer: None }
+}
+
+/// A Secret with an authority that no running replica has, as a replica without memory makes it.
+fn secret_made_anew(options: &Managed) -> (Value, String) {
+    let now = palisade_serve::certificate::now();
+    let mut state = plan::State::default();
+    while let Some(step) = plan::next(&state, options, now, &|_| true) {
+        state = plan::take(state, step, options, now).unwrap();
+    }
+    let text = BASE64_STANDARD.encode(serde_json::to_string(&state).unwrap());
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": options.secret}, "data": {"state.json": text}});
+    (secret, state.trust().bundle())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_secret_is_deleted_damaged_and_made_anew_under_load() {
+    let cluster = cluster(Server::builder()).await;
+    cluster.namespace("strict", &[("enforce", "baseline")]).await;
+    let managed = Managed {
+        overlap: Duration::from_secs(1),
+        ..Managed::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
+    };
+    let template = Options { certificate: CertificateSource::Managed(managed.clone()), ..registered() };
+    let replica = |identity: &str| Options {
+        listen: free_address(),
+        identity: identity.to_owned(),
+        ..template.clone()
+    };
+    let (one, two) = tokio::join!(start(&cluster, replica("one")), start(&cluster, replica("two")));
+    let addresses = [one.address, two.address];
+    for address in addresses {
+        eventually("a replica that is ready", async || {
+            Caller::trusting_anyone(address).page("/readyz").await.0 == 200
+        })
+        .await;
+    }
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let turn = AtomicUsize::new(0);
+    let send = async |is_good: bool| {
+        let address = addresses[turn.fetch_add(1, Ordering::Relaxed) % addresses.len()];
+        let caller = Caller::trusting(address, &registered_trust(&cluster).await, &[]);
+        let mut connection = KeepAlive::open(&caller).await?;
+        connection.post("/validate?timeout=5s", if is_good { good() } else { bad() }).await
+    };
+    let incidents = async {
+        let secrets = format!("/api/v1/namespaces/{OWN}/secrets");
+        let path = format!("{secrets}/{}", managed.secret);
+        let authorities = async || {
+            let secret = cluster.get(&path).await?;
+            let text = BASE64_STANDARD.decode(secret["data"]["ca.crt"].as_str()?).ok()?;
+            String::from_utf8(text).ok()
+        };
+        let first = authorities().await.unwrap();
+        let restored = async |what: &str| {
+            eventually(what, async || authorities().await.as_ref() == Some(&first)).await;
+            assert_eq!(registered_trust(&cluster).await.bundle(), first, "{what}: trust has not changed");
+        };
+        cluster.send("DELETE", &path, &Value::Null).await.unwrap();
+        restored("a deleted Secret").await;
+        for damage in
+            [json!({"state.json": "eA=="}), json!({"state.json": null}), json!({"state.json": "e30="})]
+        {
+            // `ca.crt` is only a copy: that it changes and comes back shows that the Secret was written.
+            let mut data = damage;
+            data["ca.crt"] = json!("eA==");
+            cluster.send("PATCH", &path, &json!({"data": data})).await.unwrap();
+            restored("a damaged Secret").await;
+        }
+        let (secret, newer) = secret_made_anew(&managed);
+        cluster.send("DELETE", &path, &Value::Null).await.unwrap();
+        if cluster.send("POST", &secrets, &secret).await.is_ok() {
+            eventually("both authorities", async || {
+                authorities().await.is_some_and(|all| all.contains(&first) && all.contains(&newer))
+            })
+            .await;
+            eventually("the rotation to the newer one", async || {
+                authorities().await.as_ref() == Some(&newer)
+                    && registered_trust(&cluster).await.bundle() == newer
+            })
+            .await;
+        } else {
+            restored("a deleted Secret").await;
+        }
+        let enough = answered.load(Ordering::Relaxed) + 100;
+        eventually("reviews after that", async || answered.load(Ordering::Relaxed) > enough).await;
+        stop.store(true, Ordering::Relaxed);
+    };
+    let (failures, ()) = tokio::join!(send_until(stop.clone(), answered.clone(), send), incidents);
+    assert_eq!(failures, [""; 0], "lost reviews");
+    one.shutdown().await;
+    two.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_rotated_under_load() {
     let cluster = cluster(Server::builder()).await;
@@ -209,11 +309,7 @@ async fn certificates_are_rotated_under_load() {
     // Each caller connects anew and trusts what the API server trusts at that moment.
     let address = webhook.address;
     let send = async |is_good: bool| {
-        let live = cluster.get(MUTATING).await.unwrap();
-        let text = live["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
-        let pem = String::from_utf8(BASE64_STANDARD.decode(text).unwrap()).unwrap();
-        let authorities = pem.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect();
-        let caller = Caller::trusting(address, &Trust { authorities }, &[]);
+        let caller = Caller::trusting(address, &registered_trust(&cluster).await, &[]);
         let mut connection = KeepAlive::open(&caller).await?;
         connection.post("/validate?timeout=5s", if is_good { good() } else { bad() }).await
     };

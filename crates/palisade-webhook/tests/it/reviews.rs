@@ -379,3 +379,58 @@ async fn policies_that_cannot_be_applied_are_rejected_and_reject_pods() {
         }
     }
 }
+
+/// The warning about a workload and the verdict about its pod agree, whatever the mutating webhook does in between.
+#[tokio::test]
+async fn a_workload_is_warned_about_what_its_pods_will_meet() {
+    let cluster = cluster(Server::builder()).await;
+    install(&cluster, resources::PROFILE_POLICIES).await;
+    let policy = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "defaults"},
+        "spec": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "with-policy"}},
+            "seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}}});
+    cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", &policy).await;
+    for namespace in ["plain", "with-policy"] {
+        cluster.namespace(namespace, &[("enforce", "restricted"), ("warn", "restricted")]).await;
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#}});
+        cluster.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).await;
+    }
+    let (pod_key, container_key) =
+        ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/c");
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    for (case, annotations, plain, with_policy) in [
+        ("no profile", json!({}), false, true),
+        ("a profile of the pod", json!({pod_key: "runtime/default"}), true, true),
+        ("a profile of the container", json!({container_key: "docker/default"}), true, true),
+        ("unconfined", json!({pod_key: "unconfined"}), false, false),
+        (
+            "a profile in a ConfigMap",
+            json!({"seccomp.palisade.dev/pod": "configmap/web/a.json"}),
+            true,
+            false,
+        ),
+        ("another annotation", json!({"seccomp.example.com/x": "runtime/default"}), false, true),
+    ] {
+        for (namespace, admitted) in [("plain", plain), ("with-policy", with_policy)] {
+            let mut object = pod("p", &json!({"securityContext": {"runAsNonRoot": true}}));
+            object["spec"]["containers"][0]["securityContext"] =
+                json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+            object["metadata"]["annotations"] = annotations.clone();
+            let template = json!({"metadata": {"annotations": annotations}, "spec": object["spec"]});
+            let deployment = json!({"metadata": {"name": "d"}, "spec": {"template": template}});
+            let request = about("apps", "deployments", "Deployment", namespace, &deployment);
+            let warned = caller.review("/validate", &request).await;
+            assert_eq!(warned["allowed"], true, "{case}: {warned}");
+            let mutated = caller.review("/mutate", &pod_request(namespace, "CREATE", &object)).await;
+            let judged = match mutated["allowed"].as_bool() {
+                Some(true) => {
+                    let object = patched(&object, &mutated);
+                    caller.review("/validate", &pod_request(namespace, "CREATE", &object)).await
+                }
+                _ => mutated,
+            };
+            assert_eq!(judged["allowed"], admitted, "{case} in {namespace}: {judged}");
+            assert_eq!(warned["warnings"].is_null(), admitted, "{case} in {namespace}: {warned} {judged}");
+        }
+    }
+}
