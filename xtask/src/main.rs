@@ -13,6 +13,7 @@ mod generate;
 mod kubernetes;
 mod process;
 mod setup;
+mod string_errors;
 mod swallowed;
 mod tidy;
 mod vm;

@@ -254,7 +254,7 @@ impl<'ast> Visit<'ast> for Lets {
     }
 }
 
-fn is_test(attribute: &Attribute) -> bool {
+pub(crate) fn is_test(attribute: &Attribute) -> bool {
     let text = attribute.meta.path().segments.last().map(|segment| segment.ident.to_string());
     match text.as_deref() {
         Some("test") => true,

@@ -1,11 +1,11 @@
 //! Habits that a compiler does not check: the edges between crates, unused dependencies, where unsafe code may stand, what every
-//! file opens with, what must never be in the repository, dead links, and failed reads that judging code does not report.
+//! file opens with, what must never be in the repository, dead links, failed reads that judging code does not report, and texts as errors.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::{Failure, architecture, dependencies, docs, process::output, root, swallowed};
+use crate::{Failure, architecture, dependencies, docs, process::output, root, string_errors, swallowed};
 
 /// Who may depend on whom inside the workspace. The pure crates may use nothing else that does anything.
 pub(crate) const EDGES: &[(&str, &[&str])] = &[
@@ -62,7 +62,7 @@ pub(crate) fn run_tidy() -> Result<(), Failure> {
     problems.extend(docs::links::problems()?);
     if problems.is_empty() {
         println!(
-            "\ntidy: edges, dependencies, module docs, unsafe code, names, links and failed reads are in order"
+            "\ntidy: edges, dependencies, module docs, unsafe code, names, links, failed reads and errors are in order"
         );
         return Ok(());
     }
@@ -121,6 +121,9 @@ fn sources(files: &[&str], problems: &mut Vec<String>) {
             source(name, &text, problems);
             if swallowed::is_judging(name) {
                 problems.extend(swallowed::findings(name, &text));
+            }
+            if string_errors::is_source(name) {
+                problems.extend(string_errors::findings(name, &text));
             }
         }
     }

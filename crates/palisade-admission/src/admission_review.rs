@@ -207,15 +207,31 @@ pub enum Needs<'r> {
     Pods(&'r str, LevelVersion),
 }
 
+/// Why a fact cannot be had, as its source reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);
+
+/// Why a request has no pod template to judge, worded as upstream does.
+#[derive(Debug, Error)]
+enum TemplateError {
+    /// A kind without one.
+    #[error("failed to extract pod template: unexpected object type: {group}/{version}, Kind={kind}")]
+    UnexpectedKind { group: String, version: String, kind: String },
+    /// The object cannot be read.
+    #[error("{message}: {}", .cause.as_deref().unwrap_or("there is none"))]
+    Unreadable { message: &'static str, cause: Option<String> },
+}
+
 /// What was looked up.
 #[derive(Debug)]
 pub enum PodSecurityFacts<'f> {
     /// Nothing was needed.
     Nothing,
     /// The labels of the namespace, or why they cannot be had.
-    Namespace(Result<&'f StringMap<'f>, String>),
+    Namespace(Result<&'f StringMap<'f>, Unavailable>),
     /// The pods of the namespace, in the order of the API server's list, or that they cannot be had.
-    Pods(Result<Vec<Prepared<'f>>, String>),
+    Pods(Result<Vec<Prepared<'f>>, Unavailable>),
 }
 
 impl<'a> Review<'a> {
@@ -355,7 +371,9 @@ impl<'a> Review<'a> {
         let screened = match (security.exempt(&request), facts) {
             (Some(verdict), _) => Screened::Done(verdict),
             (None, PodSecurityFacts::Namespace(Ok(labels))) => security.screen(&request, labels),
-            (None, PodSecurityFacts::Namespace(Err(cause))) => return self.namespace_unknown(cause),
+            (None, PodSecurityFacts::Namespace(Err(Unavailable(cause)))) => {
+                return self.namespace_unknown(cause);
+            }
             (None, PodSecurityFacts::Nothing | PodSecurityFacts::Pods(_)) => {
                 return self.namespace_unknown("it was not looked up");
             }
@@ -378,7 +396,7 @@ impl<'a> Review<'a> {
                 None => Response::unreadable((POD.unexpected, None)),
             },
             Screened::Judge(policy, label_error) => match self.template() {
-                Err(error) => Response::noted(error),
+                Err(error) => Response::noted(error.to_string()),
                 Ok(None) => Response::default(),
                 Ok(Some((kind, pod))) => {
                     let judge = |pod| {
@@ -568,17 +586,18 @@ impl<'a> Review<'a> {
             .map_err(|error| (WORKLOAD.undecodable, Some(error.to_string())))
     }
 
-    fn template(&self) -> Result<Option<(&'static WorkloadKind, Pod<'a>)>, String> {
+    fn template(&self) -> Result<Option<(&'static WorkloadKind, Pod<'a>)>, TemplateError> {
         let Some(kind) = self.workload() else {
-            return Err(format!(
-                "failed to extract pod template: unexpected object type: {}/{}, Kind={}",
-                self.kind.group, self.kind.version, self.kind.kind
-            ));
+            let (group, version, kind) = (&self.kind.group, &self.kind.version, &self.kind.kind);
+            return Err(TemplateError::UnexpectedKind {
+                group: group.to_string(),
+                version: version.to_string(),
+                kind: kind.to_string(),
+            });
         };
-        let pod = self.pod_or_template(kind).map_err(|(message, cause)| {
-            let cause = cause.as_deref().unwrap_or("there is none");
-            format!("{message}: {cause}")
-        })?;
+        let pod = self
+            .pod_or_template(kind)
+            .map_err(|(message, cause)| TemplateError::Unreadable { message, cause })?;
         Ok(pod.map(|pod| (kind, pod)))
     }
 

@@ -17,42 +17,58 @@ use palisade_model::{
 };
 use palisade_policy::profiles::policy::{LabelSelector, ProfilePolicy};
 use serde_json::Value;
+use thiserror::Error;
 
 /// A stored policy, as far as it could be read.
 #[derive(Debug, Clone)]
 pub struct StoredPolicy {
     /// The namespaces it is for; `None` if it is for all, or if that cannot be read.
     selector: Option<LabelSelector>,
-    read: Result<ProfilePolicy, String>,
+    read: Result<ProfilePolicy, UnusablePolicy>,
+}
+
+/// A policy that cannot be applied.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("ProfilePolicy {name:?} cannot be applied: {why}")]
+pub struct UnusablePolicy {
+    name: String,
+    why: PolicyProblem,
+}
+
+/// Why a policy cannot be applied.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum PolicyProblem {
+    /// The object cannot be read: as the reader reports it.
+    #[error("{0}")]
+    Unreadable(String),
+    /// What is read makes no sense.
+    #[error("{}", aggregate(.0))]
+    Invalid(Vec<FieldError>),
 }
 
 impl StoredPolicy {
     /// Reads an object of the API.
     #[must_use]
     pub fn read(name: &str, object: &Value) -> Self {
-        let read = read(object).and_then(|policy| match policy.problems() {
-            problems if problems.is_empty() => Ok(policy),
-            problems => Err(aggregate(&problems)),
-        });
-        match read {
-            Ok(policy) => Self { selector: policy.spec.namespace_selector.clone(), read: Ok(policy) },
-            Err(error) => Self { selector: selector(object), read: Err(unusable(name, &error)) },
-        }
+        let why = match from_value::<ProfilePolicy>(object) {
+            Ok(policy) => match policy.problems() {
+                problems if problems.is_empty() => {
+                    return Self { selector: policy.spec.namespace_selector.clone(), read: Ok(policy) };
+                }
+                problems => PolicyProblem::Invalid(problems),
+            },
+            Err(error) => PolicyProblem::Unreadable(error.to_string()),
+        };
+        let unusable = UnusablePolicy { name: name.to_owned(), why };
+        Self { selector: selector(object), read: Err(unusable) }
     }
 
     /// A policy whose object is not even JSON.
     #[must_use]
     pub fn unreadable(name: &str, error: &str) -> Self {
-        Self { selector: None, read: Err(unusable(name, error)) }
+        let why = PolicyProblem::Unreadable(error.to_owned());
+        Self { selector: None, read: Err(UnusablePolicy { name: name.to_owned(), why }) }
     }
-}
-
-fn unusable(name: &str, error: &str) -> String {
-    format!("ProfilePolicy {name:?} cannot be applied: {error}")
-}
-
-fn read(object: &Value) -> Result<ProfilePolicy, String> {
-    from_value(object).map_err(|error| error.to_string())
 }
 
 /// The selector of a policy that cannot be used as a whole, if it has one that can be.
@@ -70,11 +86,11 @@ fn selector(object: &Value) -> Option<LabelSelector> {
 /// What is wrong with a policy that is written.
 #[must_use]
 pub fn problems(object: &Value) -> Vec<FieldError> {
-    match read(object) {
+    match from_value::<ProfilePolicy>(object) {
         Ok(policy) => policy.problems(),
         Err(error) => {
             let shown = BadValue::Plain(object.get("spec").unwrap_or(&Value::Null).to_string());
-            vec![FieldError::invalid(FieldPath::of(&["spec"]), shown, error)]
+            vec![FieldError::invalid(FieldPath::of(&["spec"]), shown, error.to_string())]
         }
     }
 }
@@ -85,14 +101,15 @@ pub struct Selection<'p> {
     /// Those that can be applied, in the given order.
     pub policies: Vec<&'p ProfilePolicy>,
     /// What is wrong with the others: no pod is admitted as long as there are any.
-    pub unusable: Vec<&'p str>,
+    pub unusable: Vec<&'p UnusablePolicy>,
 }
 
 impl Selection<'_> {
     /// Why no pod can be admitted; `None` if every policy can be applied.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        (!self.unusable.is_empty()).then(|| self.unusable.join("; "))
+        let texts = || self.unusable.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        (!self.unusable.is_empty()).then(texts)
     }
 }
 

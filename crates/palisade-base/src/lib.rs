@@ -12,6 +12,7 @@
 //! | [`sha256`] | SHA-256 as lower-case hexadecimal |
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod causes;
 pub mod field_error;
 pub mod field_path;
 pub mod go;

@@ -7,12 +7,15 @@ use std::{error::Error, io, path::PathBuf, time::Duration};
 use clap::Args;
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use palisade_base::causes::{causes, root_cause};
 use palisade_controllers::api::ApiError;
 use palisade_model::{compat::Compat, server_version::announced};
 use serde_json::Value;
 use thiserror::Error;
+use tower::{BoxError, util::MapErrLayer};
 
 use crate::failure::Failure;
 
@@ -32,8 +35,8 @@ impl ClusterArgs {
     pub async fn connect(&self) -> Result<Cluster, ClusterError> {
         let config = self.config().await?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).map_err(|error| of_kube(&server, error))?;
-        Ok(Cluster { client, server })
+        let builder = ClientBuilder::try_from(config).map_err(|error| of_kube(&server, error))?;
+        Ok(Cluster { client: builder.with_layer(&naming(&server)).build(), server })
     }
 
     async fn config(&self) -> Result<Config, ClusterError> {
@@ -52,6 +55,16 @@ impl ClusterArgs {
         let found = "the kubeconfig of KUBECONFIG or ~/.kube/config";
         Config::from_kubeconfig(&options).await.map_err(|error| of_kubeconfig(found.to_owned(), &error))
     }
+}
+
+/// Puts the address of the API server, and what to do, into every error of the way to it. The parts that run for long log errors
+/// of their clients and do not know the address.
+fn naming(server: &str) -> MapErrLayer<impl Fn(BoxError) -> BoxError + Clone + Send + Sync + use<>> {
+    let server = server.to_owned();
+    MapErrLayer::new(move |error: BoxError| match error.downcast::<kube::Error>() {
+        Ok(error) => of_kube(&server, *error).into(),
+        Err(error) => of_kube(&server, kube::Error::Service(error)).into(),
+    })
 }
 
 /// A cluster that can be sent requests.
@@ -113,7 +126,7 @@ impl Cluster {
 }
 
 /// Why a cluster cannot be used: one sentence with the address and what to do.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[error("{} {place}: {reason}; {}", .problem.0, .problem.1)]
 pub struct ClusterError {
     problem: Problem,
@@ -151,6 +164,10 @@ impl From<ClusterError> for Failure {
 }
 
 fn of_kube(server: &str, error: kube::Error) -> ClusterError {
+    // The client has put it into words already.
+    if let Some(known) = causes(&error).find_map(|cause| cause.downcast_ref::<ClusterError>()) {
+        return known.clone();
+    }
     let (problem, reason) = match error {
         kube::Error::Api(status) => return of_status(server, status.code, status.message),
         kube::Error::SerdeError(error) => (NO_API_SERVER, error.to_string()),
@@ -172,15 +189,6 @@ fn of_status(server: &str, code: u16, message: String) -> ClusterError {
         _ => (ERROR_STATUS, format!("status {code}: {message}")),
     };
     ClusterError { problem, place: server.to_owned(), reason }
-}
-
-/// An error and everything that caused it, the outermost first.
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
-}
-
-fn root_cause<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
-    causes(error).last().unwrap_or(error)
 }
 
 /// Whether an error is one of TLS; errors of IO hide what they wrap, and may wrap another one.
@@ -209,4 +217,32 @@ fn of_kubeconfig(place: String, error: &KubeconfigError) -> ClusterError {
         error => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     ClusterError { problem: KUBECONFIG, place, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The controllers, the webhook and the agent log errors of this client.
+    #[tokio::test]
+    async fn errors_of_the_connection_name_the_api_server() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        let text = format!(
+            "{{clusters: [{{name: c, cluster: {{server: 'http://{free}'}}}}], users: [{{name: u, user: {{}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let args = ClusterArgs { kubeconfig: Some(file), context: None };
+        let cluster = args.connect().await.unwrap();
+        let expected = format!(
+            "cannot connect to http://{free}: connection refused; check that the API server runs and that the kubeconfig \
+             has its address"
+        );
+        let error = cluster.client.apiserver_version().await.unwrap_err();
+        assert_eq!(root_cause(&error).to_string(), expected);
+        assert_eq!(ApiError::from(error).to_string(), expected);
+        assert_eq!(cluster.get("/version").await.unwrap_err().to_string(), expected);
+    }
 }

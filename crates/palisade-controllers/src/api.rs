@@ -11,7 +11,11 @@ use kube::{
     client::Body,
     core::{Status, response::reason},
 };
-use palisade_model::{compat::Compat, server_version::announced};
+use palisade_base::causes::root_cause;
+use palisade_model::{
+    compat::Compat,
+    server_version::{ServerVersionError, announced},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 use thiserror::Error;
@@ -79,7 +83,7 @@ pub enum ApiError {
         message: String,
     },
     /// It could not be reached, or its response could not be read.
-    #[error("the API server is unreachable: {0}")]
+    #[error("{}", root_cause(&**.0))]
     Unreachable(#[source] Box<kube::Error>),
 }
 
@@ -120,6 +124,17 @@ impl From<kube::Error> for ApiError {
             other => Self::Unreachable(Box::new(other)),
         }
     }
+}
+
+/// Why it is not known whose rules the API server applies.
+#[derive(Debug, Error)]
+pub enum CompatError {
+    /// It does not report its version.
+    #[error("cannot read /version: {0}")]
+    Unreadable(#[from] ApiError),
+    /// It reports one that does not exist.
+    #[error(transparent)]
+    Version(#[from] ServerVersionError),
 }
 
 /// How a patch is meant.
@@ -171,10 +186,9 @@ impl Api {
     }
 
     /// Whose rules the API server applies.
-    pub async fn compat(&self) -> Result<Compat, String> {
-        let version = self.call(Method::GET, "/version", None, &Value::Null).await;
-        let version = version.map_err(|error| format!("cannot read /version: {error}"))?;
-        announced(&version).map_err(|error| error.to_string())
+    pub async fn compat(&self) -> Result<Compat, CompatError> {
+        let version = self.call(Method::GET, "/version", None, &Value::Null).await?;
+        Ok(announced(&version)?)
     }
 
     /// Makes an object.

@@ -27,6 +27,9 @@ use crate::{
 /// How soon a report that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Why an instance cannot use a configuration: what can go wrong there is its own affair.
+pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
+
 /// An instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
@@ -40,7 +43,7 @@ pub struct Instance {
 
 impl Instance {
     /// Reads the configuration once, applies and reports it: what an instance does before it serves anyone.
-    pub async fn catch_up(&mut self, api: &Api, apply: &impl Fn(&Value) -> Result<(), String>) {
+    pub async fn catch_up(&mut self, api: &Api, apply: &impl Fn(&Value) -> Result<(), ApplyError>) {
         let path = CONFIG_MAPS.object(Some(NAMESPACE), CONFIG_MAP);
         match api.get(&path).await {
             Ok(Some(object)) => self.apply(&object, apply),
@@ -56,7 +59,7 @@ impl Instance {
     pub async fn run(
         mut self,
         api: Api,
-        apply: impl Fn(&Value) -> Result<(), String> + Send + Sync,
+        apply: impl Fn(&Value) -> Result<(), ApplyError> + Send + Sync,
         shutdown: Shutdown,
     ) {
         tokio::select! {
@@ -69,7 +72,7 @@ impl Instance {
         }
     }
 
-    async fn serve(&mut self, api: &Api, apply: &(impl Fn(&Value) -> Result<(), String> + Sync)) {
+    async fn serve(&mut self, api: &Api, apply: &(impl Fn(&Value) -> Result<(), ApplyError> + Sync)) {
         let (sender, mut news) = channel::channel(Value::Null);
         let maps: kube::Api<ConfigMap> = kube::Api::namespaced(api.client().clone(), NAMESPACE);
         let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
@@ -105,7 +108,7 @@ impl Instance {
         }
     }
 
-    fn apply(&mut self, object: &Value, apply: &impl Fn(&Value) -> Result<(), String>) {
+    fn apply(&mut self, object: &Value, apply: &impl Fn(&Value) -> Result<(), ApplyError>) {
         let configuration = match read_config_map(object) {
             Ok(configuration) => configuration,
             Err(error) => return tracing::error!(%error, "the last configuration stays in force"),
@@ -113,7 +116,7 @@ impl Instance {
         if configuration.revision != self.running.revision {
             if let Err(why) = apply(&configuration.value) {
                 return tracing::error!(
-                    why,
+                    %why,
                     "the configuration cannot be applied; the last one stays in force"
                 );
             }

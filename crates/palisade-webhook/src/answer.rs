@@ -10,7 +10,7 @@ use std::{
 };
 
 use palisade_admission::{
-    admission_review::{Needs, PodSecurityFacts, Review, ReviewError},
+    admission_review::{Needs, PodSecurityFacts, Review, ReviewError, Unavailable},
     config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use crate::{
     configuration::Follower,
-    facts::{ClusterFacts, ConstraintFacts},
+    facts::{ClusterFacts, ConstraintFacts, LookupError},
     metrics::{Metrics, ReviewOutcome},
     shared::Shared,
 };
@@ -144,7 +144,7 @@ impl Answerer {
     }
 
     /// All policies, if they are needed.
-    async fn policies(&self, needed: bool, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, String> {
+    async fn policies(&self, needed: bool, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, LookupError> {
         if needed { self.facts.policies(deadline).await } else { Ok(Arc::default()) }
     }
 
@@ -201,10 +201,10 @@ impl Answerer {
         let configured = match self.configuration.current() {
             Ok(configured) => configured,
             Err(why) if review.is_pod() || review.metric_resource() == "namespace" => {
-                return Response::refuse(Refusal::internal(&why));
+                return Response::refuse(Refusal::internal(&why.to_string()));
             }
             Err(why) => {
-                return Response { audit: vec![("error".into(), why)], ..Response::default() };
+                return Response { audit: vec![("error".into(), why.to_string())], ..Response::default() };
             }
         };
         let security = &configured.security;
@@ -222,7 +222,7 @@ impl Answerer {
         };
         let needs = review.needs(security);
         let mut namespace = None;
-        let (mut listed, mut budget) = (Err(String::new()), None);
+        let (mut listed, mut budget) = (Err(LookupError::Pending("pods")), None);
         if let Needs::Pods(name, _) = needs {
             let left = deadline.saturating_duration_since(Instant::now());
             let time = EXISTING_PODS.min(left / 2);
@@ -243,12 +243,13 @@ impl Answerer {
             Needs::Nothing => PodSecurityFacts::Nothing,
             Needs::Namespace(_) => PodSecurityFacts::Namespace(match &namespace {
                 Some(Ok(known)) => Ok(&known.labels),
-                Some(Err(why)) => Err(why.clone()),
-                None => Err("it was not looked up".to_owned()),
+                Some(Err(why)) => Err(Unavailable(why.to_string())),
+                None => Err(Unavailable("it was not looked up".to_owned())),
             }),
             Needs::Pods(..) => {
                 let pods = |list| pods_in(list, &rules.reading());
-                PodSecurityFacts::Pods(listed.as_deref().map_err(Clone::clone).and_then(pods))
+                let listed = listed.as_deref().map_err(|why| Unavailable(why.to_string()));
+                PodSecurityFacts::Pods(listed.and_then(pods))
             }
         };
         let policies = known.map_or_else(Default::default, |namespace| select(&*stored, &namespace.labels));
@@ -269,7 +270,7 @@ impl Answerer {
 }
 
 /// Refuses what cannot be looked into.
-fn unknown(what: &str, why: &str) -> Response {
+fn unknown(what: &str, why: &LookupError) -> Response {
     Response::refuse(Refusal::internal(&format!("failed to lookup {what}: {why}")))
 }
 
@@ -279,13 +280,13 @@ fn judges<'f>(facts: &'f ConstraintFacts, rules: &Rules) -> Constraints<'f> {
     Constraints { set: &facts.set, unreadable: &facts.unreadable, options }
 }
 
-fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, String> {
+fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, Unavailable> {
     #[derive(Deserialize)]
     struct List<'l> {
         #[serde(borrow, default)]
         items: Vec<Pod<'l>>,
     }
-    let list: List<'_> = serde_json::from_str(list).map_err(|error| error.to_string())?;
+    let list: List<'_> = serde_json::from_str(list).map_err(|error| Unavailable(error.to_string()))?;
     Ok(list.items.into_iter().map(|pod| Prepared::stored(pod, compat)).collect())
 }
 

@@ -2,15 +2,17 @@
 //!
 //! The tests compare this list with the calls they see.
 
+use palisade_base::causes::root_cause;
+
 /// The field manager of the webhook.
 pub const MANAGER: &str = "palisade-webhook";
 
-/// An error of the API server as a person reads it.
+/// An error of the API server, or of the way to it, in one line without what libraries put around it.
 #[must_use]
 pub fn in_words(error: &kube::Error) -> String {
     let text = match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        _ => error.to_string(),
+        _ => root_cause(error).to_string(),
     };
     // In one line, wherever it is written.
     text.replace('\n', " ")

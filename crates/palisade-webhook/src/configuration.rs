@@ -3,7 +3,7 @@
 //! Implements: `PodSecurityConfiguration` from a file or a ConfigMap, read again whenever it changes. One that cannot be used
 //! changes nothing and is reported. Reviews under way end with the configuration they began with.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{error::Error as StdError, io, path::PathBuf, sync::Arc};
 
 use kube::{
     Api, Client,
@@ -21,6 +21,7 @@ use palisade_policy::{
 };
 use palisade_serve::file_watch;
 use serde_json::json;
+use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
@@ -39,8 +40,48 @@ pub struct Configured {
     pub document: Configuration,
 }
 
+/// Why no configuration is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoConfiguration {
+    /// Its source was not read yet.
+    #[error("the PodSecurity configuration in {0} is not known yet")]
+    Pending(String),
+    /// The first one cannot be used.
+    #[error("the PodSecurity configuration in {origin} cannot be used: {why}")]
+    Unusable {
+        /// The file or ConfigMap.
+        origin: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why a configuration cannot be put in force.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] io::Error),
+    /// The ConfigMap is empty.
+    #[error("it has no data")]
+    NoData,
+    /// The text has no configuration.
+    #[error(transparent)]
+    Text(#[from] Box<dyn StdError + Send + Sync>),
+    /// The document has another form.
+    #[error(transparent)]
+    Document(#[from] serde_json::Error),
+    /// A value makes no sense. Upstream's webhook begins these sentences in another way than its API server does.
+    #[error("{}", match .0 {
+        ConfigurationError::Defaults(text) => format!("configuration error: {text}"),
+        ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
+        other @ ConfigurationError::WrongKind { .. } => other.to_string(),
+    })]
+    Value(#[from] ConfigurationError),
+}
+
 /// What is in force, if anything is known.
-pub type Current = Result<Arc<Configured>, String>;
+pub type Current = Result<Arc<Configured>, NoConfiguration>;
 
 /// Follows the source of the configuration.
 #[derive(Debug)]
@@ -76,7 +117,7 @@ impl Follower {
             ConfigurationSource::File(file) => file.display().to_string(),
             ConfigurationSource::ConfigMap { namespace, name } => format!("ConfigMap {namespace}/{name}"),
         };
-        let unknown = Err(format!("the PodSecurity configuration in {source} is not known yet"));
+        let unknown = Err(NoConfiguration::Pending(source.clone()));
         Self {
             read,
             release: Shared::new(release),
@@ -100,11 +141,11 @@ impl Follower {
     }
 
     /// Puts a configuration in force, or returns what is wrong with it.
-    pub fn apply(&self, text: &str) -> Result<(), String> {
+    pub fn apply(&self, text: &str) -> Result<(), ApplyError> {
         self.apply_version(text, "")
     }
 
-    fn apply_version(&self, text: &str, version: &str) -> Result<(), String> {
+    fn apply_version(&self, text: &str, version: &str) -> Result<(), ApplyError> {
         let document = self.versioned(Configuration::new((self.read)(text)?), version);
         let configured = self.configure(document)?;
         self.enforce(configured);
@@ -116,15 +157,9 @@ impl Follower {
         Configuration { version: self.is_observed.then(|| version.to_owned()), ..document }
     }
 
-    fn configure(&self, document: Configuration) -> Result<Configured, String> {
-        let read: PodSecurityConfiguration =
-            serde_json::from_value(document.value.clone()).map_err(|error| error.to_string())?;
-        // Upstream's webhook begins these sentences in another way than its API server does.
-        let (defaults, exemptions) = read.resolve().map_err(|error| match error {
-            ConfigurationError::Defaults(text) => format!("configuration error: {text}"),
-            ConfigurationError::Invalid(text) => format!("invalid configuration: {text}"),
-            other @ ConfigurationError::WrongKind { .. } => other.to_string(),
-        })?;
+    fn configure(&self, document: Configuration) -> Result<Configured, ApplyError> {
+        let read: PodSecurityConfiguration = serde_json::from_value(document.value.clone())?;
+        let (defaults, exemptions) = read.resolve()?;
         // The same texts as the API server's own plugin: clients drop warnings that they have seen.
         let evaluator = Evaluator::of(&self.release.get());
         Ok(Configured { security: PodSecurity { evaluator, defaults, exemptions }, document })
@@ -166,12 +201,13 @@ impl Follower {
         }
     }
 
-    fn refuse(&self, why: &str) {
+    fn refuse(&self, error: &ApplyError) {
+        let why = error.to_string();
         self.metrics.count(&CONFIGURATION_ERRORS);
         tracing::error!(source = self.source, why, "Pod Security configuration not applied");
         if self.current.borrow().is_err() {
-            let text = format!("the PodSecurity configuration in {} cannot be used: {why}", self.source);
-            let _ = self.current.send_replace(Err(text));
+            let unusable = NoConfiguration::Unusable { origin: self.source.clone(), why };
+            let _ = self.current.send_replace(Err(unusable));
         }
     }
 
@@ -187,7 +223,7 @@ impl Follower {
     /// Follows a file.
     pub async fn follow_file(self: Arc<Self>, file: PathBuf) {
         file_watch::follow(std::slice::from_ref(&file), || {
-            let applied = std::fs::read_to_string(&file).map_err(|error| error.to_string());
+            let applied = std::fs::read_to_string(&file).map_err(ApplyError::File);
             if let Err(why) = applied.and_then(|text| self.apply(&text)) {
                 self.refuse(&why);
             }
@@ -241,7 +277,7 @@ impl Keep for Follower {
 
 impl Follower {
     fn put(&self, Held { text, version }: Held) {
-        let text = text.ok_or_else(|| "it has no data".to_owned());
+        let text = text.ok_or(ApplyError::NoData);
         if let Err(why) = text.and_then(|text| self.apply_version(&text, &version)) {
             self.refuse(&why);
         }

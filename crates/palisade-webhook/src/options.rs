@@ -1,13 +1,13 @@
 //! Everything that can be chosen about a webhook. Reading it from a command line is left to the command line.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use palisade_model::compat::{Compat, FeatureGates};
 use palisade_policy::enforcement::instances;
 use serde_json::Value;
 
 /// Reads a `PodSecurityConfiguration` out of a text, YAML or JSON, bare or inside an `AdmissionConfiguration`.
-pub type ReadConfiguration = fn(&str) -> Result<Value, String>;
+pub type ReadConfiguration = fn(&str) -> Result<Value, Box<dyn Error + Send + Sync>>;
 
 /// The options of a webhook.
 #[derive(Debug, Clone)]

@@ -22,8 +22,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     answer::Answerer,
-    certificates::{self, Trust, files::Files, keeper},
-    configuration::Follower,
+    calls::in_words,
+    certificates::{
+        self, Trust,
+        files::{CertificateError, Files},
+        keeper,
+    },
+    configuration::{ApplyError, Follower},
     facts::ClusterFacts,
     http::Routes,
     instance,
@@ -59,11 +64,11 @@ pub enum StartError {
         /// The file.
         file: String,
         /// What is wrong in it.
-        why: String,
+        why: ApplyError,
     },
     /// The certificate.
     #[error("cannot serve the certificate: {0}")]
-    Certificate(String),
+    Certificate(#[from] CertificateError),
     /// TLS.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -71,7 +76,7 @@ pub enum StartError {
 
 impl From<ServeError> for StartError {
     fn from(error: ServeError) -> Self {
-        Self::Certificate(error.to_string())
+        Self::Certificate(error.into())
     }
 }
 
@@ -136,9 +141,9 @@ impl Webhook {
                     key: key.clone(),
                     authority: authority.clone(),
                 };
-                let pair = files.pair().map_err(StartError::Certificate)?;
+                let pair = files.pair()?;
                 let resolver = Arc::new(Resolver::new(&pair)?);
-                trust.send_replace(files.trust().map_err(StartError::Certificate)?);
+                trust.send_replace(files.trust()?);
                 background.spawn(files.follow(resolver.clone(), trust, metrics.clone()));
                 (resolver, true)
             }
@@ -146,7 +151,7 @@ impl Webhook {
                 let now = now();
                 let provisional = certificates::authority(now, PROVISIONAL)
                     .and_then(|authority| certificates::serving(&authority, &managed.names, now, PROVISIONAL))
-                    .map_err(|error| StartError::Certificate(error.to_string()))?;
+                    .map_err(CertificateError::from)?;
                 let resolver = Arc::new(Resolver::new(&provisional)?);
                 let keeper = keeper::Keeper {
                     client: client.clone(),
@@ -245,8 +250,8 @@ fn follower(options: &Options, metrics: &Arc<Metrics>) -> Result<Arc<Follower>, 
     let follower =
         Follower::new(&options.configuration, options.read_configuration, release, metrics.clone());
     if let ConfigurationSource::File(file) = &options.configuration {
-        let fail = |why: String| StartError::Configuration { file: file.display().to_string(), why };
-        let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
+        let fail = |why: ApplyError| StartError::Configuration { file: file.display().to_string(), why };
+        let text = std::fs::read_to_string(file).map_err(|error| fail(error.into()))?;
         follower.apply(&text).map_err(fail)?;
     }
     Ok(Arc::new(follower))
@@ -273,7 +278,8 @@ async fn follow_version(client: Client, answerer: Arc<Answerer>, minor: watch::S
                 VERSION_EVERY
             }
             Err(error) => {
-                tracing::debug!(%error, "the version of the API server is not known yet");
+                let error = in_words(&error);
+                tracing::debug!(error, "the version of the API server is not known yet");
                 RETRY
             }
         };

@@ -1,7 +1,7 @@
 //! Reviews, from bytes to bytes.
 
 use palisade_admission::{
-    admission_review::{Needs, PodSecurityFacts, Review},
+    admission_review::{Needs, PodSecurityFacts, Review, Unavailable},
     pod_security::PodSecurity,
 };
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
@@ -30,7 +30,9 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
         .collect();
     let facts = match review.needs(&security) {
         Needs::Nothing => PodSecurityFacts::Nothing,
-        Needs::Namespace(_) => PodSecurityFacts::Namespace(labels.map(|_| &map).map_err(str::to_owned)),
+        Needs::Namespace(_) => {
+            PodSecurityFacts::Namespace(labels.map(|_| &map).map_err(|why| Unavailable(why.to_owned())))
+        }
         Needs::Pods(_, _) => PodSecurityFacts::Pods(Ok(vec![Prepared::stored(
             Pod::deserialize(json!({"metadata": {"name": "old"}, "spec": {"hostPID": true}})).unwrap(),
             &Compat::kubernetes(37),

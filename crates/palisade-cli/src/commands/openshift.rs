@@ -10,7 +10,7 @@ use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin};
 use palisade_controllers::{
     api::Api,
-    instance::Instance,
+    instance::{ApplyError, Instance},
     runner::{Options, Runner},
 };
 use palisade_policy::{
@@ -63,11 +63,12 @@ impl Rollout {
 }
 
 /// Applies a configuration to the server's own Pod Security Admission.
-fn applying(plugin: Arc<PodSecurityPlugin>) -> impl Fn(&Value) -> Result<(), String> + Send + Sync + 'static {
+fn applying(
+    plugin: Arc<PodSecurityPlugin>,
+) -> impl Fn(&Value) -> Result<(), ApplyError> + Send + Sync + 'static {
     move |value| {
-        let configuration: PodSecurityConfiguration =
-            serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
-        let (defaults, exemptions) = configuration.resolve().map_err(|error| error.to_string())?;
+        let configuration: PodSecurityConfiguration = serde_json::from_value(value.clone())?;
+        let (defaults, exemptions) = configuration.resolve()?;
         plugin.configure(defaults, exemptions);
         Ok(())
     }

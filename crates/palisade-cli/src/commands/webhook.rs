@@ -202,7 +202,7 @@ impl WebhookArgs {
             gates: FeatureGate::apply(&self.feature_gates, Compat::designs()).gates,
             constraints: self.security_context_constraints,
             configuration,
-            read_configuration: |text| pod_security_configuration(text).map_err(|error| error.to_string()),
+            read_configuration: |text| Ok(pod_security_configuration(text)?),
             certificate: self.certificate(endpoint.as_ref(), host),
             registration,
             limits: Limits {

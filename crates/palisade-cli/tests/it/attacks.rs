@@ -307,7 +307,7 @@ impl Webhook {
         let (source, compat) = (ConfigurationSource::default(), case.compat(mode));
         let follower = Follower::new(
             &source,
-            |text| pod_security_configuration(text).map_err(|error| error.to_string()),
+            |text| Ok(pod_security_configuration(text)?),
             compat,
             metrics.clone(),
         );

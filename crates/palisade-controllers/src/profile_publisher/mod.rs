@@ -25,6 +25,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use palisade_base::causes::root_cause;
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::warn;
@@ -140,6 +141,7 @@ impl Publisher {
         let mut note = |what: &str, result: Result<(), kube::Error>| match result {
             Ok(()) => progress = true,
             Err(error) => {
+                let error = root_cause(&error);
                 warn!(%error, "{what}");
                 failed = true;
             }

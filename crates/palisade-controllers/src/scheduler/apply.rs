@@ -20,7 +20,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use palisade_base::time::rfc3339;
+use palisade_base::{causes::root_cause, time::rfc3339};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -100,7 +100,7 @@ where
     let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
     let stream = events.map(move |event| match event {
         Ok(_) => changed.notify_one(),
-        Err(error) => debug!(%error, "watch interrupted"),
+        Err(error) => debug!(error = %root_cause(&error), "watch interrupted"),
     });
     (store, stream.boxed())
 }
@@ -146,7 +146,7 @@ async fn bind(client: &Client, pod: &DynamicObject, node: &str) {
         }
         // It was assigned or deleted meanwhile; the watch delivers its new state.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => warn!(%error, pod = name(pod), "failed to bind pod"),
+        Err(error) => warn!(error = %root_cause(&error), pod = name(pod), "failed to bind pod"),
     }
 }
 
@@ -161,7 +161,7 @@ async fn report_unschedulable(client: &Client, pod: &DynamicObject, why: &str) {
     // Strategic merge: conditions are merged by their type.
     let written = api.patch_status(pod_name, &PatchParams::default(), &Patch::Strategic(patch)).await;
     if let Err(error) = written {
-        debug!(%error, pod = name(pod), "failed to update pod condition");
+        debug!(error = %root_cause(&error), pod = name(pod), "failed to update pod condition");
     }
 }
 
@@ -176,7 +176,7 @@ async fn record_event(client: &Client, pod: &DynamicObject, kind: &str, reason: 
         "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": time,
         "lastTimestamp": time, "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER});
     if let Err(error) = post(client, &format!("/api/v1/namespaces/{namespace}/events"), &event).await {
-        debug!(%error, pod = name(pod), "failed to record event");
+        debug!(error = %root_cause(&error), pod = name(pod), "failed to record event");
     }
 }
 

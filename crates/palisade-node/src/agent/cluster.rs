@@ -15,6 +15,7 @@ use kube::{
         watcher::{self, Event as WatchEvent},
     },
 };
+use palisade_base::causes::root_cause;
 use palisade_model::profile::published::{CHANGED_SOURCES_ANNOTATION, GROUP, VERSION};
 use serde_json::{Value, json};
 use tracing::{debug, warn};
@@ -90,7 +91,7 @@ impl Cluster {
                     Ok(WatchEvent::InitDone) => Some(PublishedChange::Done),
                     Ok(WatchEvent::Delete(found)) => Some(PublishedChange::Gone { sha256: found.name_any() }),
                     Err(error) => {
-                        warn!(%error, "published profiles cannot be watched");
+                        warn!(error = %root_cause(&error), "published profiles cannot be watched");
                         None
                     }
                 })
@@ -205,7 +206,7 @@ async fn record(recorder: &Recorder, regarding: &ObjectReference, reason: &str, 
     };
     if let Err(error) = recorder.publish(&event, regarding).await {
         // An event that is lost is also in the report.
-        debug!(%error, "failed to record an event");
+        debug!(error = %root_cause(&error), "failed to record an event");
     }
 }
 /// The node's taints without ours; `None` if it does not have ours.

@@ -34,7 +34,7 @@ use std::{
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
-use palisade_base::{metrics::Registry, version::KubeVersion};
+use palisade_base::{causes::root_cause, metrics::Registry, version::KubeVersion};
 pub use palisade_model::profile::published::{published_hash, published_name};
 use palisade_model::{compat::Compat, server_version::kubelet_of};
 use serde_json::Value;
@@ -228,7 +228,7 @@ impl Agent {
     }
 
     fn api_failed(&self, what: &str, error: &kube::Error) {
-        warn!(%error, "{what}");
+        warn!(error = %root_cause(error), "{what}");
         self.metrics.increment(&metrics::API_ERRORS, &[]);
     }
 

@@ -23,7 +23,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use palisade_base::time::rfc3339_micro;
+use palisade_base::{causes::root_cause, time::rfc3339_micro};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
@@ -72,7 +72,7 @@ fn from_kube_error(error: kube::Error) -> ApiError {
             409 => ApiError::Conflict(status.message.clone()),
             _ => ApiError::Other(status.message.clone()),
         },
-        other => ApiError::Other(other.to_string()),
+        other => ApiError::Other(root_cause(&other).to_string()),
     }
 }
 
@@ -245,7 +245,7 @@ impl PodSource for KubeSource {
                     Ok(Event::Apply(pod)) => PodChange::Applied(plain(&pod)),
                     Ok(Event::Delete(pod)) => PodChange::Gone { uid: uid(&pod) },
                     Err(error) => {
-                        warn!(%error, "the API server does not answer");
+                        warn!(error = %root_cause(&error), "cannot watch pods");
                         continue;
                     }
                 };

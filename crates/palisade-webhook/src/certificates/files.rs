@@ -1,11 +1,17 @@
 //! A certificate from files, which are read again when they change.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use palisade_serve::{certificate::Pair, file_watch, tls::Resolver};
+use palisade_serve::{
+    certificate::{IssueError, Pair},
+    file_watch,
+    tls::{Resolver, ServeError},
+};
+use thiserror::Error;
 use tokio::sync::watch;
 
 use super::{Trust, replace};
@@ -22,14 +28,33 @@ pub struct Files {
     pub authority: Option<PathBuf>,
 }
 
+/// Why a certificate cannot be used.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("{}: {source}", .file.display())]
+    Read {
+        /// Which.
+        file: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// What was read is not a certificate with its key.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// None can be made.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+}
+
 impl Files {
     /// Reads certificate and key.
-    pub fn pair(&self) -> Result<Pair, String> {
+    pub fn pair(&self) -> Result<Pair, CertificateError> {
         Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
     }
 
     /// Reads what the API server shall trust.
-    pub fn trust(&self) -> Result<Trust, String> {
+    pub fn trust(&self) -> Result<Trust, CertificateError> {
         let authorities = self.authority.as_deref().map(read).transpose()?;
         Ok(Trust { authorities: authorities.into_iter().collect(), signer: None })
     }
@@ -39,9 +64,7 @@ impl Files {
         let files: Vec<PathBuf> =
             [&self.certificate, &self.key].into_iter().chain(&self.authority).cloned().collect();
         file_watch::follow(&files, || {
-            let replaced = self.pair().and_then(|pair| {
-                replace(&resolver, &pair, None, &metrics).map_err(|error| error.to_string())
-            });
+            let replaced = self.pair().and_then(|pair| Ok(replace(&resolver, &pair, None, &metrics)?));
             match replaced.and_then(|()| self.trust()) {
                 Ok(read) => {
                     trust.send_if_modified(|current| {
@@ -53,7 +76,7 @@ impl Files {
                     true
                 }
                 Err(why) => {
-                    tracing::warn!(why, "certificate not replaced");
+                    tracing::warn!(%why, "certificate not replaced");
                     false
                 }
             }
@@ -62,6 +85,6 @@ impl Files {
     }
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+fn read(file: &Path) -> Result<String, CertificateError> {
+    std::fs::read_to_string(file).map_err(|source| CertificateError::Read { file: file.to_owned(), source })
 }

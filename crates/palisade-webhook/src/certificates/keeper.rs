@@ -11,11 +11,12 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Request;
 use kube::Client;
 use palisade_serve::{
-    certificate::{self, Pair},
+    certificate::{self, IssueError, Pair},
     tls::Resolver,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use thiserror::Error;
 use tokio::sync::watch;
 
 use super::{
@@ -79,6 +80,23 @@ struct Metadata {
     resource_version: String,
 }
 
+/// Why the certificates are not brought up to date.
+#[derive(Debug, Error)]
+enum KeeperError {
+    /// The Secret cannot be read.
+    #[error("cannot read Secret {secret}: {}", in_words(.source))]
+    Read { secret: String, source: kube::Error },
+    /// The Secret cannot be written.
+    #[error("cannot write Secret {secret}: {}", in_words(.source))]
+    Write { secret: String, source: kube::Error },
+    /// A name that no path can have.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// A certificate cannot be made.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+}
+
 impl Keeper {
     /// Keeps it until the end of the webhook.
     pub async fn run(mut self) {
@@ -91,7 +109,8 @@ impl Keeper {
                     logged = None;
                     pause
                 }
-                Err(why) => {
+                Err(error) => {
+                    let why = error.to_string();
                     // Once is enough while it stays the same.
                     if logged.as_ref() != Some(&why) {
                         tracing::warn!(
@@ -111,7 +130,7 @@ impl Keeper {
     }
 
     /// Reads, takes the steps that are due, writes, and uses what came of it.
-    async fn once(&self, used: &mut State) -> Result<(), String> {
+    async fn once(&self, used: &mut State) -> Result<(), KeeperError> {
         let now = certificate::now();
         let (mut state, mut version) = loop {
             let (held, version) = self.read().await?;
@@ -126,7 +145,7 @@ impl Keeper {
         };
         self.adopt(&state, used);
         while let Some(step) = plan::next(&state, &self.options, now, &|ca| self.is_trusted(ca)) {
-            let next = plan::take(state, step, &self.options, now).map_err(|error| error.to_string())?;
+            let next = plan::take(state, step, &self.options, now)?;
             (state, version) = if let Some(written) = self.write(&next, &version).await? {
                 tracing::info!(?step, "certificates changed");
                 (next, written)
@@ -188,11 +207,13 @@ impl Keeper {
         format!("/api/v1/namespaces/{}/secrets", self.namespace)
     }
 
+    fn secret_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.options.secret)
+    }
+
     /// The state in the Secret and its version; nothing and no version if there is no Secret.
-    async fn read(&self) -> Result<(State, String), String> {
-        let request = Request::get(format!("{}/{}", self.path(), self.options.secret))
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
+    async fn read(&self) -> Result<(State, String), KeeperError> {
+        let request = Request::get(format!("{}/{}", self.path(), self.options.secret)).body(Vec::new())?;
         match self.client.request::<Secret>(request).await {
             Ok(secret) => {
                 // A Secret that cannot be read is as good as none: replicas restore what they use.
@@ -205,33 +226,24 @@ impl Keeper {
                 Ok((state, secret.metadata.resource_version))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok((State::default(), String::new())),
-            Err(error) => {
-                let (namespace, secret) = (&self.namespace, &self.options.secret);
-                Err(format!("cannot read Secret {namespace}/{secret}: {}", in_words(&error)))
-            }
+            Err(source) => Err(KeeperError::Read { secret: self.secret_name(), source }),
         }
     }
 
     /// Writes a state over a version; the new version, or `None` if another replica was first.
-    async fn write(&self, state: &State, version: &str) -> Result<Option<String>, String> {
+    async fn write(&self, state: &State, version: &str) -> Result<Option<String>, KeeperError> {
         let body = self.secret(state, version).to_string().into_bytes();
         let request = if version.is_empty() {
             Request::post(self.path())
         } else {
             Request::put(format!("{}/{}", self.path(), self.options.secret))
         };
-        let request = request
-            .header("content-type", "application/json")
-            .body(body)
-            .map_err(|error| error.to_string())?;
+        let request = request.header("content-type", "application/json").body(body)?;
         match self.client.request::<Secret>(request).await {
             Ok(secret) => Ok(Some(secret.metadata.resource_version)),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 && self.make_namespace().await => Ok(None),
-            Err(error) => {
-                let (namespace, secret) = (&self.namespace, &self.options.secret);
-                Err(format!("cannot write Secret {namespace}/{secret}: {}", in_words(&error)))
-            }
+            Err(source) => Err(KeeperError::Write { secret: self.secret_name(), source }),
         }
     }
 

@@ -15,7 +15,10 @@ use palisade_policy::scc::{constraint::ReadError, grants::Grants, set::Constrain
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::watch::{Change, Keep, Status, follow};
+use super::{
+    reading::LookupError,
+    watch::{Change, Keep, Status, follow},
+};
 use crate::shared::Shared;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -94,9 +97,9 @@ impl ConstraintWatch {
         self.roles.iter().find(|rbac| !rbac.status.is_ready()).map(|rbac| rbac.part.names().1)
     }
 
-    pub(super) fn current(&self) -> Result<Arc<ConstraintFacts>, String> {
+    pub(super) fn current(&self) -> Result<Arc<ConstraintFacts>, LookupError> {
         match self.waits_for() {
-            Some(what) => Err(format!("{what} are not known yet")),
+            Some(what) => Err(LookupError::Pending(what)),
             None => Ok(self.shared.current.get()),
         }
     }

@@ -22,6 +22,7 @@ use constraints::ConstraintWatch;
 use namespaces::Namespaces;
 use policies::Policies;
 use profiles::ProfileReader;
+pub use reading::LookupError;
 use reading::Reader;
 pub(crate) use watch::{Change, Keep, Status, follow_in};
 
@@ -88,7 +89,11 @@ impl ClusterFacts {
     }
 
     /// A namespace, or why it cannot be had.
-    pub async fn namespace(&self, name: &str, deadline: Instant) -> Result<Arc<ObjectMeta<'static>>, String> {
+    pub async fn namespace(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Arc<ObjectMeta<'static>>, LookupError> {
         match self.namespaces.get(name) {
             Some(known) => Ok(known),
             None => self.reader.namespace(name, deadline).await,
@@ -96,7 +101,7 @@ impl ClusterFacts {
     }
 
     /// All policies, or why they cannot be had.
-    pub async fn policies(&self, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, String> {
+    pub async fn policies(&self, deadline: Instant) -> Result<Arc<Vec<StoredPolicy>>, LookupError> {
         if self.policies.status.is_ready() {
             return Ok(self.policies.all());
         }
@@ -104,12 +109,12 @@ impl ClusterFacts {
     }
 
     /// The constraints and who may use them; `None` where they are not in force.
-    pub fn constraints(&self) -> Result<Option<Arc<ConstraintFacts>>, String> {
+    pub fn constraints(&self) -> Result<Option<Arc<ConstraintFacts>>, LookupError> {
         self.constraints.as_ref().map(|constraints| constraints.current()).transpose()
     }
 
     /// The pods of a namespace as the API server lists them, within a time.
-    pub async fn pods(&self, namespace: &str, budget: Duration) -> Result<String, String> {
+    pub async fn pods(&self, namespace: &str, budget: Duration) -> Result<String, LookupError> {
         self.reader.pods(namespace, Instant::now() + budget).await
     }
 }

@@ -16,7 +16,7 @@ use palisade_model::profile::config_map::{ConfigMapProblem, Source, check_docume
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::reading::{ConfigMap, Failed, Reader, within};
+use super::reading::{ConfigMap, LookupError, Reader, within};
 use crate::{
     calls,
     metrics::{Metrics, PUBLISH_ERRORS},
@@ -50,7 +50,7 @@ impl ProfileReader {
         deadline: Instant,
     ) -> Profiles {
         let mut profiles = Profiles::new();
-        let mut config_maps: BTreeMap<&str, Result<ConfigMap, Failed>> = BTreeMap::new();
+        let mut config_maps: BTreeMap<&str, Result<ConfigMap, LookupError>> = BTreeMap::new();
         for Source { name, key, .. } in sources {
             if !config_maps.contains_key(name.as_str()) {
                 config_maps.insert(name, self.reader.config_map(namespace, name, deadline).await);
@@ -58,12 +58,12 @@ impl ProfileReader {
             let Some(read) = config_maps.get(name.as_str()) else { continue };
             let profile = match read {
                 Ok(config_map) => profile_in(config_map, namespace, name, key).map_err(Fault::Unusable),
-                Err(Failed::NotFound(_)) => Err(Fault::Unusable(ConfigMapProblem::ConfigMapMissing {
+                Err(LookupError::NotFound(_)) => Err(Fault::Unusable(ConfigMapProblem::ConfigMapMissing {
                     namespace: namespace.to_owned(),
                     name: name.clone(),
                     key: key.clone(),
                 })),
-                Err(Failed::Unknown(why)) => Err(Fault::Unavailable(format!(
+                Err(why) => Err(Fault::Unavailable(format!(
                     "cannot read ConfigMap {namespace}/{name} for seccomp profile {key}: {why}"
                 ))),
             };
@@ -104,7 +104,7 @@ impl ProfileReader {
             Ok(request) => {
                 within(deadline.min(now + PUBLISHING), self.reader.client().request_text(request)).await
             }
-            Err(error) => Err(Failed::Unknown(error.to_string())),
+            Err(error) => Err(LookupError::Failed(error.to_string())),
         };
         match sent {
             Ok(_) => {
@@ -116,9 +116,9 @@ impl ProfileReader {
                     remembered.insert(hash.to_owned(), now);
                 }
             }
-            Err(Failed::NotFound(why) | Failed::Unknown(why)) => {
+            Err(why) => {
                 self.metrics.count(&PUBLISH_ERRORS);
-                tracing::warn!(profile = hash, why, "failed to publish a profile; the controller retries");
+                tracing::warn!(profile = hash, %why, "failed to publish a profile; the controller retries");
             }
         }
     }

@@ -18,6 +18,7 @@ use kube::{
     core::{ApiResource, DynamicObject},
     runtime::watcher::{self, Event},
 };
+use palisade_base::causes::root_cause;
 
 /// The first and the longest pause after an error.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -103,7 +104,8 @@ pub(crate) async fn follow_in<K: Keep>(
                 tokio::time::sleep(ABSENT).await;
             }
             Err(error) => {
-                tracing::warn!(what, %error, "watch interrupted; what was seen stays in use");
+                let error = root_cause(&error).to_string();
+                tracing::warn!(what, error, "watch interrupted; what was seen stays in use");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
             }

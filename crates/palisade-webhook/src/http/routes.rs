@@ -120,7 +120,7 @@ impl Status for Routes {
             return Some(format!("{what} are not known yet"));
         }
         if let Err(why) = self.answerer.configuration.current() {
-            return Some(why);
+            return Some(why.to_string());
         }
         (!*self.callable.borrow())
             .then(|| "the certificate is not trusted by the webhook configurations yet".to_owned())

@@ -235,7 +235,10 @@ impl Keeper {
                     self.metrics.count(&REGISTRATIONS);
                     tracing::info!(kind = kind.name(), name = self.options.name, "registered");
                 }
-                Err(why) => tracing::warn!(kind = kind.name(), why, "cannot register; trying again"),
+                Err(error) => {
+                    let why = in_words(&error);
+                    tracing::warn!(kind = kind.name(), why, "cannot register; trying again");
+                }
             }
         }
         settled
@@ -262,7 +265,7 @@ impl Keeper {
         configuration(kind, &self.options, &around)
     }
 
-    async fn apply(&self, kind: Kind, wanted: &Value) -> Result<Value, String> {
+    async fn apply(&self, kind: Kind, wanted: &Value) -> Result<Value, kube::Error> {
         let (plural, name) = (kind.plural(), &self.options.name);
         let path = format!(
             "/apis/admissionregistration.k8s.io/v1/{plural}/{name}?fieldManager={MANAGER}&force=true"
@@ -270,7 +273,7 @@ impl Keeper {
         let request = Request::patch(path)
             .header("content-type", "application/apply-patch+yaml")
             .body(wanted.to_string().into_bytes())
-            .map_err(|error| error.to_string())?;
-        self.client.request::<Value>(request).await.map_err(|error| in_words(&error))
+            .map_err(kube::Error::HttpError)?;
+        self.client.request::<Value>(request).await
     }
 }

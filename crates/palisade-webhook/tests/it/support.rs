@@ -150,8 +150,8 @@ pub(crate) async fn install(cluster: &Cluster, definition: &str) {
 }
 
 /// Reads a configuration as JSON: what YAML means is the command line's business.
-pub(crate) fn read_json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
+pub(crate) fn read_json(text: &str) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(serde_json::from_str(text)?)
 }
 
 /// Options for a webhook on a free port.
