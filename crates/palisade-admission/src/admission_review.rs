@@ -247,9 +247,9 @@ impl<'a> Review<'a> {
         if review.resource.resource.is_empty() {
             return Err(ReviewError::NoResource);
         }
-        let (asked, registered) = (&review.request_sub_resource, &review.sub_resource);
-        if asked != registered && !asked.is_empty() && !registered.is_empty() {
-            return Err(ReviewError::TwoSubresources(asked.to_string(), registered.to_string()));
+        let (requested, registered) = (&review.request_sub_resource, &review.sub_resource);
+        if requested != registered && !requested.is_empty() && !registered.is_empty() {
+            return Err(ReviewError::TwoSubresources(requested.to_string(), registered.to_string()));
         }
         match review.operation.as_ref() {
             "CREATE" | "UPDATE" | "DELETE" | "CONNECT" => Ok(review),
@@ -292,7 +292,7 @@ impl<'a> Review<'a> {
             #[serde(borrow, default)]
             spec: Bound<'l>,
         }
-        // A kubelet mirrors the pods of its own node, and nobody but a kubelet mirrors any.
+        // A kubelet mirrors the pods of its own node, and only a kubelet mirrors any.
         let node = self.user_info.username.strip_prefix(NODE_USER).filter(|node| !node.is_empty());
         let Some(node) = node.filter(|_| self.user_info.groups.iter().any(|group| group == NODES)) else {
             return false;
@@ -378,7 +378,7 @@ impl<'a> Review<'a> {
                 return self.namespace_unknown("it was not looked up");
             }
         };
-        // A pod that cannot be read, or is not the one that the request is about, is not admitted anywhere, for anybody.
+        // A pod that cannot be read, or is not the one that the request is about, is not admitted anywhere, for any user.
         let writes_pod = request.is_pod && matches!(self.operation.as_ref(), "CREATE" | "UPDATE");
         let mut pod = None;
         if writes_pod && !PodSecurity::ignores(&request) {
@@ -423,7 +423,7 @@ impl<'a> Review<'a> {
         Response { refused, audit, counted: vec![Counted::Error { fatal: true }], ..Response::default() }
     }
 
-    /// The pod to judge; none if the update is not of interest. The API server has prepared the pod before it asks.
+    /// The pod to judge; none if the update is not of interest. The API server has prepared the pod before it sends the review.
     fn significant_pod(&self, reading: &Compat) -> Result<Option<Prepared<'a>>, Unreadable> {
         let pod = Prepared::stored(self.pod()?, reading);
         if self.operation == "UPDATE" {
@@ -463,7 +463,7 @@ impl<'a> Review<'a> {
         self.check_type(&api_version, &kind, wording)?;
         let metadata = metadata.unwrap_or_default();
         self.check_names(&metadata, wording)?;
-        // A pod whose specification is not where it belongs would be read as one that asks for nothing.
+        // A pod whose specification is not where it belongs would be read as one that requests nothing.
         let spec = spec.ok_or((wording.undecodable, Some("the pod has no spec".to_owned())))?;
         // Which of two sources is mounted is not for a judge to guess; no API server stores such a volume.
         if let Some(volume) = spec.volumes.iter().find(|volume| volume.has_several_sources()) {
@@ -563,7 +563,7 @@ impl<'a> Review<'a> {
         Err((wording.unexpected, Some(format!("unexpected object type: {api_version}, Kind={kind}"))))
     }
 
-    /// An object has the name and the namespace of its request, where both say one.
+    /// An object has the name and the namespace of its request, where both have one.
     fn check_names(&self, metadata: &ObjectMeta<'_>, wording: Wording) -> Result<(), Unreadable> {
         let (name, namespace) = (metadata.name.as_str(), metadata.namespace.as_str());
         let cause = if !(namespace.is_empty() || namespace == self.namespace) {

@@ -294,7 +294,7 @@ fn is_localhost(field: &ProfileField<'_>, hash: &str) -> bool {
         && field.localhost_profile.as_deref() == Some(published::published_name(hash).as_str())
 }
 
-/// Whether a field agrees with its annotation: the rewritten form, or the same reference in the designs' form.
+/// Whether a field agrees with its annotation: the rewritten form, or the same reference in the form of Palisade's extensions.
 fn agrees(field: &ProfileField<'_>, hash: &str, source: &Source) -> bool {
     is_localhost(field, hash) || field.reference() == Some(source.reference())
 }

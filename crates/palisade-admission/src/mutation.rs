@@ -291,7 +291,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
             object = draft.applied(|| self.object())?.clone();
             json::from_value::<Pod<'_>>(&object).map_err(|error| undecodable(&error))?
         };
-        // The texts are the designs', in which annotations still work: beside us they do.
+        // The texts are those of Palisade's extensions, with which annotations still work.
         let deprecations = deprecated_annotations(&PodView::of_pod(&pod), &Compat::designs());
         let (changes, warnings) = filled(&mut pod, &self.rules);
         response.warnings.extend(warnings);

@@ -1,4 +1,4 @@
-//! The only type that reaches a person.
+//! The only type that reaches the user.
 //!
 //! Findings of the engine, mistakes in the input and notes on suppressions all become a [`Diagnostic`]; the
 //! renderers read nothing else. A diagnostic owns the lines it shows, so that the file it is about can be dropped.

@@ -77,7 +77,7 @@ pub struct Progress {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Progress {
-    /// Wanted by the user, and useful only if a person watches.
+    /// Wanted by the user, and useful only on a terminal.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
         let bar = (wanted && io::stderr().is_terminal()).then(ProgressBar::hidden);
@@ -100,7 +100,7 @@ impl Progress {
         bar.set_position(done as u64);
     }
 
-    /// Whether a person watches, so that a bar may come at any time.
+    /// Whether stderr is a terminal, so that a bar may come at any time.
     #[must_use]
     pub const fn is_watched(&self) -> bool {
         self.bar.is_some()

@@ -1,10 +1,10 @@
-//! Findings that a person has accepted: where that is written, why, and until when.
+//! Findings that were accepted: where that is written, why, and until when.
 //!
 //! A comment `# palisade:ignore <code>[,<code>] reason="…" [until=YYYY-MM-DD]` on the line of a finding or on the
 //! line above it, an annotation `palisade.dev/ignore: "<code>[,<code>]; reason=…; until=…"` on the object or its
 //! template, or an entry of the configuration file. A reason is required. What has expired or was never needed is
 //! reported, so that suppressions do not outlive their cause. What keeps a document from being checked cannot be accepted:
-//! nobody knows what else is wrong with it.
+//! it is not known what else is wrong with it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 pub const ANNOTATION: &str = "palisade.dev/ignore";
 const DIRECTIVE: &str = "palisade:ignore";
 
-/// What a person accepts.
+/// An accepted finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// Codes, or prefixes that end in `*`.

@@ -42,7 +42,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Reads the configuration once, applies and reports it: what an instance does before it serves anyone.
+    /// Reads the configuration once, applies and reports it: what an instance does before it serves requests.
     pub async fn catch_up(&mut self, api: &Api, apply: &impl Fn(&Value) -> Result<(), ApplyError>) {
         let path = CONFIG_MAPS.object(Some(NAMESPACE), CONFIG_MAP);
         match api.get(&path).await {

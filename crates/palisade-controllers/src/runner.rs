@@ -1,6 +1,6 @@
 //! Runs controllers, on the one process that leads.
 //!
-//! Watches run only while this process leads: what a standby would hold in memory is of no use to anyone. Controllers are
+//! Watches run only while this process leads: what a standby would hold in memory is of no use. Controllers are
 //! dropped where they stand, at shutdown as at the loss of the lead; each of them can be killed at any call.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Whose rules apply: a release of Kubernetes, or the designs this product implements.
+//! Whose rules apply: a release of Kubernetes, or Palisade's extensions of the newest one.
 //!
 //! One [`Compat`] value is passed to everything that depends on a version; there is no global state. The
 //! methods are named after the decision, so that the code that takes it reads without version numbers.
@@ -75,7 +75,7 @@ impl Compat {
         Self { api: KubeVersion::v1(minor), kubelet: KubeVersion::v1(minor), ..Self::designs() }
     }
 
-    /// Whether the designs decide.
+    /// Whether Palisade's extensions decide.
     #[must_use]
     pub const fn is_designs(&self) -> bool {
         matches!(self.api, KubeVersion::Designs)
@@ -87,7 +87,7 @@ impl Compat {
         self.is_designs() || self.keeps_extensions
     }
 
-    /// The release whose general behaviour applies: the designs stand on the newest one.
+    /// The release whose general behaviour applies: the extensions stand on the newest one.
     #[must_use]
     pub const fn api_minor(&self) -> u16 {
         self.api.minor()
@@ -119,7 +119,7 @@ impl Compat {
         self.api_minor() >= 30
     }
 
-    /// Whether AppArmor settings are kept at all. Only the designs and releases up to v1.30 have the gate.
+    /// Whether AppArmor settings are kept at all. Only Palisade's extensions and releases up to v1.30 have the gate.
     #[must_use]
     pub const fn keeps_app_armor(&self) -> bool {
         match self.api {

@@ -68,7 +68,7 @@ pub struct EffectiveContext<'p> {
 pub struct Row {
     /// The field, by its API name.
     pub field: &'static str,
-    /// The value, as a person reads it.
+    /// The value, as text.
     pub value: String,
     /// The value, as a machine reads it.
     pub json: Value,
@@ -367,7 +367,7 @@ impl EffectiveContext<'_> {
     }
 }
 
-/// A value as a person reads it: profiles and lists on one line, nothing in quotes.
+/// A value as text: profiles and lists on one line, nothing in quotes.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

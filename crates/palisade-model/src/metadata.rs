@@ -35,7 +35,7 @@ pub struct ObjectMeta<'a> {
 }
 
 impl ObjectMeta<'_> {
-    /// The name a person would call it by.
+    /// The name to show for it.
     #[must_use]
     pub fn display_name(&self) -> &str {
         if self.name.is_empty() { &self.generate_name } else { &self.name }

@@ -30,7 +30,7 @@ impl ContainerKind {
         }
     }
 
-    /// What a person calls a container of this list.
+    /// The noun for a container of this list.
     #[must_use]
     pub const fn noun(self) -> &'static str {
         match self {

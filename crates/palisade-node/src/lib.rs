@@ -1,6 +1,6 @@
 //! Runs pods on a container runtime, and verifies what the kernel enforces.
 //!
-//! The kubelet's part of the designs, through CRI v1 to a real runtime (containerd, CRI-O) and with a look at what the
+//! The kubelet's part of Palisade's extensions, through CRI v1 to a real runtime (containerd, CRI-O) and with a look at what the
 //! kernel makes of it. The crate does what was admitted and never judges: it depends on `palisade-model`, not on the policies.
 //!
 //! # Entry points
@@ -15,9 +15,9 @@
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!
 //! All of them need a tokio runtime with time and IO enabled, and root. [`node::NodeConfig`] carries the settings;
-//! its `compat` decides between the designs (the default) and a release of the kubelet (`--emulate-kubernetes`).
+//! its `compat` decides between Palisade's extensions (the default) and a release of the kubelet (`--emulate-kubernetes`).
 //!
-//! # Where the designs differ from kubelet v1.31
+//! # Where Palisade's extensions differ from kubelet v1.31
 //!
 //! | | designs (default) | `--emulate-kubernetes v1.31` |
 //! | --- | --- | --- |

@@ -102,7 +102,7 @@ impl PodReport {
         self.containers.iter().flat_map(|container| &container.rows).any(|row| !row.ok)
     }
 
-    /// Whether every container that runs was compared, and has everything that was asked for.
+    /// Whether every container that runs was compared, and has everything that was requested.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         !self.has_mismatch() && self.containers.iter().all(|container| container.unverified.is_none())
@@ -540,7 +540,7 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
     let wanted = context.host_users.value;
     let note = (!same && wanted).then_some("stricter than declared");
     row("hostUsers", yes(wanted), yes(same), wanted || !same, note);
-    // Runtimes hide nothing from privileged containers, as their pods ask for.
+    // Runtimes hide nothing from privileged containers, as their pods request.
     let masks = context.proc_mount.value != "Unmasked" && !privileged;
     let declared = if masks { "Default" } else { "Unmasked" };
     let shown = match kernel.unmasked.as_slice() {

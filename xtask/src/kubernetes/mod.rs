@@ -26,7 +26,7 @@ const BOOTSTRAP: &str = "crates/palisade-apiserver/src/auth/bootstrap.txt";
 const INTERNAL: &str = "crates/palisade-apimachinery/src/kinds/internal.txt";
 const PROTOBUF: &str = "crates/palisade-apiserver/src/http/protobuf/types.txt";
 
-/// Makes every table under `root` from the releases in `folder`; what a person looks at afterwards.
+/// Makes every table under `root` from the releases in `folder`; what is to be reviewed afterwards.
 pub(crate) fn run_generate(root: &Path, folder: &Path) -> Result<String, Failure> {
     let releases = source::releases(folder)?;
     let Some(newest) = releases.last() else { return Ok(String::new()) };

@@ -31,7 +31,7 @@ pub struct SecurityContextConstraint {
 }
 
 impl SecurityContextConstraint {
-    /// The plugin for a release or the designs.
+    /// The plugin for a release or Palisade's extensions.
     #[must_use]
     pub fn new(compat: &Compat) -> Self {
         let options = Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() };

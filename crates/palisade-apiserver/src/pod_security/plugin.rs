@@ -58,7 +58,7 @@ pub struct PodSecurityPlugin {
 }
 
 impl PodSecurityPlugin {
-    /// The plugin of a release or the designs, with nothing configured.
+    /// The plugin of a release or of Palisade's extensions, with nothing configured.
     #[must_use]
     pub fn new(compat: Compat) -> Self {
         let security = Self::configured(&compat, Policy::default(), Exemptions::default());

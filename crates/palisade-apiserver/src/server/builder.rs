@@ -34,7 +34,7 @@ use crate::{controllers, meta, openshift, plugins, set_aside};
 /// The administrator's certificate outlives a working day, and a working year.
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
-/// Resources of our own, there from the start where the designs decide.
+/// Resources of our own, there from the start with Palisade's extensions.
 const DESIGN_MANIFESTS: &[(&str, &str)] =
     &[("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES)];
 
@@ -128,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Whose rules apply to the security of pods, if not those of the emulated release: the designs, or other gates.
+    /// Whose rules apply to the security of pods, if not those of the emulated release: Palisade's extensions, or other gates.
     #[must_use]
     pub fn compat(mut self, compat: Compat) -> Self {
         self.compat = compat;

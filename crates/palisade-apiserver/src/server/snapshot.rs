@@ -267,7 +267,7 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
 /// How much is shown of what is no object.
 const MOST_SHOWN: usize = 60;
 
-/// Whether a value says what it is.
+/// Whether a value declares a kind.
 fn is_object(value: &Value) -> bool {
     ["apiVersion", "kind"].iter().any(|key| value.get(key).and_then(Value::as_str).is_some())
 }
@@ -284,7 +284,7 @@ fn rank(object: &Value) -> u8 {
     }
 }
 
-/// Dumps of whole clusters are larger than anything a person writes.
+/// Dumps of whole clusters are larger than any manifest.
 const LIMITS: Limits = Limits {
     max_bytes: usize::MAX,
     max_nodes: usize::MAX,

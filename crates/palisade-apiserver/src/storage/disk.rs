@@ -327,7 +327,7 @@ impl Drop for Writer {
 }
 
 fn run(database: &Database, clock: &Clock, waiting: &mpsc::Receiver<Job>) {
-    // swallowed: nobody is left who could send a job
+    // swallowed: no sender is left that could send a job
     while let Ok(first) = waiting.recv() {
         let mut batch = Vec::new();
         let mut discards = Vec::new();
@@ -368,7 +368,7 @@ struct Accepted {
 
 fn commit_batch(database: &Database, clock: &Clock, batch: Vec<Pending>) {
     let mut next = clock.revision.load(Ordering::Acquire);
-    // What this batch has already done to a key, before anyone else can see it.
+    // What this batch has already done to a key, before other requests can see it.
     let mut overlay: BTreeMap<String, Option<Arc<Object>>> = BTreeMap::new();
     let mut accepted = Vec::with_capacity(batch.len());
     for Pending { write, answer } in batch {

@@ -5,7 +5,7 @@
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>
 //!
 //! The store has neither kinds nor verbs: it keeps bytes, the few facts that selectors need, and the log
-//! that watches read. `disk.rs` makes commits durable before anyone can see them.
+//! that watches read. `disk.rs` makes commits durable before they become visible.
 
 mod bucket;
 mod disk;

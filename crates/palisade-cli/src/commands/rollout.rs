@@ -322,7 +322,7 @@ impl<'a> Reading<'a> {
             }
             let [namespace, own] = ["/metadata/namespace", "/metadata/name"].map(|at| text(object, at));
             let same = known.insert([group_of(api_version), kind, namespace, own], object);
-            // Of two observations of a cluster the later counts; of two manifests nothing tells which will.
+            // Of two observations of a cluster the later counts; of two manifests it is not known which will.
             let is_observed = |object: &Value| object["metadata"].get("uid").is_some();
             if same.is_some_and(|same| same != object && !(is_observed(same) && is_observed(object))) {
                 self.problems

@@ -126,7 +126,7 @@ pub struct FileReport {
     pub foreign: Vec<Label>,
     /// Documents, or whole files, that could not be checked.
     pub errors: usize,
-    /// Findings that a person accepted.
+    /// Findings that were accepted.
     pub suppressed: usize,
 }
 

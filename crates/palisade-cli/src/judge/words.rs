@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::source_map::ObjectSource;
 
-/// A value as a person would write it into YAML on one line.
+/// A value as YAML on one line.
 pub(super) fn value(value: &Value) -> String {
     match value {
         Value::String(text) if is_plain(text) => text.clone(),

@@ -305,12 +305,8 @@ impl Webhook {
         let client = Client::new(arena.router("admin"), "default");
         let metrics = Arc::new(Metrics::default());
         let (source, compat) = (ConfigurationSource::default(), case.compat(mode));
-        let follower = Follower::new(
-            &source,
-            |text| Ok(pod_security_configuration(text)?),
-            compat,
-            metrics.clone(),
-        );
+        let follower =
+            Follower::new(&source, |text| Ok(pod_security_configuration(text)?), compat, metrics.clone());
         let follower = Arc::new(follower);
         let facts = ClusterFacts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
         let mut watches = JoinSet::new();

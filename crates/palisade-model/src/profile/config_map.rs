@@ -62,7 +62,7 @@ pub enum DocumentError {
 /// Checks that a text is a profile that confines something: JSON within bounds that has one meaning, by which at least one
 /// system call is denied.
 ///
-/// What every runtime refuses is left to the runtime, as the designs require: a document that is no object, an unknown action.
+/// What every runtime refuses is left to the runtime, as the design of ConfigMap profiles requires: a document that is no object, an unknown action.
 pub fn check_document(text: &str) -> Result<(), DocumentError> {
     if text.len() > MAX_PROFILE_BYTES {
         return Err(DocumentError::TooLarge { size: text.len() });

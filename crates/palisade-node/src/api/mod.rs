@@ -1,7 +1,7 @@
 //! The Kubernetes API, as far as a node needs it.
 //!
 //! [`PodSource`] is a port: [`local`] serves `palisade run`, which has no API server, and [`kube`] any API server, the
-//! embedded one included. Objects travel as JSON, because typed clients drop the fields of the designs.
+//! embedded one included. Objects travel as JSON, because typed clients drop the fields of Palisade's extensions.
 
 pub mod kube;
 pub mod local;

@@ -92,7 +92,7 @@ impl ProcessSecurity {
         let status = fs::read_to_string(folder.join("status")).map_err(named("status"))?;
         let mut found = Self::from_status(&status).map_err(|error| invalid("status", &error.to_string()))?;
         // AppArmor's own file came with Linux 5.8; the older one belongs to whichever module is first, and a label of SELinux
-        // confines nothing that AppArmor was asked for.
+        // does not stand for an AppArmor profile.
         let (first, own) = (label(&folder, "attr/current")?, label(&folder, "attr/apparmor/current")?);
         found.app_armor = own.or_else(|| first.clone().filter(|label| is_app_armor(label)));
         found.se_linux = first.filter(|label| !is_app_armor(label));

@@ -1,7 +1,7 @@
 //! What to do next for a pod: a pure decision.
 //!
 //! Implements: the kubelet's `computePodActions` (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`): sandbox first, init
-//! containers in order, sidecars kept running, app containers by restart policy; and, under the designs, "retry respecting
+//! containers in order, sidecars kept running, app containers by restart policy; and, with Palisade's extensions, "retry respecting
 //! RestartPolicy and back-off delay" for containers that never came to be. Carrying it out is [`super::worker`]'s.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -47,7 +47,7 @@ pub struct Failure {
 pub enum Retry {
     /// Every ten seconds, forever: what kubelets do.
     Flat,
-    /// As if it had run and failed: the designs' way with profiles.
+    /// As if it had run and failed, as Palisade's extensions treat profiles.
     ByRestartPolicy,
 }
 
@@ -195,7 +195,7 @@ impl Planner<'_> {
             })
     }
 
-    /// Under the designs, a container whose profile cannot be used counts as one that ran and failed.
+    /// With Palisade's extensions, a container whose profile cannot be used counts as one that ran and failed.
     fn has_failed_for_good(&self, container: &Container, policy: RestartPolicy) -> bool {
         policy == RestartPolicy::Never
             && self

@@ -96,7 +96,7 @@ impl FieldPattern {
         Ok(Self { steps, text: text.to_owned() })
     }
 
-    /// Whether the pattern ends with any element of a list, which only a value can tell apart.
+    /// Whether the pattern ends with any element of a list, which only a value can distinguish.
     #[must_use]
     pub fn ends_with_any_element(&self) -> bool {
         matches!(self.steps.last(), Some(PatternStep::AnyIndex))

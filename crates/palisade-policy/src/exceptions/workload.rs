@@ -1,9 +1,9 @@
 //! Which workload a pod belongs to, by what its author cannot make up.
 //!
-//! Labels, names and owner references are written by whoever creates a pod. An exception for a workload is bound to the object
+//! Labels, names and owner references are written by the user that creates a pod. An exception for a workload is bound to the object
 //! of that kind and name, so a new pod belongs to a workload only if the controller of that kind requests it: the API server
 //! authenticates the requester, and a controller copies the name from the object it works for. A pod that a user creates
-//! belongs to no workload, whatever it says of itself.
+//! belongs to no workload, whatever it declares.
 //!
 //! A Deployment makes its pods through a ReplicaSet, and a CronJob through a Job. Their names are derived as the controllers
 //! derive them. Users who can write the ReplicaSets of a Deployment can change its pods without Palisade, too.

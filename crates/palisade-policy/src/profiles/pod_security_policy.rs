@@ -1,7 +1,7 @@
 //! The seccomp and AppArmor strategies of `policy/v1beta1` PodSecurityPolicy.
 //!
 //! Implements: the annotations that v1.19 to v1.24 read, with their exact texts, and `spec.seccomp` of the seccomp
-//! design, which no release had. Under the designs both forms are read into [`ProfileRules`]; a release checks one
+//! design, which no release had. With Palisade's extensions both forms are read into [`ProfileRules`]; a release checks one
 //! value per subject, the annotation before the field for a pod and the field before the annotation for a container.
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
@@ -120,7 +120,7 @@ impl ProfileStrategies {
         problems
     }
 
-    /// The rules under the designs: the field, or the annotations.
+    /// The rules with Palisade's extensions: the field, or the annotations.
     #[must_use]
     pub fn seccomp_rules(&self) -> ProfileRules {
         let nothing_may_be_set =
@@ -158,7 +158,7 @@ impl ProfileStrategies {
         }
     }
 
-    /// The writes that give a pod its defaults: fields under the designs, annotations in a release.
+    /// The writes that give a pod its defaults: fields with Palisade's extensions, annotations in a release.
     #[must_use]
     pub fn defaults(&self, pod: &Prepared<'_>) -> Vec<Change> {
         let (view, compat) = (&pod.view(), pod.compat());

@@ -386,7 +386,7 @@ impl ProfileRules {
                 check(view.annotation_path(&key), reference, value);
             }
             // Seccomp annotations have become fields when the pod was created; those that were added later, those of ephemeral
-            // containers and those that nobody reads confine nothing. AppArmor annotations are the setting where there is no field yet.
+            // containers and those that are not read confine nothing. AppArmor annotations are the setting where there is no field yet.
             let annotated = mechanism == Mechanism::AppArmor
                 && annotation.is_some()
                 && container.kind != ContainerKind::Ephemeral;

@@ -40,7 +40,7 @@ pub struct Finding {
 pub enum Remedy {
     /// Edits that a machine can make.
     Edits(Vec<Edit>),
-    /// A decision only a person can take, and why.
+    /// No automatic fix, and why.
     Manual(&'static str),
 }
 

@@ -317,7 +317,7 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, ProtobufError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    // swallowed: both say the same, that there is no such time
+    // swallowed: both mean the same, that there is no such time
     let time = i32::try_from(nanos).ok().and_then(|nanos| jiff::Timestamp::new(seconds, nanos).ok());
     let time = time.ok_or(ProtobufError::Value("time"))?;
     let text = if micro { crate::meta::format_micro_time(time) } else { crate::meta::format_time(time) };

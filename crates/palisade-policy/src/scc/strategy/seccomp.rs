@@ -57,7 +57,7 @@ impl<'s> Strategy<'s> {
         field.reference().filter(known)
     }
 
-    /// What a field says, to be compared with what is allowed. A field of an unknown type is shown by its type: it is not the same
+    /// The value of a field, to be compared with what is allowed. A field of an unknown type is shown by its type: it is not the same
     /// as no field. Upstream takes it for that, and leaves it to validation, as a `Localhost` without a file still is here.
     fn to_annotation(self, field: &ProfileField<'_>) -> String {
         match self.reference(field) {
