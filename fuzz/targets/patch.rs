@@ -23,10 +23,14 @@ fuzz_target!(|bytes: &[u8]| {
     let patch_type = [PatchType::Json, PatchType::Merge, PatchType::Strategic][usize::from(first % 3)];
     let Some(kind) = LATEST.by_kind("", "v1", "Pod") else { return };
     let mut live = live();
-    kind.default(&mut live);
+    if kind.default(&mut live).is_err() {
+        return;
+    }
     let Ok(patched) = patch::patch(kind, &live, patch_type, body, FieldValidation::Strict) else { return };
     let mut object = patched.object;
-    kind.default(&mut object);
+    if kind.default(&mut object).is_err() {
+        return;
+    }
     let manager = Manager { name: "fuzz", subresource: "", now: "2026-01-02T03:04:05Z" };
     apply::on_update(kind, Some(&live), &mut object, &manager);
     let _ = rest::before_update(kind, &mut object, &live, "", &Extra::default());

@@ -75,6 +75,7 @@ pub mod schema;
 pub mod scheme;
 pub mod selector;
 pub mod status;
+pub mod stored_size;
 pub mod table;
 mod typed_object;
 

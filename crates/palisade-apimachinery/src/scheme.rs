@@ -120,12 +120,14 @@ impl Kind {
         decode::decode_value(self, body, duplicates, validation)
     }
 
-    /// Sets the defaults of the kind, as upstream does after decoding and when reading from storage.
-    pub fn default(&self, object: &mut Value) {
+    /// Sets the defaults of the kind, as upstream does after decoding and when reading from storage. An object that its
+    /// defaults make too large to be stored is rejected before it has them all.
+    pub fn default(&self, object: &mut Value) -> Result<()> {
         match &self.body {
             Body::Builtin(builtin) => kinds::default(builtin, object, self.emulated),
-            Body::Custom(custom) => custom.default(object),
+            Body::Custom(custom) => custom.default(object)?,
         }
+        Ok(())
     }
 
     /// An object with nothing set, as Go encodes it: what a create is compared with for managed fields.

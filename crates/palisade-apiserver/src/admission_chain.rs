@@ -7,6 +7,7 @@
 //! returns [`Typed`] objects, so that no plugin sees a value that the kind's decoder would reject.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use palisade_apimachinery::{Kind, Status, Typed};
@@ -116,6 +117,37 @@ pub struct Notes {
     pub audit: Vec<(String, String)>,
 }
 
+/// An object that plugins may change. Taking it mutably is a change: an object that no plugin has changed is still the
+/// [`Typed`] one and is not read again.
+#[derive(Debug)]
+pub struct InReview {
+    typed: Option<Typed>,
+    changed: Value,
+}
+
+impl InReview {
+    fn new(object: Typed) -> Self {
+        Self { typed: Some(object), changed: Value::Null }
+    }
+}
+
+impl Deref for InReview {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        self.typed.as_deref().unwrap_or(&self.changed)
+    }
+}
+
+impl DerefMut for InReview {
+    fn deref_mut(&mut self) -> &mut Value {
+        if let Some(typed) = self.typed.take() {
+            self.changed = typed.into_value();
+        }
+        &mut self.changed
+    }
+}
+
 /// The end of an admission plugin: the request goes on, or is rejected.
 pub type Admission = Result<(), Box<Status>>;
 
@@ -125,7 +157,7 @@ pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Changes the object. Runs before defaulting of what it adds, validation and the judging plugins.
-    fn admit(&self, _: &Request<'_>, _: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, _: &Request<'_>, _: &mut InReview, _: &mut Notes) -> Admission {
         Ok(())
     }
 
@@ -191,18 +223,21 @@ impl Chain {
         Self { plugins }
     }
 
-    /// Lets every plugin change the object; what they leave is read again.
+    /// Lets every plugin change the object; what they change is read again.
     pub fn admit(
         &self,
         request: &Request<'_>,
         object: Typed,
         notes: &mut Notes,
     ) -> Result<Typed, Box<Status>> {
-        let mut object = object.into_value();
+        let mut object = InReview::new(object);
         for plugin in &self.plugins {
             plugin.admit(request, &mut object, notes)?;
         }
-        request.typed(object)
+        match object {
+            InReview { typed: Some(unchanged), .. } => Ok(unchanged),
+            InReview { changed, .. } => request.typed(changed),
+        }
     }
 
     /// Lets every plugin judge the object.

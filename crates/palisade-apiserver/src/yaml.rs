@@ -36,6 +36,15 @@ pub(crate) fn parse(body: &[u8]) -> Result<Read, YamlError> {
         return Ok(Read { value, duplicates: None });
     }
     let text = palisade_yaml::decode(body)?;
+    // Only the first document counts, and the parser below leaves empty ones out.
+    match first_document(&text) {
+        First::Empty => return Ok(Read { value: Value::Null, duplicates: None }),
+        First::Missing => {
+            let problem = "did not find expected node content".to_owned();
+            return Err(YamlError::Syntax { line: None, problem });
+        }
+        First::Content => {}
+    }
     let limits = Limits { max_bytes: crate::api::MAX_BODY, ..Limits::default() };
     let parsed = palisade_yaml::parse(&text, &limits);
     if let Some(error) = parsed.errors.first() {
@@ -53,6 +62,35 @@ pub(crate) fn parse(body: &[u8]) -> Result<Read, YamlError> {
     let duplicates = (!twice.is_empty()).then(|| format!("yaml: unmarshal errors:{twice}"));
     let value = document.root().to_json()?;
     Ok(Read { value, duplicates })
+}
+
+/// What a stream begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum First {
+    /// A document with content, or no document at all.
+    Content,
+    /// A document that is opened and ends with nothing in it.
+    Empty,
+    /// The end of a document that was never opened.
+    Missing,
+}
+
+fn first_document(text: &str) -> First {
+    let marks = |line: &str, mark: &str| {
+        line.strip_prefix(mark).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+    };
+    let is_blank = |line: &str| line.trim_start().is_empty() || line.trim_start().starts_with('#');
+    let mut opened = false;
+    for line in text.lines().filter(|line| !is_blank(line)) {
+        match (opened, line) {
+            (false, line) if marks(line, "---") && is_blank(&line[3..]) => opened = true,
+            (false, line) if marks(line, "...") => return First::Missing,
+            (false, line) if line.starts_with('%') => {}
+            (true, line) if marks(line, "---") || marks(line, "...") => return First::Empty,
+            _ => return First::Content,
+        }
+    }
+    First::Content
 }
 
 /// Go's parser counts lines from nought where it parses, from one where it scans, and names none where it counts nought.
@@ -86,6 +124,25 @@ mod tests {
         });
         let text = palisade_yaml::to_yaml(&document, 0);
         assert_eq!(parse(text.as_bytes()).expect("YAML").value, document, "{text}");
+    }
+
+    #[test]
+    fn only_the_first_document_counts() {
+        for (text, expected) in [
+            ("a: 1", First::Content),
+            ("", First::Content),
+            ("---\na: 1", First::Content),
+            ("# c\n\n--- # d\na: 1\n---\nb: 1", First::Content),
+            ("--- {a: 1}\n---\nb: 1", First::Content),
+            ("%YAML 1.1\n---\na: 1", First::Content),
+            ("---\n---\na: 1", First::Empty),
+            ("--- # c\n\n# d\n---\na: 1", First::Empty),
+            ("---\n...\na: 1", First::Empty),
+            ("...\n---\na: 1", First::Missing),
+            ("---a: 1", First::Content),
+        ] {
+            assert_eq!(first_document(text), expected, "{text:?}");
+        }
     }
 
     #[test]

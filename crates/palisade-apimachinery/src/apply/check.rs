@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use palisade_base::version::KubeVersion;
 use serde_json::Value;
 
 use super::set::{Element, Path};
@@ -11,14 +12,20 @@ use super::typed::item_element;
 use crate::schema::{ListType, TypeKind, TypeRef};
 
 /// Checks an applied object against the schema; errors are upstream's, `.path: why`.
-pub(crate) fn validate(of: TypeRef<'_>, value: &Value) -> Vec<String> {
+pub(crate) fn validate(of: TypeRef<'_>, value: &Value, version: KubeVersion) -> Vec<String> {
     let mut errors = Vec::new();
     let mut path = Path::new();
-    validate_at(of, value, &mut path, &mut errors);
+    validate_at(of, value, version, &mut path, &mut errors);
     errors
 }
 
-fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec<String>) {
+fn validate_at(
+    of: TypeRef<'_>,
+    value: &Value,
+    version: KubeVersion,
+    path: &mut Path,
+    errors: &mut Vec<String>,
+) {
     let mut fail = |path: &Path, why: String| errors.push(format!("{}: {why}", super::set::path_text(path)));
     match (&of.ty.kind, value) {
         (_, Value::Null) | (TypeKind::Any | TypeKind::SchemaOr, _) => {}
@@ -26,8 +33,8 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
             let Some(s) = of.as_struct() else { return };
             for (key, value) in map {
                 path.push(Element::Field(key.clone()));
-                match s.field(key) {
-                    Some(field) => validate_at(of.with(&field.ty), value, path, errors),
+                match s.field(key).filter(|field| field.exists_in(version)) {
+                    Some(field) => validate_at(of.with(&field.ty), value, version, path, errors),
                     None if s.preserve_unknown => {}
                     None => {
                         errors.push(format!("{}: field not declared in schema", super::set::path_text(path)));
@@ -41,7 +48,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
         (TypeKind::Map { item, .. }, Value::Object(map)) => {
             for (key, value) in map {
                 path.push(Element::Field(key.clone()));
-                validate_at(of.with(item), value, path, errors);
+                validate_at(of.with(item), value, version, path, errors);
                 path.pop();
             }
         }
@@ -67,7 +74,7 @@ fn validate_at(of: TypeRef<'_>, value: &Value, path: &mut Path, errors: &mut Vec
                     ));
                 }
                 path.push(element);
-                validate_at(item, value, path, errors);
+                validate_at(item, value, version, path, errors);
                 path.pop();
             }
         }

@@ -205,7 +205,7 @@ pub fn read(kind: &Kind, config: &Value) -> Result<Value> {
 /// Whether a configuration may be applied at all: its kind, and its schema.
 fn check_applied(kind: &Kind, config: &Value) -> Result<()> {
     check_config(kind, config)?;
-    let problems = check::validate(kind.schema(), config);
+    let problems = check::validate(kind.schema(), config, kind.emulated);
     if !problems.is_empty() {
         let list = match problems.as_slice() {
             [one] => one.clone(),
@@ -415,7 +415,7 @@ fn not_allowed(kind: &Kind, live: &Value, conflicts: &[Conflict]) -> Vec<Conflic
         .and_then(|text| serde_json::from_str::<Value>(text).ok())
         .filter(|last| text_at(last, "/apiVersion") == kind.api_version());
     let Some(last) = last else { return conflicts.to_vec() };
-    if !check::validate(kind.schema(), &last).is_empty() {
+    if !check::validate(kind.schema(), &last, kind.emulated).is_empty() {
         return conflicts.to_vec();
     }
     let comparison = typed::compare(kind.schema(), &last, live);

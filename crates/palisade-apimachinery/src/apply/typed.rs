@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::set::{Element, FieldSet, Path, same_value};
-use crate::schema::{ListType, Type, TypeKind, TypeRef};
+use crate::schema::{Field, ListType, Type, TypeKind, TypeRef};
 
 /// What changed between two objects.
 #[derive(Debug, Default)]
@@ -125,9 +125,9 @@ pub(crate) fn item_element(of: TypeRef<'_>, list: &ListType, item: &Value) -> Re
                 if let Some(value) = object.get(&**key) {
                     fields.push((key.to_string(), value.clone()));
                 } else if let Some(default) =
-                    of.as_struct().and_then(|s| s.field(key)).and_then(|f| f.default.as_ref())
+                    of.as_struct().and_then(|s| s.field(key)).and_then(Field::key_default)
                 {
-                    fields.push((key.to_string(), default.clone()));
+                    fields.push((key.to_string(), default));
                 }
             }
             if fields.is_empty() {

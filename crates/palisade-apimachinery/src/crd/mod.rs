@@ -33,6 +33,7 @@ use crate::rest::path::{Errors, Get};
 use crate::schema::{Schema, Type, TypeRef};
 use crate::scheme::{Body, Kind, Subresource};
 use crate::status::{Result, Status};
+use crate::stored_size::{self, MAX_STORED};
 use crate::typed_object::TypeError;
 
 pub use jsonpath::JsonPath;
@@ -303,8 +304,9 @@ impl CustomKind {
         TypeRef { schema: typed, ty }
     }
 
-    pub(crate) fn default(&self, object: &mut Value) {
-        prune::default(self.root(), object);
+    pub(crate) fn default(&self, object: &mut Value) -> Result<()> {
+        let mut defaults = prune::Defaults { left: MAX_STORED };
+        if defaults.set(self.root(), object) { Ok(()) } else { Err(stored_size::too_large()) }
     }
 
     pub(crate) fn reset_fields(&self, subresource: &str) -> ResetFields {

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::JsonSchema;
+use crate::stored_size::json_size;
 
 /// Fields of every object, known without being in the schema.
 const ROOT_FIELDS: &[&str] = &["apiVersion", "kind", "metadata"];
@@ -64,45 +65,62 @@ fn prune_at(
     }
 }
 
-/// Sets defaults of fields that are missing, or null where null is not allowed.
-pub(super) fn default(schema: &JsonSchema, value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (name, inner) in schema.properties.iter() {
-                let Some(default) = &inner.default else { continue };
-                let missing = match map.get(name) {
-                    None => true,
-                    Some(Value::Null) => !inner.nullable,
-                    Some(_) => false,
-                };
-                if missing {
-                    map.insert(name.to_owned(), default.clone());
+/// Sets defaults of fields that are missing, or null where null is not allowed. A short body can have many places for a
+/// long default: they are set until their text alone is larger than what can be stored.
+#[derive(Debug)]
+pub(super) struct Defaults {
+    /// The bytes that may still be added.
+    pub(super) left: usize,
+}
+
+impl Defaults {
+    /// False if the defaults are too large; the value has some of them then.
+    pub(super) fn set(&mut self, schema: &JsonSchema, value: &mut Value) -> bool {
+        match value {
+            Value::Object(map) => {
+                for (name, inner) in schema.properties.iter() {
+                    let Some(default) = &inner.default else { continue };
+                    let missing = match map.get(name) {
+                        None => true,
+                        Some(Value::Null) => !inner.nullable,
+                        Some(_) => false,
+                    };
+                    if missing {
+                        if !self.take(name.len().saturating_add(json_size(default))) {
+                            return false;
+                        }
+                        map.insert(name.to_owned(), default.clone());
+                    }
                 }
+                map.iter_mut().all(|(name, value)| {
+                    let inner = schema.properties.get(name).or(schema.additional.as_deref());
+                    inner.is_none_or(|inner| self.replace_null(inner, value) && self.set(inner, value))
+                })
             }
-            for (name, value) in map.iter_mut() {
-                let inner = schema.properties.get(name).or(schema.additional.as_deref());
-                let Some(inner) = inner else { continue };
-                if value.is_null()
-                    && !inner.nullable
-                    && let Some(default) = &inner.default
-                {
-                    *value = default.clone();
-                }
-                default(inner, value);
+            Value::Array(items) => {
+                let Some(inner) = &schema.items else { return true };
+                items.iter_mut().all(|item| self.replace_null(inner, item) && self.set(inner, item))
             }
+            _ => true,
         }
-        Value::Array(items) => {
-            let Some(inner) = &schema.items else { return };
-            for item in items {
-                if item.is_null()
-                    && !inner.nullable
-                    && let Some(default) = &inner.default
-                {
-                    *item = default.clone();
-                }
-                default(inner, item);
+    }
+
+    fn replace_null(&mut self, schema: &JsonSchema, value: &mut Value) -> bool {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = &schema.default
+        {
+            if !self.take(json_size(default)) {
+                return false;
             }
+            *value = default.clone();
         }
-        _ => {}
+        true
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or_default();
+        left.is_some()
     }
 }

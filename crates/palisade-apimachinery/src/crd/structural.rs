@@ -27,27 +27,41 @@ enum Place {
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// Whether the checks of a level ignore this keyword beyond the shape of the schema. Most levels have no other
-/// keywords, and definitions may have tens of thousands of levels.
-fn is_plain(keyword: &str) -> bool {
-    matches!(
-        keyword,
-        "type"
-            | "description"
-            | "properties"
-            | "items"
-            | "format"
-            | "title"
-            | "enum"
-            | "required"
-            | "nullable"
-            | "minimum"
-            | "maximum"
-            | "minLength"
-            | "maxLength"
-            | "minItems"
-            | "maxItems"
-    )
+/// Which keywords of a level have rules beyond the shape of the schema, found in one pass: most levels have none, and
+/// definitions may have tens of thousands of levels.
+#[derive(Debug, Default, Clone, Copy)]
+struct Keywords {
+    /// Something of the following is there.
+    any: bool,
+    lists: bool,
+    nested: bool,
+    default: bool,
+    pattern: bool,
+    rules: bool,
+    /// What is not in the fields above.
+    others: bool,
+}
+
+impl Keywords {
+    fn of(schema: &Value) -> Self {
+        let mut found = Self::default();
+        for keyword in schema.as_object().into_iter().flat_map(serde_json::Map::keys) {
+            let place = match keyword.as_str() {
+                "type" | "description" | "properties" | "items" | "format" | "title" | "enum"
+                | "required" | "nullable" | "minimum" | "maximum" | "minLength" | "maxLength"
+                | "minItems" | "maxItems" => continue,
+                "x-kubernetes-list-type" | "x-kubernetes-list-map-keys" => &mut found.lists,
+                "allOf" | "anyOf" | "oneOf" | "not" => &mut found.nested,
+                "default" => &mut found.default,
+                "pattern" => &mut found.pattern,
+                "x-kubernetes-validations" => &mut found.rules,
+                _ => &mut found.others,
+            };
+            *place = true;
+            found.any = true;
+        }
+        found
+    }
 }
 
 /// Checks a schema and those below it; true if there are rules among them. `adrift` is the list above in which items cannot be distinguished, if there is one.
@@ -63,8 +77,8 @@ fn level(
         return false;
     }
     let kind = schema.text("type");
-    let plain = schema.as_object().is_some_and(|keywords| keywords.keys().all(|keyword| is_plain(keyword)));
-    let free = !plain
+    let keywords = Keywords::of(schema);
+    let free = keywords.others
         && (schema.flag("x-kubernetes-preserve-unknown-fields") == Some(true)
             || schema.flag("x-kubernetes-int-or-string") == Some(true));
     match (kind, place) {
@@ -85,16 +99,20 @@ fn level(
         }
     }
     let mut has_rules = false;
-    if !plain {
-        keyword_rules(schema, kind, free, at, errors, depth);
-        if errors.version.at_least(25) {
-            rule_checks::check(schema, at, place == Place::Root, adrift, errors);
+    if keywords.any {
+        keyword_rules(schema, kind, free, keywords, at, errors, depth);
+        if keywords.rules {
+            if errors.version.at_least(25) {
+                rule_checks::check(schema, at, place == Place::Root, adrift, errors);
+            }
+            has_rules = !schema.list("x-kubernetes-validations").is_empty();
         }
-        has_rules = !schema.list("x-kubernetes-validations").is_empty();
-        if let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object()) {
-            let at = at.field("additionalProperties");
-            has_rules |= level(inner, &at, Place::Field, adrift, errors, depth + 1);
-        }
+    }
+    if keywords.others
+        && let Some(inner) = schema.child("additionalProperties").filter(|a| a.is_object())
+    {
+        let at = at.field("additionalProperties");
+        has_rules |= level(inner, &at, Place::Field, adrift, errors, depth + 1);
     }
     let properties = at.field("properties");
     for (name, inner) in schema.entries("properties") {
@@ -117,8 +135,17 @@ fn level(
 }
 
 /// The checks of everything but the shape of a level.
-fn keyword_rules(schema: &Value, kind: &str, free: bool, at: &Path<'_>, errors: &mut Errors, depth: usize) {
-    let embedded = schema.flag("x-kubernetes-embedded-resource") == Some(true);
+fn keyword_rules(
+    schema: &Value,
+    kind: &str,
+    free: bool,
+    keywords: Keywords,
+    at: &Path<'_>,
+    errors: &mut Errors,
+    depth: usize,
+) {
+    let others = keywords.others;
+    let embedded = others && schema.flag("x-kubernetes-embedded-resource") == Some(true);
     if embedded {
         if kind != "object" {
             errors.invalid(
@@ -135,19 +162,25 @@ fn keyword_rules(schema: &Value, kind: &str, free: bool, at: &Path<'_>, errors: 
             );
         }
     }
-    if schema.flag("x-kubernetes-preserve-unknown-fields") == Some(false) {
+    if others && schema.flag("x-kubernetes-preserve-unknown-fields") == Some(false) {
         errors.invalid(&at.field("x-kubernetes-preserve-unknown-fields"), false, "must be true or undefined");
     }
-    list_rules(schema, kind, at, errors);
-    if schema.flag("uniqueItems") == Some(true) {
+    if keywords.lists {
+        list_rules(schema, kind, at, errors);
+    }
+    if others && schema.flag("uniqueItems") == Some(true) {
         errors.forbidden(
             &at.field("uniqueItems"),
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         );
     }
-    unsupported(schema, at, errors);
-    nested(schema, at, errors, depth);
-    if let Some(default) = schema.child("default") {
+    if others {
+        unsupported(schema, at, errors);
+    }
+    if keywords.nested {
+        nested(schema, at, errors, depth);
+    }
+    if let Some(default) = schema.child("default").filter(|_| keywords.default) {
         for error in super::validate::of_default(&super::JsonSchema::read(schema), default) {
             let below = error.field();
             let below = if below.is_empty() { below } else { format!(".{below}") };
@@ -155,13 +188,17 @@ fn keyword_rules(schema: &Value, kind: &str, free: bool, at: &Path<'_>, errors: 
             errors.list.push(error.called(field));
         }
     }
-    if schema.entries("properties").next().is_some() && schema.child("additionalProperties").is_some() {
+    if others
+        && schema.entries("properties").next().is_some()
+        && schema.child("additionalProperties").is_some()
+    {
         errors.forbidden(
             &at.field("additionalProperties"),
             "additionalProperties and properties are mutual exclusive",
         );
     }
-    if let Some(pattern) = schema.child("pattern").and_then(Value::as_str)
+    if keywords.pattern
+        && let Some(pattern) = schema.child("pattern").and_then(Value::as_str)
         && !super::pattern::is_usable(pattern)
     {
         errors.invalid(

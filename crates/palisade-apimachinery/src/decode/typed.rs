@@ -29,6 +29,8 @@ pub(crate) struct Problems {
     owner: Cow<'static, str>,
     /// Errors in the words of the converter from maps, not of the JSON decoder.
     unstructured: bool,
+    /// How many structs were read.
+    structs: usize,
     /// The first number that the converter from maps would wrap around: where, which, and the bits of its field.
     pub(crate) out_of_range: Option<(String, Number, u8)>,
 }
@@ -39,6 +41,10 @@ enum PlaceStep {
     Key(String),
     Index(usize),
 }
+
+/// Objects inside an object that is read. An object of fifteen bytes each, which is less than any has in storage, would be
+/// too large with so many; read, each takes hundreds of bytes however short its text is.
+const MAX_STRUCTS: usize = 100_000;
 
 /// Go reports strict errors only up to this many.
 const MAX_STRICT: usize = 100;
@@ -52,6 +58,7 @@ impl Problems {
             path: Vec::new(),
             owner: Cow::Borrowed(""),
             unstructured: false,
+            structs: 0,
             out_of_range: None,
         }
     }
@@ -439,6 +446,12 @@ fn read_struct<'de, A: MapAccess<'de>>(
     problems: &mut Problems,
     before: Value,
 ) -> Result<Value, A::Error> {
+    problems.structs += 1;
+    if problems.structs > MAX_STRUCTS {
+        return Err(serde::de::Error::custom(format_args!(
+            "more than {MAX_STRUCTS} objects inside the object"
+        )));
+    }
     let version = problems.version;
     let (mut object, merges) = match before {
         Value::Object(object) => (object, true),
@@ -595,10 +608,11 @@ impl<'de> Visitor<'de> for Untyped<'_> {
             if object.contains_key(&key) {
                 self.problems.strict("duplicate", &key);
             }
-            self.problems.path.push(PlaceStep::Key(key.clone()));
-            let value = map.next_value_seed(Untyped { problems: &mut *self.problems, at: None });
-            self.problems.path.pop();
-            object.insert(key, value?);
+            self.problems.path.push(PlaceStep::Key(key));
+            let value = map.next_value_seed(Untyped { problems: &mut *self.problems, at: None })?;
+            if let Some(PlaceStep::Key(key)) = self.problems.path.pop() {
+                object.insert(key, value);
+            }
         }
         Ok(Value::Object(object))
     }

@@ -1,12 +1,14 @@
-//! Nodes, leases and events.
+//! Nodes, runtime classes, leases and events.
 //!
-//! Implements: the parts of `pkg/apis/core`, `pkg/apis/coordination` and `pkg/apis/events` about them.
+//! Implements: the parts of `pkg/apis/core`, `pkg/apis/node`, `pkg/apis/coordination` and `pkg/apis/events` about them.
+
+use std::collections::BTreeSet;
 
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
 use serde_json::Value;
 
-use super::{Strategy, keep, no_default, no_prepare_create, no_prepare_update, no_reset};
+use super::{Strategy, keep, no_default, no_prepare_create, no_prepare_update, no_reset, pod};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
@@ -91,6 +93,45 @@ fn validate_taints(object: &Value, errors: &mut Errors) {
                     "{{\"Key\":{key},\"Value\":{value},\"Effect\":{effect},\"TimeAdded\":{added}}}"
                 )),
             );
+        }
+    }
+}
+
+pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: |object, _, errors| {
+        meta::validate(object, false, NameRule::Subdomain, errors);
+        validate_runtime_class(object, errors);
+    },
+    validate_update: |new, old, _, _, errors| {
+        meta::validate_update(new, old, errors);
+        errors.immutable(&Path::Root("handler"), new.get("handler"), old.get("handler"));
+    },
+    reset_fields: no_reset,
+};
+
+fn validate_runtime_class(class: &Value, errors: &mut Errors) {
+    let (handler, at) = (class.text("handler"), Path::Root("handler"));
+    if handler.is_empty() {
+        errors.required(&at, "");
+    } else {
+        errors.format(&at, handler, names::dns1123_label(handler));
+    }
+    if let Some(fixed) = class.child("overhead").and_then(|overhead| overhead.child("podFixed")) {
+        pod::validate_amounts(fixed, &Path::Root("overhead").field("limits"), errors);
+    }
+    let Some(scheduling) = class.child("scheduling") else { return };
+    let at = Path::Root("scheduling");
+    meta::validate_labels(scheduling, "nodeSelector", &at, errors);
+    let (tolerations, at) = (scheduling.list("tolerations"), at.field("tolerations"));
+    pod::validate_tolerations(tolerations, &at, errors);
+    let mut seen = BTreeSet::new();
+    for (i, toleration) in tolerations.iter().enumerate() {
+        if !seen.insert(["key", "operator", "value", "effect"].map(|field| toleration.text(field))) {
+            let shown = super::internal::toleration(toleration, errors.version);
+            errors.duplicate(&at.index(i), BadValue::Plain(shown));
         }
     }
 }

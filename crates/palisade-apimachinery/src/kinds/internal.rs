@@ -180,7 +180,7 @@ impl Printer {
     }
 }
 
-fn print(type_name: &str, value: &Value, pretty: bool, version: KubeVersion) -> String {
+pub(crate) fn print(type_name: &str, value: &Value, pretty: bool, version: KubeVersion) -> String {
     let mut printer = Printer::new(pretty, version);
     printer.structure(type_name, value, value);
     printer.out

@@ -174,6 +174,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "events.k8s.io" "v1" "Event" "events" "event" "events.Event" {
             short_names: &["ev"], strategy: &cluster::NEW_EVENT }
 
+        "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses" "runtimeclass" "node.RuntimeClass" {
+            namespaced: false, strategy: &cluster::RUNTIME_CLASS, since: 20 }
         "policy" "v1" "PodDisruptionBudget" "poddisruptionbudgets" "poddisruptionbudget" "policy.PodDisruptionBudget" {
             short_names: &["pdb"], strategy: &config::BUDGET, subresources: &[STATUS], since: 21 }
         "policy" "v1beta1" "PodSecurityPolicy" "podsecuritypolicies" "podsecuritypolicy" "psp.PodSecurityPolicy" {

@@ -34,6 +34,7 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         ("rbac.authorization.k8s.io", "RoleBinding") => "Grants a role inside a namespace.",
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => "Grants a cluster role everywhere.",
         ("coordination.k8s.io", "Lease") => "A lock with an expiry, for electing leaders.",
+        ("node.k8s.io", "RuntimeClass") => "Which handler of the container runtime runs a pod.",
         ("policy", "PodSecurityPolicy") => {
             "Which seccomp and AppArmor profiles the pods of those who may use it can name."
         }

@@ -8,6 +8,10 @@ use crate::decode::FieldValidation;
 use crate::status::{Result, Status};
 
 pub(super) fn read(body: &[u8], validation: FieldValidation) -> Result<(Value, Vec<String>)> {
+    // `null` would replace the whole object; it is no instruction about its fields.
+    if body.trim_ascii() == b"null" {
+        return Err(Status::bad_request("Invalid JSON Patch"));
+    }
     super::read_object(body, validation, |why| {
         if validation == FieldValidation::Ignore {
             Status::bad_request("Invalid JSON Patch")

@@ -66,6 +66,9 @@ pub fn patch(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded> {
+    if body.is_empty() {
+        return Err(Status::bad_request("invalid JSON patch"));
+    }
     match patch_type {
         PatchType::Json => {
             let (patched, strict) = json::apply(live, body, validation)?;

@@ -39,8 +39,9 @@ pub struct Struct {
     pub preserve_unknown: bool,
     /// Fields in the order of declaration.
     pub fields: Vec<Field>,
-    /// Indices into `fields`, sorted by the length of the name and then by the name: lengths are cheap to compare.
-    by_name: Vec<u16>,
+    /// Where each field is, by [`slot_of`] its name; [`FREE`] ends a run. A power of two, at least twice the fields: a
+    /// schema of a definition has tens of thousands of names, and each is looked up several times on its way into storage.
+    slots: Box<[u16]>,
     /// Indices of the fields Go may write although nothing is set; few structs have more than one or two.
     written: Vec<u16>,
 }
@@ -163,8 +164,16 @@ pub struct TypeRef<'a> {
     pub ty: &'a Type,
 }
 
-fn by_length(a: &str, b: &str) -> std::cmp::Ordering {
-    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+/// A slot without a field.
+const FREE: u16 = u16::MAX;
+
+/// Where the search for a name begins: field names differ in length, beginning or end.
+fn slot_of(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let at = |index: usize| bytes.get(index).copied().map_or(0, usize::from);
+    let end = at(bytes.len().wrapping_sub(1)) ^ (at(bytes.len() / 2) << 3);
+    (bytes.len().wrapping_mul(0x9d) ^ at(0).wrapping_mul(0x65) ^ end.wrapping_mul(0x2f)).wrapping_mul(0x9e37)
+        >> 4
 }
 
 impl Struct {
@@ -172,10 +181,16 @@ impl Struct {
     #[must_use]
     pub fn new(name: Cow<'static, str>, atomic: bool, fields: Vec<Field>) -> Self {
         let count = u16::try_from(fields.len()).unwrap_or(u16::MAX);
-        let mut by_name: Vec<u16> = (0..count).collect();
-        by_name.sort_by(|a, b| by_length(&fields[usize::from(*a)].name, &fields[usize::from(*b)].name));
+        let mut slots = vec![FREE; (fields.len() * 2).next_power_of_two()].into_boxed_slice();
+        for at in 0..count {
+            let mut slot = slot_of(&fields[usize::from(at)].name) & (slots.len() - 1);
+            while slots[slot] != FREE {
+                slot = (slot + 1) & (slots.len() - 1);
+            }
+            slots[slot] = at;
+        }
         let written = (0..count).filter(|at| fields[usize::from(*at)].may_be_written_unset()).collect();
-        Self { name, atomic, preserve_unknown: false, fields, by_name, written }
+        Self { name, atomic, preserve_unknown: false, fields, slots, written }
     }
 
     /// The field of that JSON name.
@@ -190,10 +205,16 @@ impl Struct {
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.by_name
-            .binary_search_by(|at| by_length(&self.fields[usize::from(*at)].name, name))
-            .ok()
-            .map(|at| usize::from(self.by_name[at]))
+        let mask = self.slots.len() - 1;
+        let mut slot = slot_of(name) & mask;
+        loop {
+            let at = usize::from(self.slots[slot]);
+            // Half of the slots are free, and so is the place that ends every run.
+            if *self.fields.get(at)?.name == *name {
+                return Some(at);
+            }
+            slot = (slot + 1) & mask;
+        }
     }
 
     /// The Go name without its package: `PodSpec`.

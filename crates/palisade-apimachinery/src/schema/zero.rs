@@ -53,6 +53,20 @@ impl Field {
         }
     }
 
+    /// What server-side apply takes for a list key that an item lacks: the default, or the zero value, which is the default
+    /// that upstream's OpenAPI declares for the scalars that Go always writes. Fields of custom kinds have no such default.
+    pub(crate) fn key_default(&self) -> Option<Value> {
+        if self.default.is_some() || self.omit_empty || self.ty.pointer {
+            return self.default.clone();
+        }
+        match &self.ty.kind {
+            kind @ (TypeKind::String | TypeKind::Bool | TypeKind::Int(_) | TypeKind::Float) => {
+                Some(zero_scalar(kind))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether Go leaves this value of the field out.
     pub(crate) fn omits(&self, value: &Value) -> bool {
         if self.ty.pointer {

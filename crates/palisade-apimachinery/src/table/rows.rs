@@ -174,6 +174,9 @@ pub(super) fn columns(kind: &Kind) -> Vec<Column> {
         ("coordination.k8s.io", "Lease") => {
             &[("Name", "string", 0), ("Holder", "string", 0), ("Age", "string", 0)]
         }
+        ("node.k8s.io", "RuntimeClass") => {
+            &[("Name", "string", 0), ("Handler", "string", 0), ("Age", "string", 0)]
+        }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &[
             ("Name", "string", 0),
             ("Role", "string", 0),
@@ -369,6 +372,7 @@ pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
             vec![name(), flag("privileged"), caps, linux, user, group, groups, read_only, joined("volumes")]
         }
         ("coordination.k8s.io", "Lease") => vec![name(), spec.text("holderIdentity").into(), age()],
+        ("node.k8s.io", "RuntimeClass") => vec![name(), object.text("handler").into(), age()],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding(object, name(), age()),
         ("admissionregistration.k8s.io", _) => vec![name(), object.list("webhooks").len().into(), age()],
         _ => vec![name(), meta.get("creationTimestamp").cloned().unwrap_or(Value::Null)],

@@ -377,12 +377,9 @@ fn configurations_that_do_not_fit_the_schema_are_rejected() {
     let typed = "failed to create typed patch object (n/o; /v1, Kind=Pod): ";
     for (case, config, expected) in [
         (
-            "an item without its key",
-            json!({"spec": {"containers": [{"image": "1"}]}}),
-            format!(
-                "{typed}.spec.containers: element 0: associative list with keys has an element that omits all key fields \
-                 [\"name\"] (and doesn't have default values for any key fields)"
-            ),
+            "items without their key, which has a default",
+            json!({"spec": {"containers": [{"image": "1"}, {"image": "2"}]}}),
+            format!("{typed}.spec.containers: duplicate entries for key [name=\"\"]"),
         ),
         (
             "a key twice",

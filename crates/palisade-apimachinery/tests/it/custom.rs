@@ -35,7 +35,7 @@ fn create(kind: &Kind, spec: Value) -> Result<Value, Vec<String>> {
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
     let decoded = kind.decode(body.to_string().as_bytes(), FieldValidation::Warn).unwrap();
     let mut object = decoded.object;
-    kind.default(&mut object);
+    kind.default(&mut object).expect("defaults");
     apply::on_update(kind, None, &mut object, &Manager { name: "m", subresource: "", now: NOW });
     let context = CreateContext { namespace: "n", now: NOW, uid: "u", suffix: "bcdfg" };
     match rest::before_create(kind, &mut object, &context, &Extra::default()) {

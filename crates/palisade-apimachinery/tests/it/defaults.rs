@@ -23,7 +23,7 @@ fn defaulted(api_version: &str, name: &str, object: &Value, minor: u16) -> Value
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let scheme = Scheme::new(KubeVersion::v1(minor));
     let mut object = object.clone();
-    scheme.by_kind(group, version, name).unwrap().default(&mut object);
+    scheme.by_kind(group, version, name).unwrap().default(&mut object).unwrap();
     object
 }
 

@@ -181,7 +181,7 @@ proptest! {
                                 "rules": spec, "subjects": spec, "webhooks": spec, "template": spec});
             let Ok(decoded) = kind.decode(object.to_string().as_bytes(), FieldValidation::Ignore) else { continue };
             let mut object = decoded.object;
-            kind.default(&mut object);
+            kind.default(&mut object).expect("defaults");
             apply::on_update(kind, None, &mut object, &manager("m"));
             let context = CreateContext { namespace: "n", now: NOW, uid: "u", suffix: "bcdfg" };
             let _ = rest::before_create(kind, &mut object, &context, &Extra::default());

@@ -30,7 +30,7 @@ fn causes(schema: &Value) -> Vec<String> {
         "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
     let decoded = kind.decode(definition.to_string().as_bytes(), FieldValidation::Warn).unwrap();
     let mut object = decoded.object;
-    kind.default(&mut object);
+    kind.default(&mut object).expect("defaults");
     let context = CreateContext { namespace: "", now: "2026-01-02T03:04:05Z", uid: "u", suffix: "bcdfg" };
     match rest::before_create(kind, &mut object, &context, &Extra::default()) {
         Ok(_) => Vec::new(),

@@ -32,7 +32,7 @@ pub fn create(call: &Call<'_>, entry: &std::sync::Arc<Entry>) -> Result<Reply, B
     let mut writer = Writer::new(call, entry, "", options);
     let mut object = writer.decode(&entry.kind)?;
     writer.check_namespace(&mut object)?;
-    entry.kind.default(&mut object);
+    entry.kind.default(&mut object)?;
     apply::on_update(&entry.kind, None, &mut object, &writer.manager());
     if entry.kind.group == "authorization.k8s.io" && entry.kind.kind != "SelfSubjectRulesReview" {
         check_metadata(call, entry, &object)?;

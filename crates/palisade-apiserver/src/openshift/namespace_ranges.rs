@@ -9,7 +9,7 @@ use palisade_policy::scc::allocate::{Allocator, Ranges};
 use palisade_policy::scc::namespace_ranges::UID_RANGE;
 use serde_json::{Map, Value};
 
-use crate::admission_chain::{Admission, Cluster, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, Cluster, InReview, Notes, Operation, Plugin, Request};
 use crate::api::Api;
 use crate::meta;
 use crate::storage::{Expect, lock};
@@ -43,7 +43,7 @@ impl Plugin for NamespaceSecurityAllocation {
         "security.openshift.io/NamespaceSecurityAllocation"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         if !request.is("", "namespaces")
             || !matches!(request.operation, Operation::Create | Operation::Update)
         {

@@ -8,7 +8,7 @@ use palisade_policy::scc::constraint::Constraint;
 use palisade_policy::scc::object;
 use serde_json::Value;
 
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 
 fn concerns(request: &Request<'_>) -> bool {
     request.is("security.openshift.io", "securitycontextconstraints")
@@ -24,7 +24,7 @@ impl Plugin for DefaultSecurityContextConstraints {
         "security.openshift.io/DefaultSecurityContextConstraints"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         if concerns(request)
             // swallowed: the judging pass rejects what cannot be read
             && let Ok(constraint) = Constraint::read(object)

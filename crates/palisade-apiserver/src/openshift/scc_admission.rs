@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::constraints::Constraints;
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
 
@@ -89,7 +89,7 @@ impl Plugin for SecurityContextConstraint {
         run_level::PLUGIN
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, notes: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, notes: &mut Notes) -> Admission {
         for change in self.run(Pass::Mutate, request, object, notes)? {
             change.apply(object);
         }

@@ -2,6 +2,7 @@
 
 mod namespace_lifecycle;
 mod pod_defaults;
+mod runtime_class;
 mod service_account;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use crate::admission_chain::Plugin;
 
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use pod_defaults::{DefaultTolerationSeconds, Priority};
+pub use runtime_class::RuntimeClass;
 pub use service_account::ServiceAccount;
 
 /// Names of plugins upstream has and this server accepts in its list of disabled plugins without effect.
@@ -25,7 +27,6 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "PersistentVolumeClaimResize",
     "PodTopologyLabels",
     "ResourceQuota",
-    "RuntimeClass",
     "StorageObjectInUseProtection",
     "TaintNodesByCondition",
     "ValidatingAdmissionPolicy",
@@ -39,5 +40,6 @@ pub fn builtin() -> Vec<Arc<dyn Plugin>> {
         Arc::new(ServiceAccount),
         Arc::new(Priority),
         Arc::new(DefaultTolerationSeconds),
+        Arc::new(RuntimeClass),
     ]
 }

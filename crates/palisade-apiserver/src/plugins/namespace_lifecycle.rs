@@ -7,7 +7,7 @@ use palisade_apimachinery::Status;
 use palisade_apimachinery::status::{Cause, GroupName};
 use serde_json::Value;
 
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 
 /// Cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
@@ -66,7 +66,7 @@ impl Plugin for NamespaceLifecycle {
         "NamespaceLifecycle"
     }
 
-    fn admit(&self, request: &Request<'_>, _: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, _: &mut InReview, _: &mut Notes) -> Admission {
         Self::check(request)
     }
 

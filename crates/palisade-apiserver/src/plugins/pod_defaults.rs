@@ -6,12 +6,12 @@
 use palisade_apimachinery::Status;
 use serde_json::{Map, Value, json};
 
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 
 /// The spec of a pod that is written; none of any other object.
 fn spec_of_pod<'a>(
     request: &Request<'_>,
-    object: &'a mut Value,
+    object: &'a mut InReview,
 ) -> Result<Option<&'a mut Map<String, Value>>, Box<Status>> {
     if !matches!(request.operation, Operation::Create | Operation::Update) || !request.is("", "pods") {
         return Ok(None);
@@ -22,6 +22,9 @@ fn spec_of_pod<'a>(
     }
 }
 
+/// The policy of the classes that exist.
+const PREEMPTS: &str = "PreemptLowerPriority";
+
 /// Resolves the priority class to a number. There are no PriorityClass objects here, only the two of the system.
 #[derive(Debug, Clone, Copy)]
 pub struct Priority;
@@ -31,7 +34,7 @@ impl Plugin for Priority {
         "Priority"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
         if let Some(old) = request.old_object.filter(|_| request.operation == Operation::Update) {
             // What was set at creation stays; validation rejects any other value.
@@ -59,7 +62,14 @@ impl Plugin for Priority {
             )));
         }
         spec.insert("priority".to_owned(), priority.into());
-        spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+        let given = spec.get("preemptionPolicy").and_then(Value::as_str);
+        if let Some(given) = given.filter(|given| *given != PREEMPTS) {
+            return Err(request.forbidden(&format!(
+                "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
+                 controller computed {PREEMPTS} from the given PriorityClass name"
+            )));
+        }
+        spec.entry("preemptionPolicy").or_insert_with(|| PREEMPTS.into());
         Ok(())
     }
 }
@@ -73,7 +83,7 @@ impl Plugin for DefaultTolerationSeconds {
         "DefaultTolerationSeconds"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         let Some(spec) = spec_of_pod(request, object)? else { return Ok(()) };
         let given = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut tolerations = given.clone();

@@ -9,7 +9,7 @@
 use palisade_apimachinery::Status;
 use serde_json::{Map, Value, json};
 
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -25,7 +25,7 @@ impl Plugin for ServiceAccount {
         "ServiceAccount"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         if request.operation != Operation::Create
             || !request.is("", "pods")
             || object.pointer(MIRROR).is_some()

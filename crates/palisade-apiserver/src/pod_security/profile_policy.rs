@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 use crate::storage::Object;
 
 /// Where policies are stored.
@@ -62,7 +62,7 @@ impl Plugin for ProfilePolicyPlugin {
         "ProfilePolicy"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         if request.operation != Operation::Create || !Self::concerns(request) {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use palisade_policy::profiles::pod_security_policy::ProfileStrategies;
 use serde_json::Value;
 
 use super::rules::read_pod;
-use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
+use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
 
@@ -133,7 +133,7 @@ impl Plugin for PodSecurityPolicyPlugin {
         "PodSecurityPolicy"
     }
 
-    fn admit(&self, request: &Request<'_>, object: &mut Value, _: &mut Notes) -> Admission {
+    fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
         if !self.concerns(request) || request.operation != Operation::Create {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Plugin for PodSecurityPolicyPlugin {
             let list = refused.join(" ");
             return Err(request.forbidden(&format!("PodSecurityPolicy: unable to admit pod: [{list}]")));
         };
-        *object = candidate;
+        **object = candidate;
         crate::meta::edit_metadata(object, |metadata| {
             let annotations =
                 metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));

@@ -60,7 +60,7 @@ pub(crate) async fn create(
     }
     let Value::Object(object) = object else { return Ok(()) };
     let mut object = entry.typed(object);
-    entry.kind.default(&mut object);
+    entry.kind.default(&mut object)?;
     let uid = meta::new_uid();
     let context = CreateContext { namespace, now: &meta::now(), uid: &uid, suffix: "" };
     rest::before_create(&entry.kind, &mut object, &context, &Extra::default())?;

@@ -241,7 +241,7 @@ async fn restore(api: &Arc<Api>, entry: &Entry, object: Value) -> Result<Restore
             .map(|()| Restored::Stored)
             .map_err(rejected);
     }
-    kind.default(&mut object);
+    kind.default(&mut object).map_err(rejected)?;
     meta::edit_metadata(&mut object, |metadata| {
         for (field, made) in [("uid", meta::new_uid as fn() -> String), ("creationTimestamp", meta::now)] {
             if metadata.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {

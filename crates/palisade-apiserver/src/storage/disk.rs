@@ -385,7 +385,7 @@ fn commit_batch(database: &Database, clock: &Clock, batch: Vec<Pending>) {
         let object = match Object::build(&write.key, next.saturating_add(1), write.draft, write.delete) {
             Ok(object) => Arc::new(object),
             Err(why) => {
-                let _ = answer.send(Err(CommitError::Unstorable(why)));
+                let _ = answer.send(Err(why));
                 continue;
             }
         };

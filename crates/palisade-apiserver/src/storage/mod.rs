@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use palisade_apimachinery::decode::DecodeError;
-use palisade_apimachinery::{TypeError, Typed};
+use palisade_apimachinery::{Kind, TypeError, Typed};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -75,6 +75,9 @@ pub enum CommitError {
     /// The object could not be read again at the next start; nothing was changed.
     #[error("the object cannot be stored: {0}")]
     Unstorable(#[from] RecordError),
+    /// The object is larger than upstream's storage takes; nothing was changed.
+    #[error("the object is too large")]
+    TooLarge,
     /// The disk refused; nothing was changed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
@@ -109,6 +112,8 @@ struct Draft {
     fields: Vec<String>,
     /// What takes the place of a null in the value.
     part: Option<Part>,
+    /// Whose stored form is measured; without a kind, the JSON is.
+    kind: Option<Arc<Kind>>,
 }
 
 impl Draft {
@@ -116,7 +121,7 @@ impl Draft {
         let mut value = if let Value::Object(value) = object { value } else { Map::new() };
         value.remove("apiVersion");
         value.remove("kind");
-        Self { value, fields, part: None }
+        Self { value, fields, part: None, kind: None }
     }
 }
 
@@ -142,6 +147,13 @@ impl Write {
             draft: Draft::new(object.into_value(), fields),
             delete: false,
         }
+    }
+
+    /// The same, with its size measured in the form in which upstream stores objects of the kind.
+    #[must_use]
+    pub fn measured_as(mut self, kind: Arc<Kind>) -> Self {
+        self.draft.kind = Some(kind);
+        self
     }
 
     /// A new state of a stored object in which `part`, taken from that object, stays as it is.
@@ -337,8 +349,7 @@ impl Store {
         let previous = write.bucket.get(&write.key);
         check(write.expect, previous.as_deref())?;
         let revision = self.revision().saturating_add(1);
-        let object = Object::build(&write.key, revision, write.draft, write.delete)
-            .map_err(CommitError::Unstorable)?;
+        let object = Object::build(&write.key, revision, write.draft, write.delete)?;
         let object = Arc::new(object);
         write.bucket.publish(object.clone(), previous, write.delete, revision);
         Ok(object)

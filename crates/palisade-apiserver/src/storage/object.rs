@@ -2,20 +2,25 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use palisade_apimachinery::decode::DecodeError;
+use palisade_apimachinery::stored_size::MAX_STORED;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::Draft;
+use super::{CommitError, Draft};
 
 /// Nesting up to which an object is known to be readable without trying.
 const SAFE_DEPTH: usize = 100;
+
+/// Spare capacity that is not worth a copy: small objects are written as they are.
+const SPARE: usize = 2 << 10;
 
 /// An object as stored at one revision. Never changes.
 #[derive(Debug)]
@@ -172,19 +177,54 @@ fn read_without(json: &[u8], path: &[&str]) -> Result<Option<WithoutPart>, serde
     Ok(found.map(|part| (object, part)))
 }
 
-/// How deep a value is nested.
-fn depth(value: &Map<String, Value>) -> usize {
-    let mut deepest = 0;
-    let mut open: Vec<(&Value, usize)> = value.values().map(|value| (value, 1)).collect();
-    while let Some((value, level)) = open.pop() {
-        deepest = deepest.max(level);
-        match value {
-            Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
-            Value::Object(fields) => open.extend(fields.values().map(|field| (field, level + 1))),
-            _ => {}
-        }
+/// Serialises compactly, and notes how deep the text is nested: a second walk over a large object would cost as much.
+#[derive(Debug)]
+struct Measuring<'a> {
+    level: usize,
+    deepest: &'a mut usize,
+}
+
+impl Measuring<'_> {
+    fn enter(&mut self) {
+        self.level += 1;
+        *self.deepest = self.level.max(*self.deepest);
     }
-    deepest
+}
+
+impl serde_json::ser::Formatter for Measuring<'_> {
+    fn begin_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.enter();
+        writer.write_all(b"[")
+    }
+    fn end_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.level = self.level.saturating_sub(1);
+        writer.write_all(b"]")
+    }
+    fn begin_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.enter();
+        writer.write_all(b"{")
+    }
+    fn end_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.level = self.level.saturating_sub(1);
+        writer.write_all(b"}")
+    }
+}
+
+/// The text of a value, and how deep it is nested. A part in its place is not counted: it was stored there before.
+fn written(value: &impl Serialize) -> Result<(Vec<u8>, usize), serde_json::Error> {
+    let (mut json, mut deepest) = (Vec::with_capacity(1024), 0);
+    let format = Measuring { level: 0, deepest: &mut deepest };
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, format))?;
+    Ok((json, deepest))
+}
+
+/// The bytes without the spare capacity that writing left, where it is worth a copy: they are kept as long as the change
+/// log, once for each revision.
+fn without_spare(mut json: Vec<u8>) -> Bytes {
+    if json.capacity() - json.len() > SPARE {
+        json.shrink_to_fit();
+    }
+    json.into()
 }
 
 /// Why an object cannot be stored, or a record not be read.
@@ -216,8 +256,8 @@ pub enum RecordError {
 impl Object {
     /// Gives a draft its revision and freezes it. What could not be read again is refused: nothing gets into the store
     /// that would be set aside at the next start. An object that goes may be anything.
-    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, RecordError> {
-        let Draft { mut value, fields, part } = draft;
+    pub(super) fn build(key: &str, revision: u64, draft: Draft, goes: bool) -> Result<Self, CommitError> {
+        let Draft { mut value, fields, part, kind } = draft;
         drop_nulls(&mut value);
         if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
             metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
@@ -225,14 +265,21 @@ impl Object {
         let metadata = value.get("metadata").ok_or(RecordError::NoMetadata)?;
         let meta = Meta::deserialize(metadata).map_err(RecordError::Metadata)?;
         let json = match &part {
-            Some(Part { path, text }) => serde_json::to_vec(&Around { value: &value, path, text }),
-            None => serde_json::to_vec(&value),
+            Some(Part { path, text }) => written(&Around { value: &value, path, text }),
+            None => written(&value),
         };
-        let json = json?;
-        if !goes && depth(&value) > SAFE_DEPTH {
-            serde_json::from_slice::<Value>(&json)?;
+        let (json, deepest) = json.map_err(RecordError::Json)?;
+        if !goes && deepest > SAFE_DEPTH {
+            serde_json::from_slice::<Value>(&json).map_err(RecordError::Json)?;
         }
-        Ok(Self::new(key, revision, json.into(), fields, meta))
+        // What keeps a part of a stored object is a change of its status by the server, which must not fail.
+        if !goes && part.is_none() && json.len() > MAX_STORED {
+            let size = kind.map_or(json.len(), |kind| kind.stored_size(&value, json.len()));
+            if size > MAX_STORED {
+                return Err(CommitError::TooLarge);
+            }
+        }
+        Ok(Self::new(key, revision, without_spare(json), fields, meta))
     }
 
     /// Restores an object from what [`Object::json`] and [`Object::fields`] gave.

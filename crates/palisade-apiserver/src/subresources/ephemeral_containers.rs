@@ -72,7 +72,7 @@ pub(super) async fn update(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
                 metadata.insert("resourceVersion".to_owned(), version.as_str().into());
             });
         }
-        entry.kind.default(&mut pod);
+        entry.kind.default(&mut pod)?;
         apply::on_update(&entry.kind, Some(live), &mut pod, &writer.manager());
         Ok(pod)
     };

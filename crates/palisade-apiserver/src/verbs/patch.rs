@@ -68,7 +68,7 @@ fn changed(writer: &mut Writer<'_>, live: &Value, patch_type: PatchType) -> Resu
     let Decoded { mut object, warnings } =
         patch::patch(kind, live, patch_type, &writer.call.body, writer.options.validation)?;
     writer.notes.warnings.extend(warnings);
-    kind.default(&mut object);
+    kind.default(&mut object)?;
     apply::on_update(kind, Some(live), &mut object, &writer.manager());
     Ok(object)
 }
@@ -85,7 +85,7 @@ async fn apply_patch(writer: &mut Writer<'_>) -> (u16, Result<Written, Box<Statu
     if exists || !writer.subresource.is_empty() {
         let merge = |writer: &mut Writer<'_>, live: &Value| {
             let mut object = apply::apply(&entry.kind, Some(live), &config, &writer.manager(), force)?;
-            entry.kind.default(&mut object);
+            entry.kind.default(&mut object)?;
             Ok(object)
         };
         return (200, writer.update(&call.info.name, merge).await);
@@ -100,8 +100,8 @@ pub(crate) fn configuration(writer: &mut Writer<'_>) -> Result<Value, Box<Status
         .map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
     if !matches!(read.value, Value::Object(_) | Value::Null) {
         let found = go::json_type(&read.value);
-        return Err(bad(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+        return Err(Status::bad_request(format!(
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
              map[string]interface {{}}"
         )));
     }
@@ -132,7 +132,7 @@ async fn create_by_apply(
         );
         return Err(Status::conflict(entry.kind.resource_name(), &call.info.name, &why));
     }
-    entry.kind.default(&mut object);
+    entry.kind.default(&mut object)?;
     rest::check_name(&object, &call.info.name, &call.info.namespace)?;
     writer.check_namespace(&mut object)?;
     writer.finish_create(object).await

@@ -32,7 +32,7 @@ pub async fn update(call: &Call<'_>, entry: &Arc<Entry>, subresource: &str) -> R
     }
     let replace = |writer: &mut Writer<'_>, live: &Value| {
         let mut object = given.clone();
-        entry.kind.default(&mut object);
+        entry.kind.default(&mut object)?;
         apply::on_update(&entry.kind, Some(live), &mut object, &writer.manager());
         Ok(object)
     };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palisade_apimachinery::apply::{self, Manager};
-use palisade_apimachinery::{Decoded, FieldValidation, Kind, Status, Typed, decode, rest};
+use palisade_apimachinery::{Decoded, FieldValidation, Kind, Status, Typed, decode, rest, stored_size};
 use palisade_base::{field_error::FieldError, go};
 use serde_json::{Value, json};
 
@@ -271,7 +271,7 @@ impl<'a> Writer<'a> {
         // A body of `null` is an empty object.
         meta::edit_metadata(&mut object, |_| {});
         rest::on_create_request(kind, &mut object, &self.call.info.namespace)?;
-        kind.default(&mut object);
+        kind.default(&mut object)?;
         apply::on_update(kind, None, &mut object, &self.manager());
         self.finish_create(object).await
     }
@@ -511,7 +511,8 @@ async fn store(
     object: Typed,
 ) -> Result<Arc<Object>, CommitError> {
     let fields = selection::selectable_values(&entry.kind, &object);
-    api.store.commit(Write::store(entry.bucket.clone(), key, expect, object, fields)).await
+    let write = Write::store(entry.bucket.clone(), key, expect, object, fields);
+    api.store.commit(write.measured_as(entry.kind.clone())).await
 }
 
 async fn remove(
@@ -541,6 +542,7 @@ async fn remove(
 pub fn unavailable(error: &CommitError) -> Box<Status> {
     match error {
         CommitError::Unreadable(_) | CommitError::Unstorable(_) => Status::bad_request(error.to_string()),
+        CommitError::TooLarge => stored_size::too_large(),
         _ => Status::internal(error.to_string()),
     }
 }

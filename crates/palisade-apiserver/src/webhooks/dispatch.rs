@@ -318,7 +318,7 @@ impl Dispatch<'_> {
             let Decoded { object, .. } = patched.map_err(|status| broken(&status.message))?;
             object
         };
-        kind.default(&mut patched);
+        kind.default(&mut patched).map_err(|status| broken(&status.message))?;
         if let Some(fields) = patched.as_object_mut() {
             fields.insert("apiVersion".to_owned(), kind.api_version().into());
         }

@@ -17,6 +17,7 @@ mod python;
 mod refusals;
 mod rights;
 mod set_aside;
+mod sizes;
 mod slow_watches;
 mod snapshots;
 mod storage;

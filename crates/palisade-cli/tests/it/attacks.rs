@@ -379,7 +379,7 @@ impl Webhook {
 /// Fills in what an API server has filled in when it calls webhooks, as far as judges look at it.
 fn complete(pod: &mut Value, namespace: &str) {
     if let Some(kind) = palisade_apimachinery::scheme::LATEST.by_kind("", "v1", "Pod") {
-        kind.default(pod);
+        kind.default(pod).expect("defaults");
     }
     for (place, field, value) in [
         ("metadata", "namespace", namespace),

@@ -53,6 +53,16 @@ fn core(kind: &str, plural: &str) -> ApiResource {
     }
 }
 
+fn runtime_class_resource() -> ApiResource {
+    ApiResource {
+        group: "node.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "node.k8s.io/v1".to_owned(),
+        kind: "RuntimeClass".to_owned(),
+        plural: "runtimeclasses".to_owned(),
+    }
+}
+
 fn lease_resource() -> ApiResource {
     ApiResource {
         group: "coordination.k8s.io".to_owned(),
@@ -357,6 +367,14 @@ impl PodSource for KubeSource {
         async move {
             let found = self.all(&core("Node", "nodes")).get_opt(node).await.map_err(from_kube_error)?;
             Ok(found.as_ref().map(plain))
+        }
+        .boxed()
+    }
+
+    fn runtime_handler<'a>(&'a self, class: &'a str) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+        async move {
+            let found = self.all(&runtime_class_resource()).get_opt(class).await.map_err(from_kube_error)?;
+            Ok(found.and_then(|class| class.data.get("handler")?.as_str().map(str::to_owned)))
         }
         .boxed()
     }

@@ -217,6 +217,11 @@ impl PodSource for LocalSource {
         async move { Ok(found) }.boxed()
     }
 
+    /// Without an API server there are no classes: a pod names the handler itself.
+    fn runtime_handler<'a>(&'a self, class: &'a str) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+        async move { Ok(Some(class.to_owned())) }.boxed()
+    }
+
     fn label_node<'a>(
         &'a self,
         node: &'a str,

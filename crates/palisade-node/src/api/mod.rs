@@ -118,6 +118,9 @@ pub trait PodSource: Send + Sync + 'static {
     /// The Node as it is stored, with the fields of others.
     fn read_node<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
 
+    /// The handler of a RuntimeClass; none if there is no such class.
+    fn runtime_handler<'a>(&'a self, class: &'a str) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
+
     /// Adds labels to a Node that another kubelet owns.
     fn label_node<'a>(
         &'a self,

@@ -513,8 +513,15 @@ impl Life {
                 return failed(format!("make pod data directories: {error}"));
             }
         }
-        let handler = pod.spec.runtime_class_name.as_deref().unwrap_or_default();
-        match self.node.runtime.run_pod_sandbox(config, handler).await {
+        let handler = match pod.spec.runtime_class_name.as_deref().unwrap_or_default() {
+            "" => String::new(),
+            class => match self.node.source.runtime_handler(class).await {
+                Ok(Some(handler)) => handler,
+                Ok(None) => return failed(format!("RuntimeClass {class:?} not found")),
+                Err(error) => return failed(format!("cannot read RuntimeClass {class:?}: {error}")),
+            },
+        };
+        match self.node.runtime.run_pod_sandbox(config, &handler).await {
             Ok(id) => Some(id),
             Err(error) => failed(error.to_string()),
         }

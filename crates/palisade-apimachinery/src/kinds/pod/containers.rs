@@ -1,5 +1,7 @@
 //! Validation of containers.
 
+use std::collections::BTreeSet;
+
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
 use serde_json::Value;
@@ -22,23 +24,29 @@ pub(super) fn validate(
     if containers.is_empty() {
         errors.required(&list_at, "");
     }
-    let mut names_seen: Vec<&str> = Vec::with_capacity(containers.len());
+    let claims = spec.list("resourceClaims").iter().map(|claim| claim.text("name"));
+    let claims: BTreeSet<&str> = claims.filter(|name| !name.is_empty()).collect();
+    let mut names_seen: BTreeSet<&str> = BTreeSet::new();
     for (i, container) in containers.iter().enumerate() {
         let at = list_at.index(i);
-        validate_common(container, &at, volumes, errors);
+        validate_common(container, &at, volumes, &claims, errors);
         let name = container.text("name");
-        if names_seen.contains(&name) {
+        if !names_seen.insert(name) {
             errors.duplicate(&at.field("name"), name);
-        } else {
-            names_seen.push(name);
         }
         validate_lifecycle_and_probes(container, &at, errors);
-        if container.child("restartPolicy").is_some() && !errors.version.at_least(34) {
-            errors.forbidden(&at.field("restartPolicy"), "may not be set for non-init containers");
+        if let Some(policy) = container.child("restartPolicy").and_then(Value::as_str) {
+            let (at, policies) = (at.field("restartPolicy"), ["Always", "Never", "OnFailure"]);
+            if !errors.version.at_least(34) {
+                errors.forbidden(&at, "may not be set for non-init containers");
+            } else if !policies.contains(&policy) {
+                errors.not_supported(&at, policy, &policies);
+            }
         }
     }
     check_host_ports(containers, &list_at, errors);
-    validate_init(spec, at, volumes, &mut names_seen, errors);
+    resources::validate_pod_level(spec, &claims, at, errors);
+    validate_init(spec, at, volumes, &claims, &mut names_seen, errors);
     validate_ephemeral(spec, at, volumes, &names_seen, errors);
     if spec.flag("hostNetwork") == Some(true) {
         for (i, container) in containers.iter().enumerate() {
@@ -63,13 +71,14 @@ fn validate_init<'v>(
     spec: &'v Value,
     at: &Path<'_>,
     volumes: &[Known<'_>],
-    names_seen: &mut Vec<&'v str>,
+    claims: &BTreeSet<&str>,
+    names_seen: &mut BTreeSet<&'v str>,
     errors: &mut Errors,
 ) {
     let list_at = at.field("initContainers");
     for (i, container) in spec.list("initContainers").iter().enumerate() {
         let at = list_at.index(i);
-        validate_common(container, &at, volumes, errors);
+        validate_common(container, &at, volumes, claims, errors);
         let policy = container.child("restartPolicy").and_then(Value::as_str);
         if let Some(policy) = policy
             && policy != "Always"
@@ -78,10 +87,10 @@ fn validate_init<'v>(
             errors.not_supported(&at.field("restartPolicy"), policy, &["Always"]);
         }
         let name = container.text("name");
-        if names_seen.contains(&name) {
+        if names_seen.contains(name) {
             errors.duplicate(&at.field("name"), name);
         } else if !name.is_empty() {
-            names_seen.push(name);
+            names_seen.insert(name);
         }
         check_host_ports(std::slice::from_ref(container), &list_at, errors);
         if policy == Some("Always") {
@@ -134,27 +143,25 @@ pub(super) fn validate_ephemeral(
     spec: &Value,
     at: &Path<'_>,
     volumes: &[Known<'_>],
-    others: &[&str],
+    others: &BTreeSet<&str>,
     errors: &mut Errors,
 ) {
     const RULE: &str = "cannot be set for an Ephemeral Container";
     let list_at = at.field("ephemeralContainers");
-    let mut own: Vec<&str> = Vec::new();
+    let mut own: BTreeSet<&str> = BTreeSet::new();
     for (i, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let at = list_at.index(i);
-        validate_common(container, &at, volumes, errors);
+        validate_common(container, &at, volumes, &BTreeSet::new(), errors);
         let image = container.text("image");
         if image.trim() != image {
             errors.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
         }
         let name = container.text("name");
-        if others.contains(&name) || own.contains(&name) {
+        if others.contains(name) || !own.insert(name) {
             errors.duplicate(&at.field("name"), name);
-        } else {
-            own.push(name);
         }
         let target = container.text("targetContainerName");
-        if !target.is_empty() && !others.contains(&target) {
+        if !target.is_empty() && !others.contains(target) {
             errors.not_found(&at.field("targetContainerName"), target);
         }
         for (field, value) in container.as_object().into_iter().flatten() {
@@ -177,7 +184,13 @@ pub(super) fn validate_ephemeral(
     }
 }
 
-fn validate_common(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], errors: &mut Errors) {
+fn validate_common(
+    container: &Value,
+    at: &Path<'_>,
+    volumes: &[Known<'_>],
+    claims: &BTreeSet<&str>,
+    errors: &mut Errors,
+) {
     let name = container.text("name");
     if name.is_empty() {
         errors.required(&at.field("name"), "");
@@ -214,7 +227,7 @@ fn validate_common(container: &Value, at: &Path<'_>, volumes: &[Known<'_>], erro
     validate_devices(container, &at.field("volumeDevices"), volumes, errors);
     one_of(container, "imagePullPolicy", at, &["Always", "IfNotPresent", "Never"], errors);
     if let Some(resources) = container.child("resources") {
-        resources::validate(resources, &at.field("resources"), errors);
+        resources::validate(resources, claims, &at.field("resources"), errors);
     }
 }
 

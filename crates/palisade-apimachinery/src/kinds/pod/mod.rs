@@ -24,8 +24,9 @@ use crate::apply::ResetFields;
 use crate::rest::path::Get;
 
 pub(crate) use defaults::default_template;
+pub(crate) use resources::validate_list as validate_amounts;
 pub(crate) use scheduling::spec_selector;
-pub(crate) use validate::validate_template;
+pub(crate) use validate::{validate_template, validate_tolerations};
 
 pub(crate) static POD: Strategy = Strategy {
     default: defaults::default_pod,
@@ -75,7 +76,12 @@ fn prepare_update(new: &mut Value, old: &Value, subresource: &str, version: Kube
             keep(new, old, "spec");
             keep_meta(new, old, "deletionTimestamp");
             keep_meta(new, old, "ownerReferences");
-            keep_status(new, old, "qosClass");
+            // Since v1.32 a class that was changed is rejected.
+            let given = new.get("status").map_or("", |status| status.text("qosClass"));
+            if given.is_empty() || !version.at_least(32) {
+                keep_status(new, old, "qosClass");
+            }
+            sync_addresses(new);
         }
         "ephemeralcontainers" => {
             let wanted = new.pointer("/spec/ephemeralContainers").cloned();
@@ -103,6 +109,23 @@ fn prepare_update(new: &mut Value, old: &Value, subresource: &str, version: Kube
     if version.at_least(33) && subresource != "status" {
         let changed = new.get("spec") != old.get("spec");
         bump_generation(new, old, changed);
+    }
+}
+
+/// The two forms of a pod's addresses, as upstream's conversion aligns them: of two that differ, `podIP` counts.
+fn sync_addresses(pod: &mut Value) {
+    let Some(status) = pod.get_mut("status") else { return };
+    let first = status.list("podIPs").first().map(|entry| entry.text("ip").to_owned());
+    let own = status.text("podIP").to_owned();
+    let Some(status) = status.as_object_mut() else { return };
+    match first {
+        Some(first) if own.is_empty() && !first.is_empty() => {
+            status.insert("podIP".to_owned(), first.into());
+        }
+        first if !own.is_empty() && first.as_ref() != Some(&own) => {
+            status.insert("podIPs".to_owned(), json!([{"ip": own}]));
+        }
+        _ => {}
     }
 }
 

@@ -1,18 +1,20 @@
 //! Validation of resource limits and requests.
 
-use palisade_base::field_error::BadValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+use palisade_base::field_error::{BadValue, FieldError, FieldErrorKind};
 use palisade_base::field_path::Path;
 use palisade_base::quantity::Quantity;
 use serde_json::Value;
 
 use crate::rest::names;
-use crate::rest::path::Errors;
+use crate::rest::path::{Errors, Get};
 
 fn quantity(value: &Value) -> Option<Quantity> {
     value.as_str().and_then(|text| Quantity::parse(text).ok())
 }
 
-pub(super) fn validate_list(list: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn validate_list(list: &Value, at: &Path<'_>, errors: &mut Errors) {
     for (name, value) in list.as_object().into_iter().flatten() {
         let at = at.key(name);
         validate_name(name, &at, errors);
@@ -76,7 +78,8 @@ fn validate_name(name: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn validate(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
+/// `claims` are the names in the pod's `resourceClaims`.
+pub(super) fn validate(resources: &Value, claims: &BTreeSet<&str>, at: &Path<'_>, errors: &mut Errors) {
     let empty = Value::Null;
     let limits = resources.get("limits").unwrap_or(&empty);
     let requests = resources.get("requests").unwrap_or(&empty);
@@ -117,5 +120,115 @@ pub(super) fn validate(resources: &Value, at: &Path<'_>, errors: &mut Errors) {
     let huge = has(limits, &is_huge_pages) || has(requests, &is_huge_pages);
     if huge && !has(limits, &compute) && !has(requests, &compute) {
         errors.forbidden(at, "HugePages require cpu or memory");
+    }
+    validate_claims(resources.list("claims"), claims, &at.field("claims"), errors);
+}
+
+fn amount(resources: &Value, list: &str, name: &str) -> Option<Quantity> {
+    resources.child(list)?.get(name).and_then(quantity)
+}
+
+/// What the containers of a pod request of a resource together: those that run side by side, or an init container with the
+/// sidecars that run before it, whichever is more.
+fn aggregate(spec: &Value, name: &str) -> Option<Quantity> {
+    let request = |container: &Value| amount(container.child("resources")?, "requests", name);
+    let add = |sum: Option<Quantity>, more: Option<Quantity>| match (sum, more) {
+        (Some(sum), Some(more)) => Some(sum.plus(more)),
+        (sum, more) => sum.or(more),
+    };
+    let (mut sidecars, mut most) = (None, None);
+    for container in spec.list("initContainers") {
+        if container.text("restartPolicy") == "Always" {
+            sidecars = add(sidecars, request(container));
+            most = most.max(sidecars);
+        } else {
+            most = most.max(add(sidecars, request(container)));
+        }
+    }
+    let together =
+        spec.list("containers").iter().fold(sidecars, |sum, container| add(sum, request(container)));
+    most.max(together)
+}
+
+/// `spec.resources`, which all containers share. Before v1.34 its gate is off by default.
+pub(super) fn validate_pod_level(spec: &Value, claims: &BTreeSet<&str>, at: &Path<'_>, errors: &mut Errors) {
+    let Some(own) = spec.child("resources").filter(|_| errors.version.at_least(34)) else { return };
+    let at = at.field("resources");
+    if spec.pointer("/os/name").and_then(Value::as_str) == Some("windows") {
+        errors.forbidden(&at, "may not be set for a windows pod");
+        return;
+    }
+    if own.child("claims").is_some() {
+        errors.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
+    }
+    validate(own, claims, &at, errors);
+    for list in ["limits", "requests"] {
+        for (name, _) in own.entries(list) {
+            if !["cpu", "memory"].contains(&name.as_str()) && !is_huge_pages(name) {
+                errors.not_supported(
+                    &at.field(list).key(name),
+                    name.as_str(),
+                    &["cpu", "hugepages-", "memory"],
+                );
+            }
+        }
+    }
+    for (name, _) in own.entries("requests") {
+        let Some(most) = amount(own, "requests", name) else { continue };
+        if let Some(all) = aggregate(spec, name).filter(|all| *all > most) {
+            let why = format!("must be greater than or equal to aggregate container requests of {all}");
+            errors.invalid(&at.field("requests").key(name), most.to_string(), why);
+        }
+    }
+    for (i, container) in spec.list("containers").iter().enumerate() {
+        let Some(resources) = container.child("resources") else { continue };
+        for (name, _) in resources.entries("limits") {
+            let (limit, most) = (amount(resources, "limits", name), amount(own, "limits", name));
+            if let (Some(limit), Some(most)) = (limit, most)
+                && limit > most
+            {
+                let containers = at.field("containers");
+                let container = containers.index(i);
+                let why = format!("must be less than or equal to pod limits of {most}");
+                errors.invalid(&container.key(name).field("limits"), limit.to_string(), why);
+            }
+        }
+    }
+}
+
+/// The claims of a container: each is one of the pod's, and none is there twice, as a whole or by request.
+fn validate_claims(list: &[Value], claims: &BTreeSet<&str>, at: &Path<'_>, errors: &mut Errors) {
+    let mut whole: BTreeSet<&str> = BTreeSet::new();
+    let mut requests: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (i, claim) in list.iter().enumerate() {
+        let at = at.index(i);
+        let (name, request) = (claim.text("name"), claim.text("request"));
+        if name.is_empty() {
+            errors.required(&at, "");
+            continue;
+        }
+        if whole.contains(name) {
+            errors.duplicate(&at, name);
+        } else if request.is_empty() {
+            for _ in requests.get(name).into_iter().flatten() {
+                errors.duplicate(&at, name);
+            }
+            whole.insert(name);
+        } else {
+            errors.format(&at.field("request"), request, names::dns1123_label(request));
+            if !requests.entry(name).or_default().insert(request) {
+                errors.duplicate(&at, format!("{name}/{request}"));
+            }
+        }
+        if !claims.contains(name) {
+            let known: Vec<&str> = claims.iter().copied().collect();
+            let known = if known.is_empty() {
+                " which is empty".to_owned()
+            } else {
+                format!(": {}", known.join(", "))
+            };
+            let detail = format!("must be one of the names in pod.spec.resourceClaims{known}");
+            errors.list.push(FieldError::new(FieldErrorKind::NotFound, &at, name, detail));
+        }
     }
 }

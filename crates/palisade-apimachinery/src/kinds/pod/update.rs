@@ -1,5 +1,9 @@
 //! What may change in a pod after it was created.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
 use serde_json::{Value, json};
 
@@ -62,11 +66,7 @@ fn validate_main(new: &Value, old: &Value, errors: &mut Errors) {
             }
         }
         (None, Some(_)) => {
-            errors.invalid(
-                &at,
-                palisade_base::field_error::BadValue::Nil,
-                "must not update from a positive integer to nil value",
-            );
+            errors.invalid(&at, BadValue::Nil, "must not update from a positive integer to nil value");
         }
         (None, None) => {}
     }
@@ -275,9 +275,16 @@ fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
     let (metadata, spec) = (new.get("metadata").unwrap_or(&empty), old.get("spec").unwrap_or(&empty));
     validate_annotations(metadata, spec, &Path::Root("metadata"), errors);
     let (status, old_status) = (new.get("status").unwrap_or(&empty), old.get("status").unwrap_or(&empty));
+    validate_conditions(status.list("conditions"), &at.field("conditions"), errors);
     let nominated = status.text("nominatedNodeName");
     if nominated != old_status.text("nominatedNodeName") && !nominated.is_empty() {
         errors.format(&at.field("nominatedNodeName"), nominated, names::dns1123_subdomain(nominated));
+    }
+    if let Some(generation) = status.int("observedGeneration").filter(|generation| *generation < 0) {
+        errors.invalid(&at.field("observedGeneration"), generation, "must be a non-negative integer");
+    }
+    if errors.version.at_least(32) {
+        errors.immutable(&at.field("qosClass"), status.get("qosClass"), old_status.get("qosClass"));
     }
     let policy = old.pointer("/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
     for field in ["containerStatuses", "initContainerStatuses"] {
@@ -300,5 +307,131 @@ fn validate_status(new: &Value, old: &Value, errors: &mut Errors) {
                 );
             }
         }
+    }
+    validate_claim_statuses(status, old.get("spec").unwrap_or(&empty), &at, errors);
+    validate_addresses(status, old_status, &at, errors);
+    for field in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for (i, container) in status.list(field).iter().enumerate() {
+            if let Some(user) = container.pointer("/user/linux") {
+                let statuses = at.field(field);
+                let container = statuses.index(i);
+                validate_container_user(user, &container.field("user").field("linux"), errors);
+            }
+        }
+    }
+}
+
+fn validate_conditions(conditions: &[Value], at: &Path<'_>, errors: &mut Errors) {
+    for (i, condition) in conditions.iter().enumerate() {
+        let (at, name) = (at.index(i), condition.text("type"));
+        if let Some(generation) = condition.int("observedGeneration").filter(|generation| *generation < 0) {
+            errors.invalid(&at.field("observedGeneration"), generation, "must be a non-negative integer");
+        }
+        if !["PodScheduled", "Ready", "Initialized"].contains(&name) {
+            // Upstream writes the name of the Go field.
+            errors.format(&at.field("Type"), name, names::qualified_name(name, errors.version));
+        }
+    }
+}
+
+fn validate_claim_statuses(status: &Value, spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let at = at.field("resourceClaimStatuses");
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for (i, claim) in status.list("resourceClaimStatuses").iter().enumerate() {
+        let (at, name) = (at.index(i), claim.text("name"));
+        if !spec.list("resourceClaims").iter().any(|own| own.text("name") == name) {
+            let why = "must match the name of an entry in `spec.resourceClaims`";
+            errors.invalid(&at.field("name"), name, why);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&at.field("name"), name);
+        }
+        if let Some(name) = claim.child("resourceClaimName").and_then(Value::as_str) {
+            errors.format(&at.field("resourceClaimName"), name, names::dns1123_subdomain(name));
+        }
+    }
+}
+
+/// The addresses of the pod and of its node: one of each family, and the single field is the first of the list.
+fn validate_addresses(status: &Value, old: &Value, at: &Path<'_>, errors: &mut Errors) {
+    for (single, plural) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
+        let (addresses, at) = (status.list(plural), at.field(plural));
+        let first = addresses.first().map(|entry| entry.text("ip"));
+        if plural == "hostIPs"
+            && let Some(first) = first
+            && first != status.text(single)
+        {
+            errors.invalid(&at.index(0).field("ip"), first, "must be equal to `hostIP`");
+        }
+        let mut families = Vec::new();
+        for (i, entry) in addresses.iter().enumerate() {
+            let text = entry.text("ip");
+            // What was stored before may stay.
+            if !old.list(plural).iter().any(|known| known.text("ip") == text) {
+                validate_address(text, &at.index(i), errors);
+            }
+            families.extend(parsed_sloppily(text).map(|address| address.is_ipv4()));
+        }
+        let shown = || {
+            let listed: Vec<Value> = addresses.iter().map(|entry| json!({"IP": entry.text("ip")})).collect();
+            BadValue::Json(listed.into())
+        };
+        if addresses.len() > 1 {
+            let dual = matches!(families.as_slice(), [one, other] if one != other);
+            if !dual || addresses.len() > 2 {
+                errors.invalid(&at, shown(), "may specify no more than one IP for each IP family");
+            }
+        }
+        if plural == "podIPs" && first.is_some() && status.text(single).is_empty() {
+            errors.invalid(&at, shown(), "podIP and podIPs must either both be set or both be unset");
+        }
+    }
+}
+
+/// An address as Go's older parser reads it: numbers of IPv4 may begin with zeros.
+fn parsed_sloppily(text: &str) -> Option<IpAddr> {
+    let trimmed: Vec<&str> = text
+        .split('.')
+        .map(|part| match part.trim_start_matches('0') {
+            "" if !part.is_empty() => "0",
+            rest => rest,
+        })
+        .collect();
+    // swallowed: the other form is tried, and a text that is no address is reported by the caller
+    text.parse().ok().or_else(|| trimmed.join(".").parse::<Ipv4Addr>().ok().map(IpAddr::V4))
+}
+
+fn validate_address(text: &str, at: &Path<'_>, errors: &mut Errors) {
+    let Some(address) = parsed_sloppily(text) else {
+        let rule = if errors.version.at_least(28) {
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        } else {
+            "must be valid IP address"
+        };
+        errors.invalid(at, text, rule);
+        return;
+    };
+    // Before v1.36 the stricter rules are behind a gate that is off.
+    if !errors.version.at_least(36) {
+        return;
+    }
+    if text.parse::<IpAddr>().is_err() {
+        errors.invalid(at, text, "must not have leading 0s");
+    }
+    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+        errors.invalid(at, text, "must not be an IPv4-mapped IPv6 address");
+    }
+}
+
+fn validate_container_user(user: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let mut within = |field: &Path<'_>, value: Option<i64>, most: i64| {
+        if let Some(value) = value.filter(|value| !(0..=most).contains(value)) {
+            errors.invalid(field, value, names::inclusive_range(0, most));
+        }
+    };
+    within(&at.field("uid"), user.int("uid"), i64::from(u32::MAX));
+    within(&at.field("gid"), user.int("gid"), i64::from(i32::MAX));
+    for (i, group) in user.list("supplementalGroups").iter().enumerate() {
+        within(&at.field("supplementalGroups").index(i), group.as_i64(), i64::from(i32::MAX));
     }
 }

@@ -1,11 +1,14 @@
 //! Validation of pods and pod templates.
 
+use std::collections::BTreeSet;
+
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
 use serde_json::{Map, Value};
 
 use super::{containers, resources, scheduling, volumes};
 use crate::decode::syntax_error;
+use crate::kinds::internal;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
@@ -125,6 +128,7 @@ pub(crate) fn validate_template(template: Option<&Value>, at: &Path<'_>, errors:
 
 fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut Errors) {
     let known = volumes::validate(spec.list("volumes"), &at.field("volumes"), context, errors);
+    validate_resource_claims(spec.list("resourceClaims"), &at.field("resourceClaims"), errors);
     containers::validate(spec, at, &known, context, errors);
     let version = errors.version;
     one_of(spec, "restartPolicy", at, &["Always", "OnFailure", "Never"], errors);
@@ -155,6 +159,7 @@ fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut
         errors,
     );
     validate_host_users(spec, at, errors);
+    validate_hostname_override(spec, &at.field("hostnameOverride"), errors);
     for field in ["serviceAccountName", "nodeName", "priorityClassName"] {
         if field == "priorityClassName" {
             validate_middle(spec, at, errors);
@@ -186,6 +191,39 @@ fn validate_spec(spec: &Value, at: &Path<'_>, context: Context<'_>, errors: &mut
             "linux" | "windows" => {}
             "" => errors.required(&at.field("name"), "cannot be empty"),
             other => errors.not_supported(&at, other, &["linux", "windows"]),
+        }
+    }
+}
+
+fn validate_resource_claims(claims: &[Value], at: &Path<'_>, errors: &mut Errors) {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for (i, claim) in claims.iter().enumerate() {
+        let at = at.index(i);
+        let name = claim.text("name");
+        if name.is_empty() {
+            errors.required(&at.field("name"), "");
+        } else if seen.insert(name) {
+            errors.format(&at.field("name"), name, names::dns1123_label(name));
+        } else {
+            errors.duplicate(&at.field("name"), name);
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"];
+        let given = sources.map(|source| claim.child(source).and_then(Value::as_str));
+        let problem = match given {
+            [Some(_), Some(_)] => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            [None, None] => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            _ => "",
+        };
+        if !problem.is_empty() {
+            let shown = internal::print("PodResourceClaim", claim, false, errors.version);
+            errors.invalid(&at, BadValue::Plain(shown), problem);
+        }
+        for (source, name) in sources.into_iter().zip(given) {
+            if let Some(name) = name {
+                errors.format(&at.field(source), name, names::dns1123_subdomain(name));
+            }
         }
     }
 }
@@ -245,6 +283,22 @@ fn validate_host_users(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
             errors.forbidden(&at.field(shown), "when `hostUsers` is false");
         }
     }
+}
+
+fn validate_hostname_override(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let Some(name) = spec.child("hostnameOverride").and_then(Value::as_str) else { return };
+    for (field, rule) in [
+        ("setHostnameAsFQDN", "may not be specified when setHostnameAsFQDN is true"),
+        ("hostNetwork", "may not be specified when hostNetwork is true"),
+    ] {
+        if spec.flag(field) == Some(true) {
+            errors.forbidden(at, rule);
+        }
+    }
+    if name.len() > 64 {
+        errors.too_long(at, 64);
+    }
+    errors.format(at, name, names::dns1123_subdomain(name));
 }
 
 fn validate_dns_config(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
@@ -333,7 +387,7 @@ pub(crate) fn validate_tolerations(tolerations: &[Value], at: &Path<'_>, errors:
             }
             "Exists" => {
                 if !toleration.text("value").is_empty() {
-                    let shown = crate::kinds::internal::toleration(toleration, version);
+                    let shown = internal::toleration(toleration, version);
                     errors.invalid(
                         &at.field("operator"),
                         BadValue::Plain(shown),
@@ -341,7 +395,10 @@ pub(crate) fn validate_tolerations(tolerations: &[Value], at: &Path<'_>, errors:
                     );
                 }
             }
-            "Lt" | "Gt" if version.at_least(35) => {}
+            // Known since v1.35, and behind a gate that is off.
+            other @ ("Lt" | "Gt") if version.at_least(35) => {
+                errors.not_supported(&at.field("operator"), other, &["Equal", "Exists", "Lt", "Gt"]);
+            }
             other => errors.not_supported(&at.field("operator"), other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() && !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
