@@ -71,6 +71,8 @@ pub struct Api {
     pub authorizer: Authorizer,
     /// Admission plugins.
     pub chain: Chain,
+    /// Admission policies.
+    pub policies: crate::admission_policies::AdmissionPolicies,
     /// Admission webhooks.
     pub webhooks: crate::webhooks::Webhooks,
     /// Rules about objects that cannot be switched off.

@@ -13,7 +13,7 @@
 //! | [`http`] | bytes, TLS, negotiation, headers |
 //! | [`auth`] | authentication and authorization |
 //! | [`verbs`], `subresources` | the verbs of the API |
-//! | [`admission_chain`], [`plugins`], [`webhooks`] | admission |
+//! | [`admission_chain`], [`plugins`], [`admission_policies`], [`webhooks`] | admission |
 //! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
 //! | [`openshift`] | what OpenShift adds |
@@ -23,6 +23,7 @@
 //! `palisade-policy`'s; this crate decides neither.
 
 pub mod admission_chain;
+pub mod admission_policies;
 pub mod api;
 pub mod audit;
 pub mod auth;

@@ -6,6 +6,7 @@ use palisade_base::field_error::FieldError;
 use serde_json::Value;
 
 use crate::admission_chain::RuleReview;
+use crate::admission_policies;
 use crate::api::Call;
 use crate::meta;
 use crate::webhooks;
@@ -48,14 +49,16 @@ pub(crate) fn before_update(
     rest::before_update(kind, object, old, subresource, &extra)
 }
 
-/// What is wrong with the expressions of a webhook configuration; those that were stored before are let be.
+/// What is wrong with the expressions of a webhook configuration or admission policy; those that were stored before are let be.
 fn condition_errors(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let changed = old.is_none_or(|old| old.get("webhooks") != object.get("webhooks"));
-    if kind.group == "admissionregistration.k8s.io" && changed {
-        webhooks::compile_errors(object)
-    } else {
-        Vec::new()
+    if kind.group != "admissionregistration.k8s.io" {
+        return Vec::new();
     }
+    let changed = |field: &str| old.is_none_or(|old| old.get(field) != object.get(field));
+    if kind.kind.ends_with("AdmissionPolicy") {
+        return if changed("spec") { admission_policies::compile_errors(object) } else { Vec::new() };
+    }
+    if changed("webhooks") { webhooks::compile_errors(object) } else { Vec::new() }
 }
 
 /// Kinds that are updated without a resource version only by mistake.

@@ -267,6 +267,20 @@ pub fn apply(
     }
 }
 
+/// Merges a configuration into an object as an apply does, without owners of fields: what the configuration does not have
+/// stays. It may not set lists, maps and structures that are applied as a whole.
+pub fn merged(kind: &Kind, live: &Value, config: &Value) -> Result<Value> {
+    let failed = |why: String| Status::bad_request(why);
+    if let Some(path) = typed::atomic_field(kind.schema(), config) {
+        return Err(failed(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {path}"
+        )));
+    }
+    let merged = typed::merge(kind.schema(), live, config)
+        .map_err(|why| failed(format!("error applying patch: {why}")))?;
+    converted(kind, live, merged)
+}
+
 /// The merged object with values of the kind's types: the schema of the merge takes any number for a number.
 fn converted(kind: &Kind, config: &Value, object: Value) -> Result<Value> {
     let failed = match &kind.body {

@@ -500,6 +500,21 @@ fn merge_lists(
     Ok((!out.is_empty()).then_some(Value::Array(out)))
 }
 
+/// The first field of a value that is applied as a whole although it is a list, a map or a structure.
+pub(crate) fn atomic_field(of: TypeRef<'_>, value: &Value) -> Option<String> {
+    match (shape(of, value), value) {
+        (Shape::Leaf, Value::Array(_) | Value::Object(_)) => Some(String::new()),
+        (Shape::Object(shape), Value::Object(map)) => map.iter().find_map(|(key, value)| {
+            let below = atomic_field(shape.member(key)?, value)?;
+            Some(format!(".{key}{below}"))
+        }),
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter().find_map(|value| atomic_field(item, value).map(|below| format!("[]{below}")))
+        }
+        _ => None,
+    }
+}
+
 /// Takes the paths in `remove` out of a value.
 pub(crate) fn remove_items(of: TypeRef<'_>, value: &Value, remove: &FieldSet) -> Value {
     match (shape(of, value), value) {

@@ -7,6 +7,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use std::collections::BTreeMap;
 
 use super::budget::{Budget, Fault};
+use super::composition::{Composition, VARIABLES};
 use super::functions;
 use super::value::{Key, Val};
 
@@ -34,13 +35,19 @@ impl<'a> Scope<'a> {
 }
 
 /// Runs an expression with variables.
-pub(super) fn run(expression: &IdedExpr, variables: &[(&str, Val)], budget: &mut Budget) -> Outcome {
-    let mut machine = Machine { variables, budget };
+pub(super) fn run(
+    expression: &IdedExpr,
+    variables: &[(&str, Val)],
+    composition: Option<&Composition<'_>>,
+    budget: &mut Budget,
+) -> Outcome {
+    let mut machine = Machine { variables, composition, budget };
     machine.eval(expression, None)
 }
 
 struct Machine<'m> {
     variables: &'m [(&'m str, Val)],
+    composition: Option<&'m Composition<'m>>,
     budget: &'m mut Budget,
 }
 
@@ -51,6 +58,17 @@ impl Machine<'_> {
             Expr::Literal(literal) => self.literal(literal),
             Expr::Select(select) => {
                 self.budget.charge(1)?;
+                if let Some(composition) = self.composition
+                    && matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES)
+                    && Scope::find(scope, VARIABLES).is_none()
+                {
+                    self.budget.charge(1)?;
+                    return if select.test {
+                        Ok(Val::Bool(composition.defines(&select.field)))
+                    } else {
+                        composition.value(&select.field)
+                    };
+                }
                 let operand = self.eval(&select.operand, scope)?;
                 if select.test { has(&operand, &select.field) } else { field(&operand, &select.field) }
             }
@@ -58,7 +76,8 @@ impl Machine<'_> {
             Expr::List(list) => self.list(&list.elements, &list.optional_indices, scope),
             Expr::Map(map) => self.map(&map.entries, scope),
             Expr::Comprehension(it) => self.comprehension(it, scope),
-            Expr::Struct(_) | Expr::Unspecified => Fault::error("unsupported expression"),
+            Expr::Struct(structure) => self.object(&structure.entries, scope),
+            Expr::Unspecified => Fault::error("unsupported expression"),
         }
     }
 
@@ -131,8 +150,105 @@ impl Machine<'_> {
         Ok(Val::map(map))
     }
 
+    /// An object that an expression makes, as a map of its fields.
+    fn object(&mut self, entries: &[cel::common::ast::IdedEntryExpr], scope: Option<&Scope<'_>>) -> Outcome {
+        self.budget.charge(40)?;
+        self.budget.allocate_values(entries.len().saturating_mul(2))?;
+        let mut map = BTreeMap::new();
+        for entry in entries {
+            let EntryExpr::StructField(field) = &entry.expr else {
+                return Fault::error("unsupported expression");
+            };
+            match self.eval(&field.value, scope)? {
+                Val::Optional(value) if field.optional => {
+                    if let Some(value) = value {
+                        map.insert(Key::text(&field.field), (*value).clone());
+                    }
+                }
+                value => {
+                    map.insert(Key::text(&field.field), value);
+                }
+            }
+        }
+        Ok(Val::map(map))
+    }
+
+    /// A loop with two variables: index and element of a list, or key and value of a map.
+    fn two_variable_loop(
+        &mut self,
+        call: &CallExpr,
+        (first, second, parts): (&str, &str, &[IdedExpr]),
+        scope: Option<&Scope<'_>>,
+    ) -> Outcome {
+        let Some(target) = call.target.as_deref() else { return Fault::overload() };
+        let pairs: Vec<(Val, Val)> = match self.eval(target, scope)? {
+            Val::List(items) => {
+                self.budget.allocate_values(items.len())?;
+                let index = |at: usize| Val::Int(i64::try_from(at).unwrap_or(i64::MAX));
+                items.iter().enumerate().map(|(at, item)| (index(at), item.clone())).collect()
+            }
+            Val::Map(map) => {
+                self.budget.allocate_values(map.len())?;
+                map.iter().map(|(key, value)| (key.value(), value.clone())).collect()
+            }
+            _ => return Fault::overload(),
+        };
+        let name = call.func_name.as_str();
+        let (mut list, mut map, mut found) = (Vec::new(), BTreeMap::new(), 0_usize);
+        let mut failed = None;
+        for (key, value) in pairs {
+            self.budget.charge(1)?;
+            let (key, value) = (Ok(key), Ok(value));
+            let outer = Scope { name: first, value: &key, outer: scope };
+            let inner = Scope { name: second, value: &value, outer: Some(&outer) };
+            let (condition, result) = match parts {
+                [condition, result] => (Some(condition), result),
+                [result] => (None, result),
+                _ => return Fault::overload(),
+            };
+            if let Some(condition) = condition {
+                match self.eval(condition, Some(&inner))? {
+                    Val::Bool(true) => {}
+                    Val::Bool(false) => continue,
+                    _ => return Fault::overload(),
+                }
+            }
+            let outcome = self.eval(result, Some(&inner));
+            match (name, outcome) {
+                (_, Err(Fault::Exhausted)) => return Err(Fault::Exhausted),
+                ("transformList", outcome) => {
+                    self.budget.allocate_values(1)?;
+                    list.push(outcome?);
+                }
+                ("transformMap", outcome) => {
+                    self.budget.allocate_values(2)?;
+                    let Some(key) = key.as_ref().ok().and_then(Key::of) else { return Fault::overload() };
+                    map.insert(key, outcome?);
+                }
+                ("all", Ok(Val::Bool(false))) => return Ok(Val::Bool(false)),
+                ("exists", Ok(Val::Bool(true))) => return Ok(Val::Bool(true)),
+                (_, Ok(Val::Bool(is))) => found += usize::from(is),
+                // An error counts only if no other element decides.
+                ("all" | "exists", Err(fault)) => failed = Some(fault),
+                (_, Err(fault)) => return Err(fault),
+                _ => return Fault::overload(),
+            }
+        }
+        match (name, failed) {
+            (_, Some(fault)) => Err(fault),
+            ("transformList", None) => Ok(Val::list(list)),
+            ("transformMap", None) => Ok(Val::map(map)),
+            ("all", None) => Ok(Val::Bool(true)),
+            ("exists", None) => Ok(Val::Bool(false)),
+            (_, None) => Ok(Val::Bool(found == 1)),
+        }
+    }
+
     fn call(&mut self, call: &CallExpr, scope: Option<&Scope<'_>>) -> Outcome {
         self.budget.charge(1)?;
+        if let Some(parts) = two_variables(call) {
+            return self.two_variable_loop(call, parts, scope);
+        }
         let name = call.func_name.as_str();
         match (name, call.args.as_slice()) {
             (operators::LOGICAL_AND, [left, right]) => self.logical(left, right, false, scope),
@@ -300,6 +416,24 @@ impl Machine<'_> {
     }
 }
 
+/// The variables and the rest of a loop with two variables, which the parser takes for a plain call.
+pub(super) fn two_variables(call: &CallExpr) -> Option<(&str, &str, &[IdedExpr])> {
+    let parts = match call.func_name.as_str() {
+        "all" | "exists" | "existsOne" => 1..=1,
+        "transformList" | "transformMap" => 1..=2,
+        _ => return None,
+    };
+    match call.args.as_slice() {
+        [first, second, rest @ ..] if call.target.is_some() && parts.contains(&rest.len()) => {
+            match (&first.expr, &second.expr) {
+                (Expr::Ident(first), Expr::Ident(second)) => Some((first, second, rest)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 /// Whether a step is `accumulator + [...]`, or that under a condition.
 fn appends(step: &IdedExpr, accumulator: &str) -> bool {
     let is_accumulator = |e: &IdedExpr| matches!(&e.expr, Expr::Ident(name) if name == accumulator);
@@ -324,6 +458,7 @@ fn field(operand: &Val, name: &str) -> Outcome {
         },
         Val::Optional(None) => Ok(Val::Optional(None)),
         Val::Optional(Some(inner)) => optional_at((**inner).clone(), &Val::text(name)),
+        Val::Authorizer(value) => value.field(name),
         _ => Fault::overload(),
     }
 }

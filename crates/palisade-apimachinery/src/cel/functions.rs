@@ -1,7 +1,7 @@
 //! The functions of the language and of the libraries Kubernetes adds.
 //!
-//! Implements: Common Expression Language in Kubernetes, "CEL options, language features and libraries". The authorizer
-//! library is left out: no expression here may make decisions about access.
+//! Implements: Common Expression Language in Kubernetes, "CEL options, language features and libraries". The library for
+//! authorisation is in [`super::authorizer`].
 //! <https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries>
 
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ use super::budget::{Budget, Fault};
 use super::eval::element;
 use super::url::Url;
 use super::value::{Key, Val};
-use super::{formats, times};
+use super::{authorizer, formats, times};
 
 type Outcome = Result<Val, Fault>;
 
@@ -131,6 +131,7 @@ const FUNCTIONS: &[&str] = &[
 /// Functions with a qualified name.
 const QUALIFIED: &[&str] = &[
     "ip.isCanonical",
+    "jsonpatch.escapeKey",
     "optional.none",
     "optional.of",
     "optional.ofNonZeroValue",
@@ -145,7 +146,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 pub(super) fn is_namespace(name: &str) -> bool {
-    matches!(name, "optional" | "sets" | "strings" | "ip" | "format")
+    matches!(name, "optional" | "sets" | "strings" | "ip" | "format" | "jsonpatch")
 }
 
 pub(super) fn is_known_in(space: &str, name: &str) -> bool {
@@ -194,6 +195,7 @@ pub(super) fn call(name: &str, is_member: bool, values: &[Val], budget: &mut Bud
             _ => Fault::overload(),
         },
         [time @ (Val::Timestamp(_) | Val::Duration(_)), rest @ ..] => times::getter(name, time, rest),
+        [Val::Authorizer(value), rest @ ..] => authorizer::call(name, value, rest, budget),
         [Val::Url(url)] => on_url(name, url, budget),
         [Val::Ip(address)] => on_address(name, *address),
         [Val::Cidr(address, bits), rest @ ..] => on_cidr(name, *address, *bits, rest),
@@ -453,7 +455,7 @@ pub(super) fn shown(value: &Val) -> String {
         Val::Ip(address) => address.to_string(),
         Val::Cidr(address, bits) => format!("{address}/{bits}"),
         Val::Quantity(quantity) => quantity.to_string(),
-        Val::List(_) | Val::Map(_) | Val::Optional(_) => value.type_name().to_owned(),
+        Val::List(_) | Val::Map(_) | Val::Optional(_) | Val::Authorizer(_) => value.type_name().to_owned(),
     }
 }
 
@@ -511,6 +513,10 @@ fn qualified(name: &str, values: &[Val], budget: &mut Budget) -> Outcome {
         ("strings.quote", [Val::String(text)]) => {
             budget.allocate(text.len().saturating_mul(6))?;
             Ok(Val::text(&palisade_base::go::quote(text)))
+        }
+        ("jsonpatch.escapeKey", [Val::String(text)]) => {
+            budget.allocate(text.len().saturating_mul(2))?;
+            Ok(Val::text(&text.replace('~', "~0").replace('/', "~1")))
         }
         ("ip.isCanonical", [Val::String(text)]) => match address(text) {
             Some(address) => Ok(Val::Bool(address.to_string() == **text)),

@@ -1,11 +1,13 @@
 //! The expressions clients may leave with us: the language, and the bounds within which strangers' expressions are read
 //! and run.
 //!
-//! Implements: Common Expression Language in Kubernetes, without the library for authorisation. Expressions are parsed by the
+//! Implements: Common Expression Language in Kubernetes. Expressions are parsed by the
 //! `cel` crate and run by `eval`, which charges every step to a [`Budget`]: whatever the expression and the values, time
 //! and memory are bounded. <https://kubernetes.io/docs/reference/using-api/cel/>
 
+pub mod authorizer;
 pub mod budget;
+pub mod composition;
 pub(crate) mod estimate;
 mod eval;
 mod formats;
@@ -107,8 +109,24 @@ impl CompileError {
     }
 }
 
+/// What an expression may use besides the functions of the language.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Environment<'e> {
+    /// Variables.
+    pub variables: &'e [&'e str],
+    /// The names that `variables` holds; none: there is no such variable.
+    pub composed: Option<&'e [&'e str]>,
+    /// Whether it may make objects: `Object.spec{…}` and `JSONPatch{…}`.
+    pub objects: bool,
+}
+
 /// Reads an expression that may name the given variables.
 pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, CompileError> {
+    compile_in(expression, &Environment { variables, ..Environment::default() })
+}
+
+/// Reads an expression of an environment.
+pub fn compile_in(expression: &str, environment: &Environment<'_>) -> Result<Expression, CompileError> {
     let size = expression.chars().count();
     if size > MAX_CODE_POINTS {
         return Err(CompileError::TooLong { size });
@@ -117,10 +135,22 @@ pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, Compi
         return Err(CompileError::TooDeep);
     }
     let program = parse(expression)?;
-    let mut names = Names { bound: Vec::new(), used: BTreeSet::new(), functions: BTreeSet::new() };
+    let mut names = Names {
+        environment,
+        bound: Vec::new(),
+        used: BTreeSet::new(),
+        functions: BTreeSet::new(),
+        fields: BTreeSet::new(),
+    };
     names.of(program.expression());
-    let (used, functions) = (names.used, names.functions);
-    let unknown = used.iter().find(|name| !variables.contains(&name.as_str()));
+    let (used, functions, fields) = (names.used, names.functions, names.fields);
+    let composed = environment.composed.unwrap_or_default();
+    if let Some(name) = fields.iter().find(|name| !composed.contains(&name.as_str())) {
+        let found = find_word(expression, &format!("{}.{name}", composition::VARIABLES));
+        let at = found.map_or(0, |at| at + composition::VARIABLES.len());
+        return Err(CompileError::at(expression, at, format!("undefined field '{name}'")));
+    }
+    let unknown = used.iter().find(|name| !environment.variables.contains(&name.as_str()));
     match unknown.or_else(|| functions.first()) {
         Some(name) => {
             let at = find_word(expression, name).unwrap_or(0);
@@ -134,19 +164,33 @@ pub fn compile(expression: &str, variables: &[&str]) -> Result<Expression, Compi
 /// Runs an expression within a cost, and returns what it spent.
 pub fn evaluate(expression: &Expression, variables: &[(&str, Val)], limit: u64) -> (Result<Val, Fault>, u64) {
     let mut budget = Budget::new(limit);
-    let outcome = eval::run(expression.tree(), variables, &mut budget);
+    let outcome = eval::run(expression.tree(), variables, None, &mut budget);
     (outcome, budget.spent())
 }
 
 /// The names an expression uses.
 struct Names<'e> {
+    environment: &'e Environment<'e>,
     bound: Vec<&'e str>,
     used: BTreeSet<String>,
     /// Functions that do not exist.
     functions: BTreeSet<String>,
+    /// What is selected from `variables`.
+    fields: BTreeSet<String>,
 }
 
 impl<'e> Names<'e> {
+    fn is_function(&self, name: &str) -> bool {
+        let authorizes = self.environment.variables.contains(&"authorizer");
+        functions::is_known(name) || authorizes && authorizer::FUNCTIONS.contains(&name)
+    }
+
+    /// Whether it is the variable that holds the others.
+    fn is_composition(&self, expression: &IdedExpr) -> bool {
+        let is_named = matches!(&expression.expr, Expr::Ident(name) if name == composition::VARIABLES);
+        is_named && self.environment.composed.is_some() && !self.bound.contains(&composition::VARIABLES)
+    }
+
     fn of(&mut self, expression: &'e IdedExpr) {
         match &expression.expr {
             Expr::Ident(name) => {
@@ -154,6 +198,18 @@ impl<'e> Names<'e> {
                 if !is_known {
                     self.used.insert(name.clone());
                 }
+            }
+            Expr::Call(call) if eval::two_variables(call).is_some() => {
+                let Some((first, second, parts)) = eval::two_variables(call) else { return };
+                if let Some(target) = call.target.as_deref() {
+                    self.of(target);
+                }
+                let known = self.bound.len();
+                self.bound.extend([first, second]);
+                for part in parts {
+                    self.of(part);
+                }
+                self.bound.truncate(known);
             }
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
@@ -164,7 +220,7 @@ impl<'e> Names<'e> {
                         }
                     }
                     target => {
-                        if !functions::is_known(name) {
+                        if !self.is_function(name) {
                             self.functions.insert(name.to_owned());
                         }
                         if let Some((target, _)) = target {
@@ -174,11 +230,18 @@ impl<'e> Names<'e> {
                 }
                 call.args.iter().for_each(|argument| self.of(argument));
             }
+            Expr::Select(select) if self.is_composition(&select.operand) => {
+                self.fields.insert(select.field.clone());
+            }
             Expr::Select(select) => self.of(&select.operand),
             Expr::List(list) => list.elements.iter().for_each(|element| self.of(element)),
             Expr::Map(map) => self.entries(&map.entries),
             Expr::Struct(structure) => {
-                self.functions.insert(structure.type_name.clone());
+                let name = structure.type_name.as_str();
+                let is_object = name == "Object" || name == "JSONPatch" || name.starts_with("Object.");
+                if !(self.environment.objects && is_object) {
+                    self.functions.insert(structure.type_name.clone());
+                }
                 self.entries(&structure.entries);
             }
             Expr::Comprehension(it) => {

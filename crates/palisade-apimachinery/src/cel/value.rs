@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use palisade_base::quantity::Quantity;
 
+use super::authorizer::AuthorizerValue;
 use super::budget::{Budget, Fault};
 use super::url::Url;
 
@@ -49,6 +50,8 @@ pub enum Val {
     Quantity(Quantity),
     /// `kubernetes.NamedFormat`.
     Format(&'static str),
+    /// The types of the library for authorisation.
+    Authorizer(Arc<AuthorizerValue>),
 }
 
 /// A key of a map.
@@ -117,6 +120,29 @@ impl Val {
         }
     }
 
+    /// As JSON; `None` for values that JSON does not have.
+    #[must_use]
+    pub fn to_json(&self) -> Option<serde_json::Value> {
+        use serde_json::Value;
+        Some(match self {
+            Self::Null => Value::Null,
+            Self::Bool(is) => Value::Bool(*is),
+            Self::Int(number) => Value::from(*number),
+            Self::Uint(number) => Value::from(*number),
+            Self::Double(number) => serde_json::Number::from_f64(*number).map(Value::Number)?,
+            Self::String(text) => Value::String(text.to_string()),
+            Self::List(items) => Value::Array(items.iter().map(Self::to_json).collect::<Option<_>>()?),
+            Self::Map(map) => {
+                let entry = |(key, value): (&Key, &Self)| match key {
+                    Key::String(key) => Some((key.to_string(), value.to_json()?)),
+                    _ => None,
+                };
+                Value::Object(map.iter().map(entry).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+
     /// RFC 3339 text as a timestamp.
     #[must_use]
     pub fn timestamp(text: &str) -> Option<Self> {
@@ -155,7 +181,7 @@ impl Val {
         Self::Optional(value.map(Arc::new))
     }
 
-    pub(super) const fn type_name(&self) -> &'static str {
+    pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
             Self::Bool(_) => "bool",
@@ -175,6 +201,7 @@ impl Val {
             Self::Cidr(..) => "net.CIDR",
             Self::Quantity(_) => "kubernetes.Quantity",
             Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Authorizer(value) => value.type_name(),
         }
     }
 

@@ -5,8 +5,9 @@ use std::sync::{LazyLock, OnceLock};
 use palisade_base::version::KubeVersion;
 
 use super::{
-    Builtin, Strategy, batch, cluster, config, definitions, no_default, no_prepare_create, no_prepare_update,
-    no_reset, pod, policy, rbac, validate_meta_only, validate_update_meta_only, webhooks, workload,
+    Builtin, Strategy, admission_policies, batch, cluster, config, definitions, no_default,
+    no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, validate_meta_only,
+    validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
 
@@ -126,9 +127,22 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "" "v1" "Service" "services" "service" "core.Service" {
             short_names: &["svc"], categories: &["all"], strategy: &config::SERVICE, subresources: &[STATUS] }
 
+        "admissionregistration.k8s.io" "v1" "MutatingAdmissionPolicy" "mutatingadmissionpolicies"
+        "mutatingadmissionpolicy" "admissionregistration.MutatingAdmissionPolicy" {
+            namespaced: false, categories: &["api-extensions"], since: 36, strategy: &admission_policies::POLICY }
+        "admissionregistration.k8s.io" "v1" "MutatingAdmissionPolicyBinding" "mutatingadmissionpolicybindings"
+        "mutatingadmissionpolicybinding" "admissionregistration.MutatingAdmissionPolicyBinding" {
+            namespaced: false, categories: &["api-extensions"], since: 36, strategy: &admission_policies::BINDING }
         "admissionregistration.k8s.io" "v1" "MutatingWebhookConfiguration" "mutatingwebhookconfigurations"
         "mutatingwebhookconfiguration" "admissionregistration.MutatingWebhookConfiguration" {
             namespaced: false, categories: &["api-extensions"], strategy: &webhooks::CONFIGURATION }
+        "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicy" "validatingadmissionpolicies"
+        "validatingadmissionpolicy" "admissionregistration.ValidatingAdmissionPolicy" {
+            namespaced: false, categories: &["api-extensions"], since: 30, strategy: &admission_policies::POLICY,
+            subresources: &[STATUS] }
+        "admissionregistration.k8s.io" "v1" "ValidatingAdmissionPolicyBinding" "validatingadmissionpolicybindings"
+        "validatingadmissionpolicybinding" "admissionregistration.ValidatingAdmissionPolicyBinding" {
+            namespaced: false, categories: &["api-extensions"], since: 30, strategy: &admission_policies::BINDING }
         "admissionregistration.k8s.io" "v1" "ValidatingWebhookConfiguration" "validatingwebhookconfigurations"
         "validatingwebhookconfiguration" "admissionregistration.ValidatingWebhookConfiguration" {
             namespaced: false, categories: &["api-extensions"], strategy: &webhooks::CONFIGURATION }

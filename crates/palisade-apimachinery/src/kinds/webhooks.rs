@@ -99,7 +99,7 @@ fn validate_webhook(webhook: &Value, at: &Path<'_>, errors: &mut Errors) {
     validate_conditions(webhook.list("matchConditions"), &at.field("matchConditions"), errors);
 }
 
-fn one_of(webhook: &Value, field: &str, supported: &[&str], at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn one_of(webhook: &Value, field: &str, supported: &[&str], at: &Path<'_>, errors: &mut Errors) {
     let given = webhook.child(field).and_then(Value::as_str);
     if let Some(given) = given.filter(|given| !supported.contains(given)) {
         errors.not_supported(&at.field(field), given, supported);
@@ -139,7 +139,7 @@ fn validate_versions(versions: &[Value], at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_rule(rule: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_rule(rule: &Value, at: &Path<'_>, errors: &mut Errors) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     for (field, things) in
         [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
@@ -276,7 +276,7 @@ fn validate_service(service: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_conditions(conditions: &[Value], at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_conditions(conditions: &[Value], at: &Path<'_>, errors: &mut Errors) {
     if conditions.len() > MAX_CONDITIONS {
         errors.list.push(FieldError::too_many(at, conditions.len(), MAX_CONDITIONS));
     }

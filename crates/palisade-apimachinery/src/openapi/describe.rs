@@ -40,6 +40,18 @@ pub(super) fn kind(group: &str, kind: &str) -> Option<&'static str> {
         }
         ("policy", "PodDisruptionBudget") => "How many pods may be down at the same time on purpose.",
         ("apiextensions.k8s.io", "CustomResourceDefinition") => "Adds a kind to this API server.",
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            "Expressions by which this API server judges objects itself."
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            "Where a ValidatingAdmissionPolicy applies, and what it does there."
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            "Expressions by which this API server changes objects itself."
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            "Where a MutatingAdmissionPolicy applies."
+        }
         ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
             "Webhooks that may change objects."
         }

@@ -22,14 +22,12 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "DefaultIngressClass",
     "DefaultStorageClass",
     "LimitRanger",
-    "MutatingAdmissionPolicy",
     "NodeRestriction",
     "PersistentVolumeClaimResize",
     "PodTopologyLabels",
     "ResourceQuota",
     "StorageObjectInUseProtection",
     "TaintNodesByCondition",
-    "ValidatingAdmissionPolicy",
 ];
 
 /// The plugins that are on unless disabled, in upstream's order.

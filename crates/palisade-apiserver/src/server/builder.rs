@@ -14,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Server, StartError, bootstrap, kubeconfig, limits, snapshot};
 use crate::admission_chain::{Chain, ObjectRules, Plugin};
+use crate::admission_policies::{self, AdmissionPolicies};
 use crate::api::{Api, LIMITS};
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticator;
@@ -223,6 +224,7 @@ impl Builder {
             !all.iter().chain(&optional).chain(&self.plugins).any(|p| p.name() == *name)
                 && !plugins::KNOWN_ELSEWHERE.contains(&name.as_str())
                 && ![webhooks::MUTATING, webhooks::VALIDATING].contains(&name.as_str())
+                && ![admission_policies::MUTATING, admission_policies::VALIDATING].contains(&name.as_str())
         });
         if let Some(name) = unknown {
             return Err(StartError::UnknownPlugin(name.clone()));
@@ -252,6 +254,7 @@ impl Builder {
             authenticator: Authenticator::new(parts.key, parts.tokens, store.clone()),
             authorizer: Authorizer::new(&store),
             chain: Chain::new(plugins, &self.disabled_plugins),
+            policies: AdmissionPolicies::new(&store, &self.disabled_plugins),
             webhooks: Webhooks::new(&store, &self.disabled_plugins),
             rules: self.rules.unwrap_or_else(|| Arc::new(PodRules { compat: self.compat })),
             pod_security,

@@ -9,6 +9,7 @@ use palisade_base::{field_error::FieldError, go};
 use serde_json::{Value, json};
 
 use crate::admission_chain::{Notes, Operation, Request};
+use crate::admission_policies::Evaluation;
 use crate::api::Call;
 use crate::auth::escalation;
 use crate::auth::rbac::Attributes;
@@ -156,15 +157,21 @@ impl<'a> Writer<'a> {
     ) -> Result<Typed, Box<Status>> {
         let api = self.call.api;
         let object = api.chain.admit(request, object, notes)?;
-        let Some(hooks) = api.webhooks.mutating() else { return Ok(object) };
+        let (policies, hooks) = (api.policies.mutating(), api.webhooks.mutating());
+        if policies.is_empty() && hooks.is_none() {
+            return Ok(object);
+        }
         let options = self.options_for(request.operation)?;
         let mut object = object.into_value();
+        let dispatch = self.dispatch(request, &options);
+        let evaluation = Evaluation { api, dispatch: &dispatch };
+        evaluation.mutate(&policies, &mut object, false)?;
+        let Some(hooks) = hooks else { return request.typed(object) };
         let builtin = |object: &mut Value, notes: &mut Notes| {
             let typed = request.typed(object.take())?;
             *object = api.chain.admit(request, typed, notes)?.into_value();
-            Ok(())
+            evaluation.mutate(&policies, object, true)
         };
-        let dispatch = self.dispatch(request, &options);
         dispatch.mutate(&hooks, &mut Some(&mut object), notes, builtin).await?;
         request.typed(object)
     }
@@ -209,10 +216,18 @@ impl<'a> Writer<'a> {
     ) -> Result<(), Box<Status>> {
         let api = self.call.api;
         api.chain.validate(request, object, notes)?;
-        let Some(hooks) = api.webhooks.validating() else { return Ok(()) };
+        let (policies, hooks) = (api.policies.validating(), api.webhooks.validating());
+        if policies.is_empty() && hooks.is_none() {
+            return Ok(());
+        }
         let options = self.options_for(request.operation)?;
         let object = object.map(|object| &**object);
-        self.dispatch(request, &options).validate(&hooks, object, notes).await
+        let dispatch = self.dispatch(request, &options);
+        Evaluation { api, dispatch: &dispatch }.validate(&policies, object, notes)?;
+        match hooks {
+            Some(hooks) => dispatch.validate(&hooks, object, notes).await,
+            None => Ok(()),
+        }
     }
 
     fn dispatch<'d>(&'d self, request: &'d Request<'d>, options: &'d Value) -> webhooks::Dispatch<'d> {

@@ -34,6 +34,14 @@ pub(crate) struct Dispatch<'a> {
     pub(crate) options: &'a Value,
 }
 
+/// A request as expressions see it, in the version that was matched.
+pub(crate) struct Described<'q> {
+    /// The review without the objects.
+    pub(crate) request: Value,
+    pub(crate) object: Option<Cow<'q, Value>>,
+    pub(crate) old_object: Option<Cow<'q, Value>>,
+}
+
 /// Why a webhook's answer is no yes.
 enum Failure {
     /// The call failed; its failure policy decides.
@@ -167,21 +175,32 @@ impl Dispatch<'_> {
         if hook.conditions.is_empty() {
             return Ok(Some(matched));
         }
-        let mut question = self.question(&matched, object);
-        let (object, old) = (question.object.take(), question.old_object.take());
-        let mut seen =
-            serde_json::to_value(&question).map_err(|error| Status::internal(error.to_string()))?;
-        if let Some(seen) = seen.as_object_mut() {
-            // They are variables of their own.
-            seen.remove("object");
-            seen.remove("oldObject");
-        }
-        match hook.conditions.hold(&seen, object.as_deref(), old.as_deref()) {
+        let described = self.describe(&matched, object)?;
+        let (object, old) = (described.object.as_deref(), described.old_object.as_deref());
+        match hook.conditions.hold(&described.request, object, old) {
             Ok(true) => Ok(Some(matched)),
             Ok(false) => Ok(None),
             Err(_) if hook.ignores_failure => Ok(None),
             Err(problem) => Err(self.request.forbidden(&problem.to_string())),
         }
+    }
+
+    /// The request as expressions see it.
+    pub(crate) fn describe<'q>(
+        &'q self,
+        matched: &'q Matched,
+        object: Option<&'q Value>,
+    ) -> Result<Described<'q>, Box<Status>> {
+        let mut question = self.question(matched, object);
+        let (object, old_object) = (question.object.take(), question.old_object.take());
+        let mut request =
+            serde_json::to_value(&question).map_err(|error| Status::internal(error.to_string()))?;
+        if let Some(fields) = request.as_object_mut() {
+            // They are variables of their own.
+            fields.remove("object");
+            fields.remove("oldObject");
+        }
+        Ok(Described { request, object, old_object })
     }
 
     fn question<'q>(&'q self, matched: &'q Matched, object: Option<&'q Value>) -> Question<'q> {

@@ -31,7 +31,7 @@ enum Scope {
 }
 
 impl Rule {
-    pub(super) fn read(rule: &Value) -> Self {
+    pub(crate) fn read(rule: &Value) -> Self {
         let texts = |key: &str| -> Vec<String> {
             rule.list(key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
@@ -56,7 +56,7 @@ impl Rule {
         }
     }
 
-    fn matches(&self, request: &Request<'_>, kind: &Kind) -> bool {
+    pub(crate) fn matches(&self, request: &Request<'_>, kind: &Kind) -> bool {
         let any = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
         // A namespace lives in no namespace, although requests about it carry its name as one.
         let in_namespace = kind.namespaced && !request.namespace.is_empty();
@@ -118,7 +118,7 @@ pub(super) fn matched(
     }
 }
 
-fn in_namespace(
+pub(crate) fn in_namespace(
     selector: &LabelSelector,
     request: &Request<'_>,
     object: Option<&Value>,
@@ -138,6 +138,6 @@ fn in_namespace(
     }
 }
 
-fn has_labels(selector: &LabelSelector, object: Option<&Value>, old: Option<&Value>) -> bool {
+pub(crate) fn has_labels(selector: &LabelSelector, object: Option<&Value>, old: Option<&Value>) -> bool {
     selector.is_empty() || [object, old].into_iter().flatten().any(|object| selector.matches(object))
 }

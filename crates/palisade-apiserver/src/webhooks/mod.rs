@@ -19,7 +19,7 @@ mod conditions;
 mod config;
 mod dispatch;
 mod errors;
-mod matching;
+pub(crate) mod matching;
 mod review;
 
 use std::sync::atomic::{AtomicU64, Ordering};

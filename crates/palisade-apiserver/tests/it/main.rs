@@ -1,6 +1,7 @@
 //! Black-box tests of the API server.
 #![allow(clippy::expect_used, reason = "a test that cannot go on stops with its reason")]
 
+mod admission_policies;
 mod answers;
 mod bad_input;
 mod conformance;

@@ -540,3 +540,341 @@ async fn defaults_make_a_plain_pod_comply() {
     assert_eq!(spec["securityContext"], json!({"runAsNonRoot": true}));
     assert_eq!(spec["containers"][0].get("securityContext"), None);
 }
+
+/// Policies and requests, and the same two servers: the real one, and `palisade up`.
+struct PolicyCase {
+    name: &'static str,
+    /// Fields of the spec of the policy, besides what it matches.
+    policy: Value,
+    /// Fields of the spec of its binding.
+    binding: Value,
+    /// Data of the ConfigMap that is created.
+    data: Value,
+}
+
+fn policy_cases() -> Vec<PolicyCase> {
+    let case =
+        |name, policy: Value, binding: Value| PolicyCase { name, policy, binding, data: json!({"a": "b"}) };
+    let deny = || json!({"validationActions": ["Deny"]});
+    let one = |expression: &str| json!({"validations": [{"expression": expression}]});
+    let params = |action: &str| json!({"validationActions": ["Deny"], "paramRef": {"name": "limits", "parameterNotFoundAction": action}});
+    let with_params = |expression: &str| json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": expression}]});
+    vec![
+        case("admits", one("object.data.a == 'b'"), deny()),
+        case("denies", one("object.data.a == 'c'"), deny()),
+        case("message", json!({"validations": [{"expression": "false", "message": "not today"}]}), deny()),
+        case(
+            "message-expression",
+            json!({"validations": [{"expression": "false", "message": "m",
+                "messageExpression": "'a is ' + object.data.a", "reason": "Forbidden"}]}),
+            deny(),
+        ),
+        case(
+            "message-expression-fails",
+            json!({"validations": [{"expression": "false", "message": "m", "messageExpression": "string(object.data.x)"}]}),
+            deny(),
+        ),
+        case(
+            "too-large",
+            json!({"validations": [{"expression": "false", "reason": "RequestEntityTooLarge"}]}),
+            deny(),
+        ),
+        case(
+            "second-of-three",
+            json!({"validations": [
+            {"expression": "true"}, {"expression": "1 > 2"}, {"expression": "2 > 3"}]}),
+            deny(),
+        ),
+        case("warns", one("false"), json!({"validationActions": ["Warn", "Audit"]})),
+        case("fails", one("object.data.missing == 'b'"), deny()),
+        case("fails-and-warns", one("object.data.missing == 'b'"), json!({"validationActions": ["Warn"]})),
+        case(
+            "fails-ignored",
+            json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.data.missing == 'b'"}]}),
+            deny(),
+        ),
+        case(
+            "variables",
+            json!({"variables": [
+            {"name": "one", "expression": "object.data.a"}, {"name": "two", "expression": "variables.one + 'c'"},
+            {"name": "broken", "expression": "object.data.missing"}],
+            "validations": [{"expression": "variables.two == 'bd'", "messageExpression": "variables.two"}]}),
+            deny(),
+        ),
+        case(
+            "broken-variable",
+            json!({"variables": [{"name": "broken", "expression": "object.data.missing"}],
+            "validations": [{"expression": "variables.broken == ''"}]}),
+            deny(),
+        ),
+        case(
+            "condition-false",
+            json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'x'"}],
+            "validations": [{"expression": "false"}]}),
+            deny(),
+        ),
+        case(
+            "condition-fails",
+            json!({"matchConditions": [{"name": "c", "expression": "object.data.missing == 'x'"}],
+            "validations": [{"expression": "false"}]}),
+            deny(),
+        ),
+        case(
+            "namespace",
+            one("namespaceObject.metadata.name == request.namespace && request.operation == 'UPDATE'"),
+            deny(),
+        ),
+        case(
+            "request",
+            one(
+                "request.userInfo.groups.exists(g, g == 'system:masters') && request.kind.kind == 'ConfigMap' && \
+            request.resource.resource == 'configmaps' && request.name == 'm' && oldObject == null && request.dryRun",
+            ),
+            deny(),
+        ),
+        case(
+            "authorizer",
+            one("authorizer.group('').resource('pods').namespace('default').check('create').allowed() && \
+                 !authorizer.serviceAccount('default', 'nobody').group('').resource('pods').check('create').allowed()"),
+            deny(),
+        ),
+        case(
+            "authorizer-of-request",
+            one(
+                "authorizer.requestResource.check('create').allowed() && authorizer.path('/healthz').check('get').allowed()",
+            ),
+            deny(),
+        ),
+        case(
+            "not-bound-here",
+            one("false"),
+            json!({"validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+        ),
+        case(
+            "excluded",
+            json!({"validations": [{"expression": "false"}]}),
+            json!({"validationActions": ["Deny"],
+            "matchResources": {"excludeResourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["*"], "resources": ["configmaps"]}]}}),
+        ),
+        case("params", with_params("object.data.a == params.data.allowed"), params("Deny")),
+        case("params-differ", with_params("object.data.a != params.data.allowed"), params("Deny")),
+        case(
+            "params-missing",
+            with_params("false"),
+            json!({"validationActions": ["Deny"],
+            "paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}),
+        ),
+        case(
+            "params-missing-allowed",
+            with_params("false"),
+            json!({"validationActions": ["Deny"],
+            "paramRef": {"name": "none", "parameterNotFoundAction": "Allow"}}),
+        ),
+        case(
+            "params-selected",
+            with_params("object.data.a != params.data.allowed"),
+            json!({"validationActions": ["Deny"],
+            "paramRef": {"selector": {"matchLabels": {"limits": "yes"}}, "parameterNotFoundAction": "Deny"}}),
+        ),
+        case(
+            "lists",
+            one("[3, 1, 3].distinct().sort() == [1, 3] && {'a': 1}.all(k, v, v == 1) && \
+            [4, 5].transformList(i, v, i > 0, v + 1) == [6] && ['a'].exists(i, v, i == 0 && v == 'a')"),
+            deny(),
+        ),
+        case("unknown-variable", one("variables.nothing == 1"), deny()),
+        case("unknown-name", one("nothing == 1"), deny()),
+        case("no-validation", json!({"validations": []}), deny()),
+        case("two-actions", one("true"), json!({"validationActions": ["Deny", "Warn"]})),
+        case("no-action", one("true"), json!({"validationActions": []})),
+    ]
+}
+
+fn mutation_cases() -> Vec<(&'static str, Value, Value)> {
+    let json_patch =
+        |expression: &str| json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
+    let apply = |expression: &str| json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]);
+    vec![
+        ("json-patch", json_patch("[JSONPatch{op: 'add', path: '/data/c', value: 'd'}]"), json!({})),
+        (
+            "json-patch-nothing",
+            json_patch("false ? [JSONPatch{op: 'remove', path: '/data'}] : []"),
+            json!({}),
+        ),
+        (
+            "json-patch-escaped",
+            json_patch(
+                "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'x': 'y'}}, \
+            JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a.b/c'), value: 'd'}]",
+            ),
+            json!({}),
+        ),
+        ("apply", apply("Object{data: {'c': object.data.a + 'x'}}"), json!({})),
+        ("apply-metadata", apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}"), json!({})),
+        (
+            "fails",
+            json_patch("[JSONPatch{op: 'add', path: '/data/c', value: object.data.missing}]"),
+            json!({}),
+        ),
+        (
+            "fails-ignored",
+            json_patch("[JSONPatch{op: 'add', path: '/data/c', value: object.data.missing}]"),
+            json!({"failurePolicy": "Ignore"}),
+        ),
+        ("bad-path", json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]"), json!({})),
+        (
+            "variables",
+            json_patch("[JSONPatch{op: 'replace', path: '/data/a', value: variables.v}]"),
+            json!({"variables": [{"name": "v", "expression": "object.data.a + '!'"}]}),
+        ),
+        (
+            "condition",
+            json_patch("[JSONPatch{op: 'remove', path: '/data/a'}]"),
+            json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name != 'm'"}]}),
+        ),
+    ]
+}
+
+/// What a client sees of an answer. Libraries for JSON patches word their errors in different ways.
+fn seen(answer: &Answer) -> Value {
+    let causes = &answer.body["details"]["causes"];
+    if let Some((before, _)) = answer.message().split_once("JSON Patch: ") {
+        return json!({"code": answer.code, "reason": answer.body["reason"], "message": before});
+    }
+    let object = |field: &str| answer.body.pointer(field).cloned().unwrap_or(Value::Null);
+    json!({
+        "code": answer.code, "reason": answer.body["reason"], "message": answer.body["message"], "causes": causes,
+        "warnings": answer.warnings, "data": object("/data"), "labels": object("/metadata/labels"),
+    })
+}
+
+#[tokio::test]
+async fn palisade_up_evaluates_policies_as_the_real_api_server() {
+    let Some(cluster) = Cluster::start(Parts::Api) else { return };
+    let minor = NEWEST_MINOR;
+    let router = palisade_apiserver::Server::builder()
+        .version(palisade_base::version::KubeVersion::LATEST)
+        .compat(palisade_model::compat::Compat::kubernetes(minor))
+        .router()
+        .unwrap();
+    let servers =
+        [Api { client: cluster.client().await }, Api { client: kube::Client::new(router, "default") }];
+    let rules = json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps"]}]});
+    let mut answers: [BTreeMap<String, Value>; 2] = Default::default();
+    for (api, answers) in servers.iter().zip(&mut answers) {
+        let mut waiting = Vec::new();
+        for case in policy_cases() {
+            let namespace = format!("v-{}", case.name);
+            api.namespace(&namespace, json!({"case": namespace})).await;
+            let limits = json!({"metadata": {"name": "limits", "labels": {"limits": "yes"}}, "data": {"allowed": "b"}});
+            api.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), &limits).await;
+            let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+                "metadata": {"name": case.name}, "spec": case.policy});
+            policy["spec"]["matchConstraints"] = rules.clone();
+            let mut binding = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": case.name}, "spec": case.binding});
+            binding["spec"]["policyName"] = json!(case.name);
+            if binding["spec"].pointer("/matchResources/namespaceSelector").is_none() {
+                binding["spec"]["matchResources"]["namespaceSelector"] =
+                    json!({"matchLabels": {"case": namespace}});
+            }
+            for object in [&policy, &binding] {
+                let answer = api.post(&policy_path(object), object).await;
+                if answer.code >= 300 {
+                    let kind = object["kind"].as_str().unwrap();
+                    answers.insert(format!("{} {kind}", case.name), seen(&answer));
+                }
+            }
+            waiting.push((namespace, case));
+        }
+        for (name, mutations, more) in mutation_cases() {
+            let namespace = format!("m-{name}");
+            api.namespace(&namespace, json!({"case": namespace})).await;
+            let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+                "metadata": {"name": name}, "spec": {"mutations": mutations, "reinvocationPolicy": "Never", "matchConstraints": rules}});
+            for (field, value) in more.as_object().unwrap() {
+                policy["spec"][field] = value.clone();
+            }
+            let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+                "metadata": {"name": name}, "spec": {"policyName": name,
+                    "matchResources": {"namespaceSelector": {"matchLabels": {"case": namespace}}}}});
+            api.make_policies(&[policy, binding]).await;
+        }
+        // The last of them to be in effect; policies and bindings are read in one go.
+        let probe = json!({"metadata": {"name": "m"}, "data": {"a": "b"}});
+        for (namespace, field) in [("v-second-of-three", "/message"), ("m-variables", "/data/a")] {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
+            for _ in 0..600 {
+                let answer = api.post(&path, &probe).await;
+                let found = answer.body.pointer(field).and_then(Value::as_str);
+                if found.is_some_and(|text| text.contains("denied request") || text == "b!") {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+        for (namespace, case) in waiting {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
+            let answer = api.post(&path, &json!({"metadata": {"name": "m"}, "data": case.data})).await;
+            answers.insert(case.name.to_owned(), seen(&answer));
+        }
+        for (name, ..) in mutation_cases() {
+            let answer =
+                api.post(&format!("/api/v1/namespaces/m-{name}/configmaps?dryRun=All"), &probe).await;
+            answers.insert(format!("mutation {name}"), seen(&answer));
+        }
+    }
+    let [real, ours] = answers;
+    let differences: Vec<String> = real
+        .iter()
+        .chain(&ours)
+        .filter(|(case, _)| real.get(*case) != ours.get(*case))
+        .map(|(case, _)| {
+            let shown = |answer: Option<&Value>| answer.map_or("nothing".to_owned(), ToString::to_string);
+            format!("{case}\n  real: {}\n  up:   {}", shown(real.get(case)), shown(ours.get(case)))
+        })
+        .collect();
+    let differences: BTreeSet<String> = differences.into_iter().collect();
+    let text: Vec<String> = differences.into_iter().collect();
+    assert!(text.is_empty(), "{} of {}:\n{}", text.len(), real.len(), text.join("\n"));
+}
+
+#[tokio::test]
+async fn palisade_up_decides_by_exported_policies_as_by_its_own_pod_security_admission() {
+    let Some(pods) = every_pod() else { return };
+    let router = palisade_apiserver::Server::builder()
+        .version(palisade_base::version::KubeVersion::LATEST)
+        .compat(palisade_model::compat::Compat::kubernetes(NEWEST_MINOR))
+        .disable_plugins(["ServiceAccount".to_owned()])
+        .router()
+        .unwrap();
+    let api = Api { client: kube::Client::new(router, "default") };
+    let mut differences = Vec::new();
+    for (level, version) in
+        [("baseline", "v1.0"), ("restricted", "v1.24"), ("baseline", "latest"), ("restricted", "latest")]
+    {
+        let tag = format!("{level}-{version}").replace('.', "-");
+        let (theirs, ours) = (format!("psa-{tag}"), format!("policy-{tag}"));
+        let labels = json!({"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": version});
+        api.namespace(&theirs, labels).await;
+        api.namespace(&ours, json!({"policies": tag})).await;
+        let selector = format!("policies={tag}");
+        let arguments = ["--level", level, "--policy-version", version, "--namespace-selector", &selector];
+        api.make_policies(&exported(&arguments)).await;
+        let found = Comparison::of(&api, &ours, &theirs, &pods).await;
+        println!(
+            "{level}:{version} {} / {} equal, {} of {} messages",
+            found.equal, found.total, found.same_message, found.denied
+        );
+        differences.extend(found.differences.into_iter().map(|text| format!("{level}:{version} {text}")));
+    }
+    assert!(
+        differences.is_empty(),
+        "{}: {}",
+        differences.len(),
+        differences.iter().take(30).cloned().collect::<Vec<_>>().join("\n")
+    );
+}
