@@ -473,6 +473,23 @@ impl<'a> Review<'a> {
         Ok(Pod { metadata, spec })
     }
 
+    /// The workload of the request, if it is new or its template changes. What cannot be read is for the API server to reject.
+    #[must_use]
+    pub fn changed_workload(&self) -> Option<(&'static WorkloadKind, Value)> {
+        let written =
+            matches!(self.operation.as_ref(), "CREATE" | "UPDATE") && self.request_sub_resource.is_empty();
+        let kind = self.workload().filter(|kind| written && !kind.path.is_empty())?;
+        // swallowed: see above
+        let object = self.object_value().ok()?;
+        let template = |object: &Value| -> Option<Value> {
+            kind.path.iter().try_fold(object, |value, field| value.get(field)).cloned()
+        };
+        // swallowed: without the old object everything is new
+        let old = self.old_object_value().ok().flatten();
+        let unchanged = old.is_some_and(|old| template(&old) == template(&object));
+        (!unchanged).then_some((kind, object))
+    }
+
     /// Whether the text of the object may contain a word: most do not, and need not be read for it. Behind a backslash any
     /// letter may be hidden.
     pub(crate) fn may_mention(&self, word: &str) -> bool {

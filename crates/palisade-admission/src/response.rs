@@ -60,6 +60,12 @@ impl Refusal {
         }
     }
 
+    /// 403 with a text of its own.
+    #[must_use]
+    pub fn forbidden(why: &str) -> Self {
+        Self { code: 403, reason: "Forbidden", message: why.to_owned(), details: None, causes: Vec::new() }
+    }
+
     /// 422 about fields of an object.
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<FieldError>) -> Self {

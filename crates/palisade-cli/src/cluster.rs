@@ -87,6 +87,31 @@ impl Cluster {
         response.map_err(|error| of_kube(&self.server, error))
     }
 
+    /// Sends a request; nothing if there is no such object or no such kind. A body is a merge patch.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Option<Value>, ClusterError> {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/merge-patch+json")
+            .body(body)
+            .map_err(kube::Error::HttpError);
+        let response = match request {
+            Ok(request) => self.client.request(request).await,
+            Err(error) => Err(error),
+        };
+        match response {
+            Ok(value) => Ok(Some(value)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(of_kube(&self.server, error)),
+        }
+    }
+
     /// Whose rules the API server applies.
     pub async fn compat(&self) -> Result<Compat, ClusterError> {
         let version = self.get("/version").await?;

@@ -12,7 +12,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::{
     commands::{
         check, completions, controller, explain, export, install, man, migrate, node, profile, rollout, run,
-        up, verify, version, webhook,
+        uninstall, up, verify, version, webhook,
     },
     failure::{Exit, Failure},
     terminal::Terminal,
@@ -82,6 +82,8 @@ pub enum Command {
     Webhook(Box<webhook::WebhookArgs>),
     /// Print manifests that install Palisade on a cluster, for kubectl apply
     Install(install::InstallArgs),
+    /// Remove Palisade from a cluster, the registration of the webhook first
+    Uninstall(uninstall::UninstallArgs),
     /// Print the Pod Security Standards in a form that other programs enforce
     Export {
         /// The subcommand.
@@ -106,7 +108,7 @@ pub enum Command {
 pub const GROUPS: &[(&str, &[&str])] = &[
     ("Manifests", &["check", "explain", "migrate"]),
     ("Local cluster", &["up", "run", "verify"]),
-    ("Real cluster", &["install", "webhook", "controller", "node", "rollout", "export"]),
+    ("Real cluster", &["install", "uninstall", "webhook", "controller", "node", "rollout", "export"]),
     ("Profiles", &["profile"]),
     ("Other", &["completions", "man", "version", "help"]),
 ];
@@ -171,6 +173,7 @@ fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failur
         Command::Node(args) => node::run(&args, terminal),
         Command::Webhook(args) => webhook::run(&args, terminal),
         Command::Install(args) => install::run(&args, terminal),
+        Command::Uninstall(args) => uninstall::run(&args, terminal),
         Command::Export { command } => export::run(&command, terminal),
         Command::Completions { shell } => completions::run(shell, terminal),
         Command::Man { page } => man::run(page.as_deref(), terminal),

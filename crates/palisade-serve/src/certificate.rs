@@ -165,8 +165,12 @@ pub fn first(pem: &str) -> Result<CertificateDer<'static>, IssueError> {
 
 /// Reads the first certificate of a PEM text.
 pub fn about(pem: &str) -> Result<About, IssueError> {
-    let der = first(pem)?;
-    let (_, read) = x509_parser::parse_x509_certificate(&der).map_err(|_| IssueError::Unreadable)?;
+    about_der(&first(pem)?)
+}
+
+/// Reads a certificate as TLS has it.
+pub fn about_der(der: &CertificateDer<'_>) -> Result<About, IssueError> {
+    let (_, read) = x509_parser::parse_x509_certificate(der).map_err(|_| IssueError::Unreadable)?;
     let common = |name: &x509_parser::x509::X509Name<'_>| {
         name.iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default().to_owned()
     };

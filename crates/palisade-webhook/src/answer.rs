@@ -35,6 +35,7 @@ use tokio::time::Instant;
 use crate::{
     configuration::Follower,
     facts::{ClusterFacts, ConstraintFacts, LookupError},
+    fail_fast::FailFast,
     metrics::{Metrics, ReviewOutcome},
     shared::Shared,
 };
@@ -75,6 +76,7 @@ pub struct Answerer {
     pub metrics: Arc<Metrics>,
     rules: Shared<Rules>,
     limit: Limit,
+    fail_fast: Option<FailFast>,
 }
 
 impl Answerer {
@@ -93,7 +95,13 @@ impl Answerer {
             Rules::Instead,
         );
         let limit = if emulate.is_some() { Limit::Pods(UPSTREAM_PODS) } else { Limit::None };
-        Self { facts, configuration, metrics, rules: Shared::new(rules), limit }
+        Self { facts, configuration, metrics, rules: Shared::new(rules), limit, fail_fast: None }
+    }
+
+    /// The same, which tries the pods of workloads.
+    #[must_use]
+    pub fn with_fail_fast(self, fail_fast: Option<FailFast>) -> Self {
+        Self { fail_fast, ..self }
     }
 
     /// The API server that calls is `v1.<minor>`.
@@ -258,14 +266,26 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
-        let facts = validation::ValidationFacts {
-            pod_security,
-            policies,
-            constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
-            namespace: known,
-        };
         let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
-        validation::validate(review, security, &rules, &facts, self.limit, expired)
+        let mut response = {
+            let facts = validation::ValidationFacts {
+                pod_security,
+                policies,
+                constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
+                namespace: known,
+            };
+            validation::validate(review, security, &rules, &facts, self.limit, expired)
+        };
+        if let Some(fail_fast) = self.fail_fast.as_ref().filter(|_| warned_by_policies) {
+            match self.facts.namespace(&review.namespace, deadline).await {
+                Ok(namespace) => {
+                    let (labels, metrics) = (&namespace.labels, &self.metrics);
+                    fail_fast.look(review, labels, deadline, metrics, &mut response).await;
+                }
+                Err(why) => tracing::debug!(%why, "no dry run: the namespace is not known"),
+            }
+        }
+        response
     }
 }
 

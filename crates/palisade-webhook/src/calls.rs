@@ -40,6 +40,8 @@ pub enum When {
     ConfigurationInConfigMap,
     /// With `--security-context-constraints`.
     Constraints,
+    /// With `--fail-fast`.
+    FailFast,
     /// With `--feature-gates=SeccompConfigMaps=true`.
     ConfigMapProfiles,
 }
@@ -112,6 +114,7 @@ pub const CALLS: &[Call] = &[
         When::Always,
         "existing pods, when the level of a namespace rises",
     ),
+    call("", "pods", &["create"], Scope::Cluster, When::FailFast, "dry runs of the pods of workloads"),
     call(
         "",
         "configmaps",
@@ -197,6 +200,7 @@ mod tests {
                 When::ManagingCertificates => "without `--tls-cert`",
                 When::ConfigurationInConfigMap => "without `--admission-config`",
                 When::Constraints => "`--security-context-constraints`",
+                When::FailFast => "`--fail-fast`",
                 When::ConfigMapProfiles => "gate `SeccompConfigMaps`",
             };
             let _ = writeln!(out, "| `{name}` | {} | {scope} | {when} | {why} |", verbs.join(", "));

@@ -32,6 +32,11 @@ pub static REGISTRATIONS: Metric = Metric::counter(
     "palisade_webhook_registrations_total",
     "Webhook configurations that were created or restored.",
 );
+/// Pods of workloads that were tried.
+pub static FAIL_FAST: Metric = Metric::counter(
+    "palisade_webhook_fail_fast_total",
+    "Dry runs of the pods of written workloads, by result: admitted, rejected, not_now, unknown.",
+);
 /// Connections without TLS, or without a handshake in time.
 pub static REFUSED_CONNECTIONS: Metric = Metric::counter(
     "palisade_webhook_refused_connections_total",
@@ -97,6 +102,11 @@ impl Metrics {
     /// Counts one more.
     pub fn count(&self, metric: &'static Metric) {
         self.registry.increment(metric, &[]);
+    }
+
+    /// Counts one of a metric with labels.
+    pub fn count_by(&self, metric: &'static Metric, labels: &[(&'static str, &str)]) {
+        self.registry.increment(metric, labels);
     }
 
     /// The value of a metric without labels.

@@ -6,6 +6,8 @@ use palisade_model::compat::{Compat, FeatureGates};
 use palisade_policy::enforcement::instances;
 use serde_json::Value;
 
+use crate::fail_fast::FailFastMode;
+
 /// Reads a `PodSecurityConfiguration` out of a text, YAML or JSON, bare or inside an `AdmissionConfiguration`.
 pub type ReadConfiguration = fn(&str) -> Result<Value, Box<dyn Error + Send + Sync>>;
 
@@ -26,6 +28,10 @@ pub struct Options {
     pub gates: FeatureGates,
     /// Whether security context constraints are in force.
     pub constraints: bool,
+    /// Whether and how the pods of written workloads are tried; `None`: never, and labels of namespaces do not count.
+    pub fail_fast: Option<FailFastMode>,
+    /// Who may send reviews; `None`: every client.
+    pub clients: Option<Clients>,
     /// Where the configuration of Pod Security Admission comes from.
     pub configuration: ConfigurationSource,
     /// How a configuration is read.
@@ -38,6 +44,15 @@ pub struct Options {
     pub limits: Limits,
     /// How long reviews are still served after SIGTERM, until endpoints are updated and no more are sent.
     pub shutdown_delay: Duration,
+}
+
+/// Who may send reviews.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    /// The file with the authorities of their certificates, PEM.
+    pub authorities: PathBuf,
+    /// Common names and subject alternative names, one of which a certificate must have; empty: any.
+    pub names: Vec<String>,
 }
 
 /// Where a `PodSecurityConfiguration` comes from.

@@ -11,7 +11,10 @@ use palisade_serve::{
     status::StatusOnly,
     tls::{Resolver, ServeError},
 };
-use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    pki_types::{CertificateDer, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -30,10 +33,11 @@ use crate::{
     },
     configuration::{ApplyError, Follower},
     facts::ClusterFacts,
+    fail_fast::FailFast,
     http::Routes,
     instance,
     metrics::Metrics,
-    options::{CertificateSource, ConfigurationSource, Options},
+    options::{CertificateSource, Clients, ConfigurationSource, Options},
     registration,
 };
 
@@ -69,6 +73,14 @@ pub enum StartError {
     /// The certificate.
     #[error("cannot serve the certificate: {0}")]
     Certificate(#[from] CertificateError),
+    /// The authorities of clients.
+    #[error("{file}: {why}")]
+    Clients {
+        /// The file.
+        file: String,
+        /// What is wrong in it.
+        why: String,
+    },
     /// TLS.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -112,16 +124,17 @@ impl Webhook {
         let metrics = Arc::new(Metrics::default());
         let configuration = follower(&options, &metrics)?;
         let facts = ClusterFacts::new(client.clone(), options.constraints, metrics.clone());
-        let answerer = Arc::new(Answerer::new(
-            facts,
-            configuration.clone(),
-            metrics.clone(),
-            options.emulate,
-            options.gates,
-        ));
+        let fail_fast = options.fail_fast.map(|mode| FailFast::new(client.clone(), mode));
+        let answerer =
+            Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate, options.gates);
+        let answerer = Arc::new(answerer.with_fail_fast(fail_fast));
+        let (verifier, client_names) = match &options.clients {
+            None => (WebPkiClientVerifier::no_client_auth(), None),
+            Some(clients) => (verifier(clients)?, Some(clients.names.clone())),
+        };
         // Without a registration of ours it is not observed whom the API server can call.
         let (callable, callable_seen) = watch::channel(options.registration.is_none());
-        let routes = Arc::new(Routes::new(answerer.clone(), options.limits, callable_seen));
+        let routes = Arc::new(Routes::new(answerer.clone(), options.limits, callable_seen, client_names));
 
         let listener = listen(options.listen).await?;
         let plain = match options.metrics_listen {
@@ -206,9 +219,7 @@ impl Webhook {
         }
 
         let (drain, draining) = watch::channel(false);
-        let acceptor = TlsAcceptor::from(Arc::new(
-            resolver.server_config_with_tickets(WebPkiClientVerifier::no_client_auth())?,
-        ));
+        let acceptor = TlsAcceptor::from(Arc::new(resolver.server_config_with_tickets(verifier)?));
         let limits = options.limits.connection;
         let serving = serve(listener, Some(acceptor), limits, routes.clone(), draining.clone());
         let mut servers = vec![tokio::spawn(serving)];
@@ -255,6 +266,24 @@ fn follower(options: &Options, metrics: &Arc<Metrics>) -> Result<Arc<Follower>, 
         follower.apply(&text).map_err(fail)?;
     }
     Ok(Arc::new(follower))
+}
+
+/// Verifies the certificates of clients. One that presents none may request health and metrics, as kubelets do.
+fn verifier(clients: &Clients) -> Result<Arc<dyn ClientCertVerifier>, StartError> {
+    let file = clients.authorities.display().to_string();
+    let fail = |why: String| StartError::Clients { file: file.clone(), why };
+    let mut roots = rustls::RootCertStore::empty();
+    let read =
+        CertificateDer::pem_file_iter(&clients.authorities).map_err(|error| fail(error.to_string()))?;
+    for certificate in read {
+        let certificate = certificate.map_err(|error| fail(error.to_string()))?;
+        roots.add(certificate).map_err(|error| fail(error.to_string()))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| fail(error.to_string()))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -1,6 +1,6 @@
 //! `palisade install`: everything a cluster needs, as manifests on stdout.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use clap::{Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
@@ -38,6 +38,12 @@ pub struct InstallArgs {
     /// Feature gates: SeccompConfigMaps=true, AppArmor=false; OpenShiftPodSecurityAdmission is the controller's
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Let the webhook try the pods of written workloads: off, warn or refuse; off can be changed by a label of a namespace
+    #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], hide_possible_values = true)]
+    pub fail_fast: Option<String>,
+    /// Address range of the API servers; adds a NetworkPolicy that admits only it to the webhook; may be repeated
+    #[arg(long, value_name = "CIDR")]
+    pub api_server_cidr: Vec<String>,
     /// Oldest release of the API server to support: v1.24 to v1.37 [default: v1.24]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
@@ -106,6 +112,22 @@ impl InstallArgs {
         }
         values["namespace"]["create"] = Value::Bool(true);
         values["rollout"]["enabled"] = Value::Bool(self.rollout);
+        if let Some(mode) = &self.fail_fast {
+            values["webhook"]["failFast"] = mode.as_str().into();
+        }
+        let is_range = |range: &String| {
+            let parts = range.split_once('/');
+            parts.is_some_and(|(address, bits)| {
+                address.parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok_and(|bits| bits <= 128)
+            })
+        };
+        if let Some(range) = self.api_server_cidr.iter().find(|range| !is_range(range)) {
+            return Err(Failure::input(format!(
+                "--api-server-cidr {range:?} is not an address range such as 10.0.0.0/24"
+            )));
+        }
+        let ranges = self.api_server_cidr.iter().map(|range| json!({"ipBlock": {"cidr": range}}));
+        values["webhook"]["networkPolicy"]["from"] = ranges.collect();
         for gate in &self.feature_gates {
             match *gate {
                 FeatureGate::SeccompConfigMaps(on) => values["featureGates"]["SeccompConfigMaps"] = on.into(),

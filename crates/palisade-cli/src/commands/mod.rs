@@ -14,6 +14,7 @@ pub mod openshift;
 pub mod profile;
 pub mod rollout;
 pub mod run;
+pub mod uninstall;
 pub mod up;
 pub mod verify;
 pub mod version;

@@ -9,8 +9,10 @@ use palisade_model::compat::Compat;
 use palisade_policy::enforcement::instances;
 use palisade_webhook::{
     Options, StartError, Webhook,
+    fail_fast::FailFastMode,
     options::{
-        CertificateSource, ConfigurationSource, Endpoint, FailurePolicy, Limits, Managed, Registration,
+        CertificateSource, Clients, ConfigurationSource, Endpoint, FailurePolicy, Limits, Managed,
+        Registration,
     },
 };
 
@@ -57,6 +59,15 @@ pub struct WebhookArgs {
     /// Feature gates: SeccompConfigMaps=true resolves profiles in ConfigMaps, AppArmor=false sets no AppArmor defaults
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Try the pods of written workloads as a dry run: off, warn or refuse; the label palisade.dev/fail-fast of a namespace decides
+    #[arg(long, value_name = "MODE", value_parser = fail_fast_mode)]
+    pub fail_fast: Option<FailFastMode>,
+    /// CA of client certificates, PEM; reviews are then answered only for clients with one
+    #[arg(long, value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// Name that a client certificate must have, as common name or subject alternative name; may be repeated [default: any]
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    pub client_name: Vec<String>,
     /// Create and maintain the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration
     #[arg(long, requires = "reached")]
     pub register: bool,
@@ -136,7 +147,9 @@ async fn serve(args: &WebhookArgs, terminal: &Terminal) -> Result<Exit, Failure>
     let options = args.options()?;
     let cluster = args.cluster.connect().await.map_err(Failure::input)?;
     let webhook = Webhook::start(options, cluster.client).await.map_err(|error| match error {
-        StartError::Configuration { .. } | StartError::Certificate(_) => Failure::input(error),
+        StartError::Configuration { .. } | StartError::Certificate(_) | StartError::Clients { .. } => {
+            Failure::input(error)
+        }
         StartError::Listen { .. } | StartError::Tls(_) => Failure::incomplete(error),
     })?;
     let mut announced = format!("palisade serves admission reviews on https://{}\n", webhook.address);
@@ -201,6 +214,11 @@ impl WebhookArgs {
                 .map(|Emulated(compat)| FeatureGate::apply(&self.feature_gates, compat)),
             gates: FeatureGate::apply(&self.feature_gates, Compat::designs()).gates,
             constraints: self.security_context_constraints,
+            fail_fast: self.fail_fast,
+            clients: self
+                .client_ca
+                .as_ref()
+                .map(|file| Clients { authorities: file.clone(), names: self.client_name.clone() }),
             configuration,
             read_configuration: |text| Ok(pod_security_configuration(text)?),
             certificate: self.certificate(endpoint.as_ref(), host),
@@ -290,6 +308,11 @@ fn service_name(text: &str) -> Result<Endpoint, ValueError> {
     };
     let (namespace, name) = pair(rest)?;
     Ok(Endpoint::Service { namespace, name, port })
+}
+
+/// Reads `off`, `warn` or `refuse`.
+pub fn fail_fast_mode(text: &str) -> Result<FailFastMode, ValueError> {
+    FailFastMode::parse(text).ok_or(ValueError::Form("the mode must be off, warn or refuse"))
 }
 
 fn failure_policy(text: &str) -> Result<(Part, FailurePolicy), ValueError> {

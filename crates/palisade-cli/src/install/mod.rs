@@ -24,6 +24,9 @@ pub const TEMPLATES: &[(&str, &str)] = &[
     ("node.yaml", include_str!("../../manifests/node.yaml")),
 ];
 
+/// Templates of the chart alone: what `palisade uninstall` does for plain manifests, Helm does in a hook.
+const CHART_ONLY: &[(&str, &str)] = &[("uninstall.yaml", include_str!("../../manifests/uninstall.yaml"))];
+
 /// The chart's defaults, as a value.
 #[must_use]
 pub fn default_values() -> Value {
@@ -106,6 +109,7 @@ pub fn chart_templates() -> Vec<(String, String)> {
     const MADE: &str = "{{- /* Made by `cargo xtask gen` from crates/palisade-cli/manifests. */ -}}\n";
     let mut files: Vec<(String, String)> = TEMPLATES
         .iter()
+        .chain(CHART_ONLY)
         .map(|(name, text)| ((*name).to_owned(), format!("{MADE}{}", render(text, Target::Chart))))
         .collect();
     // A release that is uninstalled must not take every PublishedProfile with it.

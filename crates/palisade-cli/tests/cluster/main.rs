@@ -9,6 +9,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod fail_fast;
 mod node;
 #[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
 mod outage_cases;

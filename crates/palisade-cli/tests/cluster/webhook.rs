@@ -73,3 +73,90 @@ fn a_cluster_goes_on_while_no_replica_of_the_webhook_responds() {
         cluster.get(&["namespace", outage_cases::NAMESPACE]).is_null().then_some(())
     });
 }
+
+/// Creates pods as a dry run, without a pause, until all are answered; those that failed.
+async fn creates(client: kube::Client, count: usize) -> Vec<String> {
+    let pod = restricted_pod("p").to_string().into_bytes();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (client, pod) = (client.clone(), pod.clone());
+        tasks.spawn(async move {
+            let mut failures = Vec::new();
+            for _ in 0..count / 8 {
+                let request = http::Request::post("/api/v1/namespaces/web/pods?dryRun=All")
+                    .header("content-type", "application/json")
+                    .body(pod.clone())
+                    .unwrap();
+                if let Err(error) = client.request_text(request).await {
+                    failures.push(error.to_string());
+                }
+            }
+            failures
+        });
+    }
+    tasks.join_all().await.concat()
+}
+
+#[test]
+fn no_create_fails_when_the_certificate_secret_is_deleted() {
+    let flags = ["--disable-admission-plugins=PodSecurity,ServiceAccount"];
+    let Some(mut cluster) = Cluster::start_with(Parts::Api, &flags) else { return };
+    let crds =
+        palisade_testkit::command::output(&mut palisade(&cluster, &["install", "--components", "crds"]));
+    cluster.apply(&crds.expect_success());
+    start_webhook(&mut cluster, 8443, &["--rotation-overlap=2s"]);
+    cluster.apply(&namespace("web", "restricted").to_string());
+    // swallowed: a count that is none is the default
+    let count = std::env::var("PALISADE_CREATES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let secret = ["secret", "palisade-webhook-certificates", "-n", "palisade-system"];
+    let authorities = || cluster.get(&secret)["data"]["ca.crt"].clone();
+    let before = authorities();
+    let client = runtime.block_on(cluster.client());
+    let creating = runtime.spawn(creates(client, count));
+    let mut deleted = 0;
+    while !creating.is_finished() {
+        let arguments: Vec<&str> = ["delete", "--ignore-not-found"].iter().chain(&secret).copied().collect();
+        let _ = cluster.kubectl(&arguments).expect_success();
+        deleted += 1;
+        cluster.until("the Secret, restored", || (authorities() == before).then_some(()));
+    }
+    let failures = runtime.block_on(creating).unwrap();
+    assert_eq!(failures, [""; 0], "of {count} creates, {deleted} deletions");
+    assert!(deleted > 0);
+}
+
+/// One command, while the webhook runs: nothing waits for it, and it does not come back.
+#[test]
+fn uninstall_leaves_a_cluster_that_admits_pods() {
+    let flags = ["--disable-admission-plugins=PodSecurity"];
+    let Some(mut cluster) = Cluster::start_with(Parts::Controllers, &flags) else { return };
+    let printed = |cluster: &Cluster, arguments: &[&str]| {
+        palisade_testkit::command::output(&mut palisade(cluster, arguments)).expect_success()
+    };
+    cluster.apply(&printed(&cluster, &["install", "--fail-fast=warn", "--kubernetes-version=v1.37"]));
+    start_webhook(&mut cluster, 8443, &[]);
+    let removed = printed(&cluster, &["uninstall"]);
+    assert!(
+        removed.starts_with("clusterrolebinding.rbac.authorization.k8s.io/palisade-webhook deleted\n"),
+        "{removed}"
+    );
+    cluster.until("the end of the namespace", || {
+        cluster.get(&["namespace", "palisade-system"]).is_null().then_some(())
+    });
+    let pod = restricted_pod("after").to_string();
+    cluster.until("a pod admitted without the webhook", || {
+        (cluster.kubectl_with_input(&["create", "-f", "-"], &pod).code == 0).then_some(())
+    });
+    for kind in [
+        "mutatingwebhookconfiguration",
+        "validatingwebhookconfiguration",
+        "validatingadmissionpolicy",
+        "clusterrole",
+    ] {
+        let left = cluster.kubectl(&["get", kind, "-l", "app.kubernetes.io/name=palisade", "-o", "name"]);
+        assert_eq!(left.expect_success(), "", "{kind}");
+    }
+    assert!(cluster.get(&["validatingwebhookconfiguration", "palisade"]).is_null());
+    assert_eq!(printed(&cluster, &["uninstall"]), "", "a second time there is nothing left");
+}

@@ -98,7 +98,17 @@ fn options_choose_what_is_printed() {
             &["SecurityContextConstraints/restricted-v2"],
             "ResourceQuota/palisade-critical-pods",
         ),
-        (&["--kubernetes-version", "v1.30"], &["ValidatingAdmissionPolicy/palisade-node"], "Namespace/guard"),
+        (
+            &["--kubernetes-version", "v1.30"],
+            &["ValidatingAdmissionPolicy/palisade-node"],
+            "ValidatingAdmissionPolicy/palisade-webhook",
+        ),
+        (&["--api-server-cidr", "10.0.0.0/24"], &["NetworkPolicy/palisade-webhook"], "Namespace/guard"),
+        (
+            &["--kubernetes-version", "v1.30", "--fail-fast=warn"],
+            &["ValidatingAdmissionPolicy/palisade-webhook"],
+            "Namespace/guard",
+        ),
         (
             &["--kubernetes-version", "v1.29"],
             &["DaemonSet/palisade-node"],
@@ -133,6 +143,7 @@ fn options_choose_what_is_printed() {
         (&["-n", "Not_A_Name"], "is not a valid name of a namespace"),
         (&["--image", "a b"], "is not a valid name of an image"),
         (&["-n", "guard", "--rollout"], "requires the namespace palisade-system"),
+        (&["--api-server-cidr", "10.0.0.1"], "is not an address range"),
     ] {
         let output =
             Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
@@ -304,6 +315,10 @@ fn the_chart_renders_what_install_prints() {
         .map(|document| document.root().to_json().unwrap())
         .filter(|object| !object.is_null())
         .collect();
+    // What Helm runs before it removes a release is `palisade uninstall` for plain manifests.
+    let is_hook = |object: &Value| object.pointer("/metadata/annotations/helm.sh~1hook").is_some();
+    assert_eq!(rendered.iter().filter(|object| is_hook(object)).count(), 4);
+    rendered.retain(|object| !is_hook(object));
     for object in &mut rendered {
         if object["kind"] == "CustomResourceDefinition" {
             assert_eq!(object["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");

@@ -26,3 +26,4 @@ mod rollout_scenario;
 mod rollout_sources;
 mod support;
 mod suppressions;
+mod uninstall;

@@ -163,10 +163,10 @@ impl World {
 }
 
 /// A process that gets SIGTERM, and is killed if it does not stop.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.0.wait().unwrap();
@@ -399,14 +399,18 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
 #[test]
 fn the_webhooks_role_is_its_list_of_calls() {
     let gate = "--feature-gates=SeccompConfigMaps=true";
-    for (arguments, constraints, profiles) in
-        [(&[][..], false, false), (&["--rollout"], true, false), (&[gate], false, true)]
-    {
+    for (arguments, constraints, profiles, fail_fast) in [
+        (&[][..], false, false, false),
+        (&["--rollout"], true, false, false),
+        (&[gate], false, true, false),
+        (&["--fail-fast=off"], false, false, true),
+    ] {
         let (_, objects) = installed(arguments);
         let mut listed: BTreeMap<Right, &str> = BTreeMap::new();
         let granted_for = |when: When| match when {
             When::Constraints => constraints,
             When::ConfigMapProfiles => profiles,
+            When::FailFast => fail_fast,
             _ => true,
         };
         for call in CALLS.iter().filter(|call| granted_for(call.when)) {

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use palisade_serve::{
     Service,
     body::{self, BodyError, BodyLimits},
+    certificate,
     status::{Reply, Status, error, reply},
 };
 use rustls::pki_types::CertificateDer;
@@ -41,14 +42,21 @@ pub struct Routes {
     answerer: Arc<Answerer>,
     limits: Limits,
     callable: watch::Receiver<bool>,
+    clients: Option<Vec<String>>,
     stopping: AtomicBool,
 }
 
 impl Routes {
-    /// Answers with an answerer. `callable` is whether the API server is seen to trust what is served.
+    /// Answers with an answerer. `callable` is whether the API server is seen to trust what is served,
+    /// `clients` the names that a verified certificate must have one of to send reviews; `None`: no certificate is needed.
     #[must_use]
-    pub const fn new(answerer: Arc<Answerer>, limits: Limits, callable: watch::Receiver<bool>) -> Self {
-        Self { answerer, limits, callable, stopping: AtomicBool::new(false) }
+    pub const fn new(
+        answerer: Arc<Answerer>,
+        limits: Limits,
+        callable: watch::Receiver<bool>,
+        clients: Option<Vec<String>>,
+    ) -> Self {
+        Self { answerer, limits, callable, clients, stopping: AtomicBool::new(false) }
     }
 
     /// Fails the readiness check from now on; requests are still served.
@@ -128,12 +136,23 @@ impl Status for Routes {
 }
 
 impl Service for Routes {
-    type Peer = ();
+    /// Whether the client may send reviews.
+    type Peer = bool;
     type Body = Full<Bytes>;
 
-    fn peer(&self, _: Option<SocketAddr>, _: &[CertificateDer<'_>]) {}
+    fn peer(&self, _: Option<SocketAddr>, certificates: &[CertificateDer<'_>]) -> bool {
+        // TLS has verified the chain.
+        let Some(names) = &self.clients else { return true };
+        certificates.first().is_some_and(|certificate| {
+            // swallowed: a certificate that cannot be read authenticates nobody
+            names.is_empty()
+                || certificate::about_der(certificate).is_ok_and(|about| {
+                    names.iter().any(|name| *name == about.subject || about.names.contains(name))
+                })
+        })
+    }
 
-    async fn respond(self: &Arc<Self>, request: Request<Incoming>, (): &()) -> Reply {
+    async fn respond(self: &Arc<Self>, request: Request<Incoming>, trusted: &bool) -> Reply {
         let route = match request.uri().path() {
             "/mutate" => Route::Mutate,
             "/validate" => Route::Validate,
@@ -142,6 +161,9 @@ impl Service for Routes {
                 None => Route::Validate,
             },
         };
+        if !trusted {
+            return error(StatusCode::FORBIDDEN, "reviews require a client certificate of the API server");
+        }
         self.review(route, request).await
     }
 

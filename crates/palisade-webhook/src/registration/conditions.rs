@@ -39,7 +39,10 @@ pub fn match_conditions(kind: Kind, part: &str, options: &Registration) -> Vec<V
             let mut conditions = vec![condition("not-a-mirror-pod", NOT_A_MIRROR_POD.to_owned())];
             if let Some(account) = &options.service_account {
                 let quoted = account.replace('\\', "\\\\").replace('\'', "\\'");
-                let others = format!("request.userInfo.username != '{quoted}'");
+                // Its dry runs are pods of workloads, to be judged as any other.
+                let others = format!(
+                    "request.userInfo.username != '{quoted}' || (has(request.dryRun) && request.dryRun)"
+                );
                 conditions.push(condition("not-ourselves", others));
             }
             if kind == Kind::Validating {

@@ -6,7 +6,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,7 +28,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::objects::{Kind, Surroundings, configuration, has_fields};
+use super::objects::{Kind, Surroundings, UNINSTALLING, configuration, has_fields};
 use crate::{
     calls::{MANAGER, in_words},
     certificates::{Trust, authorities_in},
@@ -92,6 +95,7 @@ impl Accepted {
 #[derive(Default)]
 struct Live {
     object: Mutex<Option<Value>>,
+    uninstalled: AtomicBool,
     status: Status,
     changed: Arc<Notify>,
 }
@@ -115,6 +119,15 @@ impl Keep for Live {
     }
 
     fn take(&self, change: Change<Value>) {
+        // The last state of a configuration that is gone shows whether it was removed for good.
+        let last = match &change {
+            Change::Put(seen) | Change::Gone(seen) => Some(seen),
+            Change::All(items) => items.first(),
+        };
+        if let Some(last) = last {
+            let marked = last["metadata"]["annotations"].get(UNINSTALLING).is_some();
+            self.uninstalled.store(marked, Ordering::Release);
+        }
         self.set(match change {
             Change::All(items) => items.into_iter().next(),
             Change::Put(item) => Some(item),
@@ -219,6 +232,11 @@ impl Keeper {
         let mut settled = true;
         for (kind, live, accepted) in live {
             if !live.status.is_ready() {
+                settled = false;
+                continue;
+            }
+            if live.uninstalled.load(Ordering::Acquire) {
+                tracing::debug!(kind = kind.name(), "uninstalled; not registered again");
                 settled = false;
                 continue;
             }

@@ -21,6 +21,9 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// The release whose API servers evaluate match conditions by default.
 const MATCH_CONDITIONS: u16 = 28;
 
+/// The annotation of a configuration that is being uninstalled: it is neither corrected nor made again.
+pub const UNINSTALLING: &str = "palisade.dev/uninstalling";
+
 /// What decides about the objects besides the options.
 #[derive(Debug, Clone)]
 pub struct Surroundings<'s> {

@@ -7,6 +7,7 @@
 )]
 
 mod config_map_profiles;
+mod fail_fast;
 mod instance_report;
 mod outage;
 mod outage_cases;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use palisade_apiserver::Server;
-use palisade_webhook::{Options, metrics::REFUSED_CONNECTIONS, options::Limits};
+use palisade_webhook::{Options, certificates::authority, metrics::REFUSED_CONNECTIONS, options::Limits};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -149,8 +149,7 @@ async fn serves_both_versions_of_http_and_nothing_without_tls() {
     let answer = plain(webhook.address, "/validate").await;
     assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
     // A client with another certificate authority is rejected.
-    let stranger =
-        palisade_webhook::certificates::authority(palisade_serve::certificate::now(), Duration::from_mins(1));
+    let stranger = authority(palisade_serve::certificate::now(), Duration::from_mins(1));
     let strange = palisade_webhook::certificates::Trust {
         authorities: vec![stranger.unwrap().certificate],
         signer: None,
@@ -258,4 +257,37 @@ async fn a_graceful_end_finishes_what_has_begun() {
     assert_eq!(sent["response"]["allowed"], true);
     ending.await.unwrap();
     assert!(caller.connect().await.is_err(), "the port is closed");
+}
+
+#[tokio::test]
+async fn with_client_authorities_only_named_certificates_send_reviews() {
+    let cluster = cluster(Server::builder()).await;
+    cluster.namespace("strict", &[("enforce", "baseline")]).await;
+    let now = palisade_serve::certificate::now();
+    let (own, other) =
+        (authority(now, Duration::from_mins(10)).unwrap(), authority(now, Duration::from_mins(10)).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("clients.crt");
+    std::fs::write(&file, &own.certificate).unwrap();
+    let names = vec!["kube-apiserver".to_owned()];
+    let clients = Some(palisade_webhook::options::Clients { authorities: file, names });
+    let webhook = start(&cluster, Options { clients, ..options() }).await;
+    let body = review(&pod_request("strict", "CREATE", &pod("p", &json!({}))));
+    let anonymous = Caller::of(&webhook);
+    assert_eq!(anonymous.page("/healthz").await.0, 200, "kubelets have no certificate");
+    for path in ["/mutate", "/validate"] {
+        assert_eq!(anonymous.post(path, body.clone()).await.0, 403, "{path}");
+    }
+    for (case, signer, name, expected) in [
+        ("the API server", &own, "kube-apiserver", Some(200)),
+        ("another name", &own, "somebody", Some(403)),
+        ("another authority", &other, "kube-apiserver", None),
+    ] {
+        let pair =
+            palisade_serve::certificate::client(signer, name, &[], now, Duration::from_mins(5)).unwrap();
+        let caller = Caller::with_certificate(&webhook, &pair);
+        let answer = caller.send(post("/validate", "application/json", body.clone())).await;
+        // swallowed: a handshake that fails has no status
+        assert_eq!(answer.ok().map(|(code, _)| code), expected, "{case}");
+    }
 }

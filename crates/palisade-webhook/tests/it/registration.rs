@@ -10,6 +10,7 @@ use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
     certificates::{authority, serving},
+    fail_fast::FailFastMode,
     metrics::REGISTRATIONS,
     options::{CertificateSource, Managed},
 };
@@ -177,8 +178,12 @@ async fn makes_the_documented_calls_and_no_others() {
         overlap: Duration::from_secs(1),
         ..Managed::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
     };
-    let options =
-        Options { constraints: true, certificate: CertificateSource::Managed(short), ..registered() };
+    let options = Options {
+        constraints: true,
+        fail_fast: Some(FailFastMode::Warn),
+        certificate: CertificateSource::Managed(short),
+        ..registered()
+    };
     let webhook: Webhook = start(&cluster, options).await;
     let caller = Caller::of(&webhook);
     let mut object = pod("p", &json!({"serviceAccountName": "default"}));
@@ -186,6 +191,8 @@ async fn makes_the_documented_calls_and_no_others() {
         json!({"seccomp.security.alpha.kubernetes.io/pod": "configmap/web/a.json"});
     caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
     caller.review("/validate", &pod_request("nowhere", "CREATE", &object)).await;
+    let workload = json!({"metadata": {"name": "d"}, "spec": {"template": {"spec": {"containers": []}}}});
+    caller.review("/validate", &about("apps", "deployments", "Deployment", "shop", &workload)).await;
     let label = |level: &str| json!({"metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": level}}});
     let mut request = about("", "namespaces", "Namespace", "shop", &label("restricted"));
     request["operation"] = json!("UPDATE");
@@ -222,4 +229,34 @@ async fn makes_the_documented_calls_and_no_others() {
             .is_some_and(|rest| calls.iter().any(|call| call.starts_with(&format!("patch {rest} "))));
         assert!(made || applied, "{what} is in the list and never called");
     }
+}
+
+/// A configuration that is removed for good stays away, and one that is removed by mistake comes back.
+#[tokio::test]
+async fn an_uninstalled_registration_is_not_made_again() {
+    let cluster = cluster(Server::builder()).await;
+    let webhook = start(&cluster, registered()).await;
+    let mark = json!({"metadata": {"annotations": {"palisade.dev/uninstalling": "true"}}});
+    for path in [MUTATING, VALIDATING] {
+        cluster.send("PATCH", path, &mark).await.unwrap();
+        cluster.send("DELETE", path, &Value::Null).await.unwrap();
+    }
+    // The webhook goes on looking: a change of its trust makes it look at once.
+    let before = webhook.metrics.get(&REGISTRATIONS);
+    cluster
+        .make(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            &json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "palisade", "annotations": {"palisade.dev/uninstalling": "true"}}}),
+        )
+        .await;
+    cluster.send("DELETE", MUTATING, &Value::Null).await.unwrap();
+    // Made again without the mark, it is corrected: the webhook has seen everything before.
+    cluster.make("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": "palisade"}})).await;
+    eventually("the correction", async || webhook.metrics.get(&REGISTRATIONS) > before).await;
+    assert_eq!(webhook.metrics.get(&REGISTRATIONS), before + 1, "and nothing else was made");
+    assert_eq!(cluster.get(VALIDATING).await, None);
+    webhook.shutdown().await;
 }

@@ -164,6 +164,8 @@ pub(crate) fn options() -> Options {
         emulate: None,
         gates: FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() },
         constraints: false,
+        fail_fast: None,
+        clients: None,
         configuration: ConfigurationSource::default(),
         read_configuration: read_json,
         certificate: CertificateSource::Managed(Managed::new(vec![
@@ -263,6 +265,25 @@ impl Caller {
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Self { address, connector: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// Trusts what the API server trusts, and presents a certificate of its own.
+    pub(crate) fn with_certificate(webhook: &Webhook, pair: &palisade_serve::certificate::Pair) -> Self {
+        use rustls::pki_types::PrivateKeyDer;
+        let mut roots = rustls::RootCertStore::empty();
+        for pem in &webhook.trust.borrow().authorities {
+            roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        }
+        let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+        let config =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_client_auth_cert(chain, key)
+                .unwrap();
+        Self { address: webhook.address, connector: TlsConnector::from(Arc::new(config)) }
     }
 
     /// Accepts any certificate, as a kubelet's probe does.
