@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::{Failure, fuzz, generate, process::run, root, setup, tidy};
+use crate::{Failure, fuzz, generate, image, process::run, root, setup, tidy};
 
 /// How long each fuzz target runs here; to hunt a bug, run `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
@@ -94,6 +94,9 @@ fn system_tests(filters: &[String]) -> Result<(), Failure> {
     run(command.args(filters))
 }
 
+/// The name of the image that tests on a real Kubernetes install.
+const TEST_IMAGE: &str = "localhost/palisade:test";
+
 /// Who has tests on a real Kubernetes.
 const CLUSTER_PACKAGE: &str = "palisade-cli";
 
@@ -109,8 +112,12 @@ pub(crate) fn run_cluster(filters: &[String]) -> Result<(), Failure> {
 
 /// Without `../shared/kubernetes`, each test reports that it did not run.
 fn cluster_tests(filters: &[String]) -> Result<(), Failure> {
+    // The same binary as the tests', so that nothing is built twice.
+    run(&mut cargo(&["test", "--package", CLUSTER_PACKAGE, "--test", "cluster", "--no-run", "--quiet"]))?;
+    let image = root().join("target/test-image.tar");
+    image::write_test_image(&root().join("target/debug/palisade"), TEST_IMAGE, &image)?;
     let command = ["nextest", "run", "--profile", "cluster", "--no-fail-fast", "--package", CLUSTER_PACKAGE];
-    run(cargo(&command).args(filters))
+    run(cargo(&command).args(["--test", "cluster"]).args(filters).env("PALISADE_TEST_IMAGE", &image))
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -10,6 +10,7 @@ mod dependencies;
 mod docs;
 mod fuzz;
 mod generate;
+mod image;
 mod kubernetes;
 mod process;
 mod setup;
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   cluster [FILTER]                 the tests on a real Kubernetes, from ../shared/kubernetes (as root)
+  image [--name REF] [--output FILE]  write a static binary as an OCI archive, with its SBOM
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -93,6 +95,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         }
         Some("system") => check::run_system(arguments.get(1..).unwrap_or_default()),
         Some("cluster") => check::run_cluster(arguments.get(1..).unwrap_or_default()),
+        Some("image") => {
+            image::run_image(option("--name").map(String::as_str), option("--output").map(Path::new))
+        }
         Some("vm") => match option("--payload") {
             Some(payload) => vm::run_vm(Path::new(payload)),
             None => Err(Failure(USAGE.to_owned())),

@@ -85,7 +85,9 @@ impl Containerd {
         let network = Network::claim();
         let subnet = format!("10.231.{}.0/24", network.number);
         let list = serde_json::json!({"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "ptp",
-            "ipam": {"type": "host-local", "subnet": subnet, "dataDir": folder.join("addresses")}}]});
+            "ipam": {"type": "host-local", "subnet": subnet, "dataDir": folder.join("addresses"),
+                // The Services of a cluster on this containerd, whose API server is this machine's.
+                "routes": [{"dst": format!("10.99.{}.0/24", network.number)}]}}]});
         fs::write(cni.join("10-lab.conflist"), list.to_string()).unwrap();
         let socket = folder.join("c.sock");
         let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
@@ -204,11 +206,16 @@ impl Drop for Containerd {
         });
         cleaned.join().ok();
         self.stop();
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        for point in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
-            if Path::new(point).starts_with(&self.folder) {
-                rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
-            }
+        unmount_below(&self.folder);
+    }
+}
+
+/// Unmounts everything below a folder, so that it can be removed.
+pub(crate) fn unmount_below(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    for point in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)) {
+        if Path::new(point).starts_with(folder) {
+            rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
         }
     }
 }

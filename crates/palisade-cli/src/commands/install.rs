@@ -4,15 +4,18 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use clap::{Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
+use palisade_model::compat::Compat;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ApiVersion, FeatureGate},
+    cluster::ClusterArgs,
     failure::{Exit, Failure},
     install::{
         Parts, default_values, manifests,
         template::{COORDINATION, Choices},
     },
+    service,
     terminal::Terminal,
 };
 
@@ -44,9 +47,15 @@ pub struct InstallArgs {
     /// Address range of the API servers; adds a NetworkPolicy that admits only it to the webhook; may be repeated
     #[arg(long, value_name = "CIDR")]
     pub api_server_cidr: Vec<String>,
-    /// Oldest release of the API server to support: v1.24 to v1.37 [default: v1.24]
-    #[arg(long, value_name = "VERSION")]
+    /// Oldest release of the API server to support: v1.24 to v1.37 [default: that of the cluster with --cluster, else v1.24]
+    #[arg(long, value_name = "VERSION", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     pub kubernetes_version: Option<ApiVersion>,
+    /// Request the release from the API server; --kubeconfig and --context imply it. Nothing is requested otherwise
+    #[arg(long)]
+    pub cluster: bool,
+    /// Which cluster.
+    #[command(flatten)]
+    pub connection: ClusterArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -72,11 +81,19 @@ pub enum Component {
 }
 
 impl InstallArgs {
+    /// Whose API server must understand the manifests.
+    fn compat(&self) -> Result<Compat, Failure> {
+        if let Some(ApiVersion(compat)) = self.kubernetes_version {
+            return Ok(compat);
+        }
+        if !self.cluster && self.connection.kubeconfig.is_none() && self.connection.context.is_none() {
+            return Ok(Compat::kubernetes(OLDEST_CLUSTER));
+        }
+        service::block_on(async { Ok(self.connection.connect().await?.compat().await?) })
+    }
+
     /// What was chosen, or what is wrong with it.
-    pub fn choices(&self) -> Result<(Choices, Parts), Failure> {
-        let ApiVersion(compat) = self
-            .kubernetes_version
-            .unwrap_or(ApiVersion(palisade_model::compat::Compat::kubernetes(OLDEST_CLUSTER)));
+    pub fn choices(&self, compat: Compat) -> Result<(Choices, Parts), Failure> {
         let minor = compat.api_minor();
         if compat.is_designs() || minor < OLDEST_CLUSTER {
             return Err(Failure::input(format!(
@@ -159,7 +176,7 @@ fn is_label(name: &str) -> bool {
 
 /// Prints the manifests.
 pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (choices, parts) = args.choices()?;
+    let (choices, parts) = args.choices(args.compat()?)?;
     terminal.print(manifests(&choices, parts))?;
     Ok(Exit::Clean)
 }

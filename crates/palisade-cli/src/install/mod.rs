@@ -34,9 +34,16 @@ pub fn default_values() -> Value {
     parsed.documents.first().and_then(|document| document.root().to_json().ok()).unwrap_or_default()
 }
 
+/// Kinds that the rollout alone uses.
+const OF_ROLLOUT: &[&str] = &["psaenforcementconfigs.config.openshift.io"];
+
+fn is_of_rollout(definition: &Definition) -> bool {
+    definition.of_openshift || OF_ROLLOUT.contains(&definition.name)
+}
+
 /// The kinds that are installed.
 fn definitions(rollout: bool) -> impl Iterator<Item = &'static Definition> {
-    DEFINITIONS.iter().filter(move |definition| rollout || !definition.of_openshift)
+    DEFINITIONS.iter().filter(move |definition| rollout || !is_of_rollout(definition))
 }
 
 fn definition_text(definition: &Definition, extra: &Value) -> String {
@@ -117,7 +124,7 @@ pub fn chart_templates() -> Vec<(String, String)> {
     let mut crds = format!("{MADE}{{{{- if .Values.crds.install }}}}\n");
     for definition in definitions(true) {
         let text = definition_text(definition, &keep);
-        if definition.of_openshift {
+        if is_of_rollout(definition) {
             crds.push_str("{{- if .Values.rollout.enabled }}\n---\n");
             crds.push_str(&text);
             crds.push_str("{{- end }}\n");

@@ -10,6 +10,8 @@
 )]
 
 mod fail_fast;
+mod install;
+mod load;
 mod node;
 #[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
 mod outage_cases;

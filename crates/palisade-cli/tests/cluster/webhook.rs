@@ -1,6 +1,9 @@
 //! The webhook in front of a real API server.
 
-use palisade_testkit::kubernetes::{Cluster, Parts};
+use palisade_testkit::{
+    command::output,
+    kubernetes::{Cluster, Parts},
+};
 use rustix::process::Signal;
 
 use crate::outage_cases;
@@ -11,8 +14,7 @@ fn the_webhook_rejects_a_privileged_pod_and_admits_a_compliant_one() {
     // Without the API server's own plugin, so that only the webhook can reject.
     let flags = ["--disable-admission-plugins=PodSecurity"];
     let Some(mut cluster) = Cluster::start_with(Parts::Api, &flags) else { return };
-    let crds =
-        palisade_testkit::command::output(&mut palisade(&cluster, &["install", "--components", "crds"]));
+    let crds = output(&mut palisade(&cluster, &["install", "--components", "crds"]));
     cluster.apply(&crds.expect_success());
     start_webhook(&mut cluster, 8443, &[]);
     cluster.apply(&namespace("web", "restricted").to_string());
@@ -34,8 +36,7 @@ fn the_webhook_rejects_a_privileged_pod_and_admits_a_compliant_one() {
 fn a_cluster_goes_on_while_no_replica_of_the_webhook_responds() {
     let flags = ["--disable-admission-plugins=PodSecurity"];
     let Some(mut cluster) = Cluster::start_with(Parts::Controllers, &flags) else { return };
-    let crds =
-        palisade_testkit::command::output(&mut palisade(&cluster, &["install", "--components", "crds"]));
+    let crds = output(&mut palisade(&cluster, &["install", "--components", "crds"]));
     cluster.apply(&crds.expect_success());
     let webhook = start_webhook(&mut cluster, 8443, &[]);
     for (_, mut object) in outage_cases::objects() {
@@ -159,4 +160,27 @@ fn uninstall_leaves_a_cluster_that_admits_pods() {
     }
     assert!(cluster.get(&["validatingwebhookconfiguration", "palisade"]).is_null());
     assert_eq!(printed(&cluster, &["uninstall"]), "", "a second time there is nothing left");
+}
+
+/// Upstream's own tests of Pod Security Admission, with the webhook in the place of the plugin.
+#[test]
+fn upstreams_pod_security_tests_pass_with_the_webhook_instead_of_the_plugin() {
+    let Some(mut cluster) = Cluster::start_with(Parts::Api, &["--disable-admission-plugins=PodSecurity"])
+    else {
+        return;
+    };
+    start_webhook(&mut cluster, 8443, &[]);
+    let suite = cluster.binary("pod-security.test");
+    let mut command = cluster.command(suite);
+    let ran = output(command.args(["-test.v", "-test.timeout=20m"]).current_dir(cluster.path("")));
+    let count = |word: &str| ran.out.lines().filter(|line| line.trim_start().starts_with(word)).count();
+    let (passed, failed, skipped) = (count("--- PASS"), count("--- FAIL"), count("--- SKIP"));
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    let failures: Vec<_> = ran
+        .out
+        .lines()
+        .filter(|line| !line.contains("--- PASS") && !line.contains("=== "))
+        .take(40)
+        .collect();
+    assert!(ran.code == 0 && failed == 0 && passed > 700, "{failures:#?}\n{}", ran.err);
 }

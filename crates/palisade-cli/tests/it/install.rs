@@ -45,7 +45,6 @@ fn every_object_is_printed_once() {
     ResourceQuota/palisade-critical-pods
     CustomResourceDefinition/nodesecurityreports.palisade.dev
     CustomResourceDefinition/profilepolicies.palisade.dev
-    CustomResourceDefinition/psaenforcementconfigs.config.openshift.io
     CustomResourceDefinition/publishedprofiles.palisade.dev
     ServiceAccount/palisade-webhook
     ClusterRole/palisade-webhook
@@ -68,6 +67,21 @@ fn every_object_is_printed_once() {
     ClusterRoleBinding/palisade-node
     DaemonSet/palisade-node
     ");
+}
+
+#[test]
+fn nothing_is_requested_from_a_cluster_unless_an_option_is_about_one() {
+    let project = Project::new();
+    project.file("kubeconfig", "not a kubeconfig");
+    let run = |arguments: &[&str]| {
+        let mut command = project.command();
+        command.arg("install").args(arguments).env("KUBECONFIG", project.path("kubeconfig"));
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(run(&[]), Some(0));
+    for arguments in [&["--cluster"][..], &["--context", "c"], &["--kubeconfig", "kubeconfig"]] {
+        assert_eq!(run(arguments), Some(3), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ use tempfile::TempDir;
 use self::{binaries::Binaries, node::Node, pki::Authority};
 use crate::{
     command::{CommandOutput, output, output_with_input},
+    containerd::unmount_below,
     shared,
 };
 
@@ -488,6 +489,8 @@ impl Drop for Cluster {
         for mut program in self.programs.drain(..) {
             program.stop(Signal::KILL);
         }
+        // Volumes of pods, which the kubelet mounts.
+        unmount_below(self.folder.path());
     }
 }
 
