@@ -14,8 +14,8 @@ use std::{
 };
 
 use palisade_admission::{
-    admission_review::{PodSecurityFacts, Review},
-    pod_security::PodSecurity,
+    admission_review::{PodSecurityFacts, Review, ReviewFacts},
+    pod_security::{ExceptionFacts, PodSecurity},
 };
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::standards::{
@@ -141,8 +141,11 @@ fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
         let response = review.answer(
             &security,
             &reading,
-            &PodSecurityFacts::Namespace(Ok(&labels)),
-            None,
+            ReviewFacts {
+                pod_security: &PodSecurityFacts::Namespace(Ok(&labels)),
+                future: None,
+                exceptions: ExceptionFacts::NONE,
+            },
             Limit::None,
             || false,
         );

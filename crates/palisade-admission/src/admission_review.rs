@@ -16,8 +16,14 @@ use palisade_model::{
     workload::{WORKLOADS, WorkloadKind, group_of, workload_resource},
 };
 use palisade_policy::{
+    exceptions::{
+        object as exception,
+        set::{Excused, NamespaceExceptions},
+        workload::{Provenance, Workload, of_pod, of_template},
+    },
     profiles::policy,
     standards::{
+        evaluator::StandardsOutcome,
         level::LevelVersion,
         namespace::{self, ExistingPods, Limit, NamespaceVerdict},
     },
@@ -27,7 +33,7 @@ use serde_json::{Value, value::RawValue};
 use thiserror::Error;
 
 use crate::{
-    pod_security::{Counted, PodSecurity, Request, Screened, Verdict},
+    pod_security::{Counted, ExceptionFacts, PodSecurity, Request, Screened, Verdict},
     response::{Refusal, Response},
     review::is_significant_update,
 };
@@ -189,6 +195,8 @@ fn list<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 
 /// Group and resource of the policies for profiles.
 const PROFILE_POLICIES: (&str, &str) = ("palisade.dev", "profilepolicies");
+/// Group and resource of exceptions.
+const SECURITY_EXCEPTIONS: (&str, &str) = ("palisade.dev", exception::RESOURCE);
 /// Group of the users that kubelets are.
 const NODES: &str = "system:nodes";
 /// What the name of a kubelet's user begins with; the name of its node follows.
@@ -232,6 +240,17 @@ pub enum PodSecurityFacts<'f> {
     Namespace(Result<&'f StringMap<'f>, Unavailable>),
     /// The pods of the namespace, in the order of the API server's list, or that they cannot be had.
     Pods(Result<Vec<Prepared<'f>>, Unavailable>),
+}
+
+/// What a review is answered by.
+#[derive(Debug, Clone, Copy)]
+pub struct ReviewFacts<'r, 'f> {
+    /// What was looked up.
+    pub pod_security: &'r PodSecurityFacts<'f>,
+    /// The pod that the template of a workload becomes, where mutation changes it.
+    pub future: Option<&'r Value>,
+    /// The exceptions of the cluster.
+    pub exceptions: ExceptionFacts<'r>,
 }
 
 impl<'a> Review<'a> {
@@ -315,6 +334,13 @@ impl<'a> Review<'a> {
             && self.request_sub_resource.is_empty()
     }
 
+    /// Whether a `SecurityException` is written.
+    #[must_use]
+    pub fn is_security_exception(&self) -> bool {
+        (self.resource.group.as_ref(), self.resource.resource.as_ref()) == SECURITY_EXCEPTIONS
+            && self.request_sub_resource.is_empty()
+    }
+
     fn is_namespace(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"
     }
@@ -359,13 +385,13 @@ impl<'a> Review<'a> {
         &self,
         security: &PodSecurity,
         reading: &Compat,
-        facts: &PodSecurityFacts<'_>,
-        future: Option<&Value>,
+        facts: ReviewFacts<'_, '_>,
         limit: Limit,
         expired: impl FnMut() -> bool,
     ) -> Response {
+        let ReviewFacts { pod_security: facts, future, exceptions } = facts;
         if self.is_namespace() {
-            return self.answer_namespace(security, facts, limit, expired);
+            return self.answer_namespace(security, facts, exceptions, limit, expired);
         }
         let request = self.request();
         let screened = match (security.exempt(&request), facts) {
@@ -387,10 +413,28 @@ impl<'a> Review<'a> {
                 Ok(read) => pod = read,
             }
         }
+        let labels = match facts {
+            PodSecurityFacts::Namespace(Ok(labels)) => Some(*labels),
+            // swallowed: answered above
+            _ => None,
+        };
+        let exceptions = NamespaceExceptions {
+            set: exceptions.set,
+            namespace: &self.namespace,
+            labels,
+            now: exceptions.now,
+        };
+        let excuse = |outcome: StandardsOutcome, pod: &Prepared<'_>, workloads: Vec<Workload>| -> Excused {
+            exceptions.excuse(outcome, pod, &workloads)
+        };
         match screened {
             Screened::Done(verdict) => Response::of(verdict),
             Screened::Judge(policy, label_error) if request.is_pod => match pod {
-                Some(pod) => self.pod_response(security.judge(&policy, label_error, true, &pod)),
+                Some(pod) => {
+                    let workloads = || of_pod(&pod.pod().metadata, self.provenance());
+                    let excuse = |outcome| excuse(outcome, &pod, workloads());
+                    self.pod_response(security.judge(&policy, label_error, true, &pod, &excuse))
+                }
                 None if writes_pod => Response::default(),
                 // Upstream reads the object of every request, and a deletion has none.
                 None => Response::unreadable((POD.unexpected, None)),
@@ -401,7 +445,8 @@ impl<'a> Review<'a> {
                 Ok(Some((kind, pod))) => {
                     let judge = |pod| {
                         let pod = Prepared::new(pod, kind.subject(), reading);
-                        Response::of(security.judge(&policy, label_error, false, &pod))
+                        let excuse = |outcome| excuse(outcome, &pod, of_template(kind, &self.name));
+                        Response::of(security.judge(&policy, label_error, false, &pod, &excuse))
                     };
                     match future.map(json::from_value::<Pod<'_>>) {
                         None => judge(pod),
@@ -410,6 +455,15 @@ impl<'a> Review<'a> {
                     }
                 }
             },
+        }
+    }
+
+    /// Who makes the pod of the request. A change is not a creation: its user need not be the one who made the pod.
+    fn provenance(&self) -> Provenance<'_> {
+        if self.operation == "CREATE" {
+            Provenance::CreatedBy(&self.user_info.username)
+        } else {
+            Provenance::Unknown
         }
     }
 
@@ -566,6 +620,9 @@ impl<'a> Review<'a> {
         if self.is_profile_policy() {
             return Some((PROFILE_POLICIES.0, policy::KIND));
         }
+        if self.is_security_exception() {
+            return Some((SECURITY_EXCEPTIONS.0, exception::KIND));
+        }
         let workload = workload_resource(&self.resource.group, &self.resource.resource)?;
         Some((workload.group, workload.kind))
     }
@@ -625,7 +682,12 @@ impl<'a> Review<'a> {
         response
     }
 
-    fn judge_namespace(&self, security: &PodSecurity) -> Result<NamespaceVerdict, Unreadable> {
+    /// The labels of the namespace that is written.
+    fn namespace_labels(
+        &self,
+        raw: Option<&'a RawValue>,
+        wording: Wording,
+    ) -> Result<StringMap<'a>, Unreadable> {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Labelled<'l> {
@@ -636,23 +698,24 @@ impl<'a> Review<'a> {
             #[serde(borrow)]
             metadata: Option<ObjectMeta<'l>>,
         }
-        let labels = |raw, wording: Wording| -> Result<StringMap<'a>, Unreadable> {
-            let read: Labelled<'a> = json::from_str(self.of_kind(raw, wording)?.get())
-                .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
-            self.check_type(&read.api_version, &read.kind, wording)?;
-            let metadata = read.metadata.unwrap_or_default();
-            self.check_names(&metadata, wording)?;
-            Ok(metadata.labels)
-        };
+        let read: Labelled<'a> = json::from_str(self.of_kind(raw, wording)?.get())
+            .map_err(|error| (wording.undecodable, Some(error.to_string())))?;
+        self.check_type(&read.api_version, &read.kind, wording)?;
+        let metadata = read.metadata.unwrap_or_default();
+        self.check_names(&metadata, wording)?;
+        Ok(metadata.labels)
+    }
+
+    fn judge_namespace(&self, security: &PodSecurity) -> Result<NamespaceVerdict, Unreadable> {
         if !self.request_sub_resource.is_empty() {
             return Ok(NamespaceVerdict::Allowed(Vec::new()));
         }
-        let new = labels(self.object, NAMESPACE)?;
+        let new = self.namespace_labels(self.object, NAMESPACE)?;
         let (defaults, exemptions) = (&security.defaults, &security.exemptions);
         Ok(match self.operation.as_ref() {
             "CREATE" => namespace::create(&self.name, &new, defaults, exemptions),
             "UPDATE" => {
-                let old = labels(self.old_object, OLD_NAMESPACE)?;
+                let old = self.namespace_labels(self.old_object, OLD_NAMESPACE)?;
                 namespace::update(&self.name, &new, &old, defaults, exemptions)
             }
             _ => NamespaceVerdict::Allowed(Vec::new()),
@@ -663,6 +726,7 @@ impl<'a> Review<'a> {
         &self,
         security: &PodSecurity,
         facts: &PodSecurityFacts<'_>,
+        exceptions: ExceptionFacts<'_>,
         limit: Limit,
         expired: impl FnMut() -> bool,
     ) -> Response {
@@ -676,11 +740,14 @@ impl<'a> Review<'a> {
             Ok(NamespaceVerdict::CheckPods(policy)) => {
                 let warnings = match facts {
                     PodSecurityFacts::Pods(Ok(pods)) => {
-                        ExistingPods::new(&security.evaluator, &security.exemptions, policy, limit).warnings(
-                            &self.name,
-                            pods.iter(),
-                            expired,
-                        )
+                        // swallowed: labels that cannot be read were rejected above
+                        let labels = self.namespace_labels(self.object, NAMESPACE).ok();
+                        let (set, now) = (exceptions.set, exceptions.now);
+                        let exceptions =
+                            NamespaceExceptions { set, namespace: &self.name, labels: labels.as_ref(), now };
+                        ExistingPods::new(&security.evaluator, &security.exemptions, policy, limit)
+                            .excused_by(exceptions)
+                            .warnings(&self.name, pods.iter(), expired)
                     }
                     // swallowed: reported as upstream does
                     _ => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],

@@ -3,12 +3,15 @@
 //! Implements: the admission part of Pod Security Admission for pods and pod controllers, its audit annotations
 //! and its metrics. Namespaces are judged in [`palisade_policy::standards::namespace`].
 
-use palisade_base::{field_error::aggregate, version::NEWEST_MINOR};
+use palisade_base::{field_error::aggregate, time::Time, version::NEWEST_MINOR};
 use palisade_model::{metadata::StringMap, prepare::Prepared};
-use palisade_policy::standards::{
-    evaluator::{Evaluator, StandardsOutcome},
-    level::{Level, LevelVersion, Version},
-    policy::{Exemptions, Mode, Policy},
+use palisade_policy::{
+    exceptions::set::{ExceptionSet, ExceptionUse, Excused},
+    standards::{
+        evaluator::{Evaluator, StandardsOutcome},
+        level::{Level, LevelVersion, Version},
+        policy::{Exemptions, Mode, Policy},
+    },
 };
 
 /// Prefix of audit annotations made in process.
@@ -17,6 +20,23 @@ pub const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
 /// Subresources of pods that never change what runs.
 const IGNORED_SUBRESOURCES: &[&str] =
     &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// The exceptions of the cluster, and the moment at which they are applied.
+#[derive(Debug, Clone, Copy)]
+pub struct ExceptionFacts<'e> {
+    /// All of them.
+    pub set: &'e ExceptionSet,
+    /// The moment.
+    pub now: Time,
+}
+
+impl ExceptionFacts<'static> {
+    /// For callers without exceptions.
+    pub const NONE: Self = Self { set: ExceptionSet::EMPTY, now: Time { seconds: 0, micros: 0 } };
+}
+
+/// The verdict after exceptions, from the verdict before. Called only for pods that violate something.
+pub type Excuse<'e> = dyn Fn(StandardsOutcome) -> Excused + 'e;
 
 /// Who requests what.
 #[derive(Debug, Clone, Copy)]
@@ -152,7 +172,7 @@ impl PodSecurity {
         }
     }
 
-    /// Judges a pod or template by a policy.
+    /// Judges a pod or template by a policy. What exceptions accept is not a violation; their names go into the audit log.
     #[must_use]
     pub fn judge(
         &self,
@@ -160,6 +180,7 @@ impl PodSecurity {
         label_error: Option<String>,
         enforce: bool,
         pod: &Prepared<'_>,
+        excuse: &Excuse<'_>,
     ) -> Verdict {
         if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
             return exemption("runtimeClass");
@@ -170,9 +191,16 @@ impl PodSecurity {
             verdict.counted.push(Counted::Error { fatal: false });
         }
         let mut known: Vec<(LevelVersion, StandardsOutcome)> = Vec::new();
+        let mut used: Vec<ExceptionUse> = Vec::new();
         let mut outcome = |policy: LevelVersion| -> Option<String> {
             let position = known.iter().position(|(level, _)| *level == policy).unwrap_or_else(|| {
-                known.push((policy, self.evaluator.evaluate(policy, pod)));
+                let mut outcome = self.evaluator.evaluate(policy, pod);
+                if !outcome.allowed() {
+                    let excused = excuse(outcome);
+                    used.extend(excused.used);
+                    outcome = excused.outcome;
+                }
+                known.push((policy, outcome));
                 known.len() - 1
             });
             let (_, outcome) = known.get(position)?;
@@ -207,6 +235,12 @@ impl PodSecurity {
                 allowed: false,
                 policy: policy.warn,
             });
+        }
+        if !used.is_empty() {
+            let mut names: Vec<_> = used.into_iter().map(|used| used.exception).collect();
+            names.sort_unstable();
+            names.dedup();
+            verdict.audit.push(("exceptions", names.join(",")));
         }
         verdict
     }

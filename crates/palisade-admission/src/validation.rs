@@ -7,14 +7,16 @@
 use palisade_model::{
     change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, workload::WorkloadKind,
 };
-use palisade_policy::{scc::choose::Authorizer, standards::namespace::Limit};
+use palisade_policy::{
+    exceptions::object::SecurityException, scc::choose::Authorizer, standards::namespace::Limit,
+};
 
 use crate::{
-    admission_review::{PodSecurityFacts, Review, Unreadable},
+    admission_review::{PodSecurityFacts, Review, ReviewFacts, Unreadable},
     config_map_profiles,
     constraints::{ConstraintRequest, ConstraintReview, Constraints, Pass},
     mutation::future_pod,
-    pod_security::PodSecurity,
+    pod_security::{ExceptionFacts, PodSecurity},
     profile_policies::{self, Selection},
     response::{Refusal, Response},
     review::{Reviewed, review_create, review_ephemeral_containers, review_update},
@@ -25,6 +27,8 @@ use crate::{
 pub struct ValidationFacts<'f> {
     /// What Pod Security Admission requested.
     pub pod_security: PodSecurityFacts<'f>,
+    /// The exceptions of the cluster.
+    pub exceptions: ExceptionFacts<'f>,
     /// The policies for the namespace.
     pub policies: Selection<'f>,
     /// The constraints, and grants besides those in them, where they are in force.
@@ -66,6 +70,27 @@ pub fn validate_policy(review: &Review<'_>) -> Response {
     }
 }
 
+/// Answers a review of a `SecurityException` that is written: one that cannot be read would count for nothing.
+#[must_use]
+pub fn validate_exception(review: &Review<'_>) -> Response {
+    if !matches!(review.operation.as_ref(), "CREATE" | "UPDATE") {
+        return Response::default();
+    }
+    let object = match review.object_value() {
+        Ok(object) => object,
+        Err(error) => return Response::unreadable(error),
+    };
+    match SecurityException::read(&object) {
+        Ok(_) => Response::default(),
+        Err(error) => Response::refuse(Refusal::invalid(
+            "palisade.dev",
+            "SecurityException",
+            &review.name,
+            error.problems(&object),
+        )),
+    }
+}
+
 /// Answers a review. `expired` returns true when looking at the pods of a namespace has to end.
 #[must_use]
 pub fn validate(
@@ -96,8 +121,12 @@ pub fn validate(
         if let Some(why) = future.rejected {
             response.warnings.push(format!("pods of this workload will be rejected: {why}"));
         }
-        let object = future.object.as_ref();
-        response.join(review.answer(security, &reading, &facts.pod_security, object, limit, expired));
+        let own = ReviewFacts {
+            pod_security: &facts.pod_security,
+            future: future.object.as_ref(),
+            exceptions: facts.exceptions,
+        };
+        response.join(review.answer(security, &reading, own, limit, expired));
     }
     if response.refused.is_none() && concerns_policies(review) {
         response.join(by_constraints(review, rules, facts).unwrap_or_else(Response::unreadable));

@@ -11,8 +11,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::{
     commands::{
-        check, completions, controller, explain, export, install, man, migrate, node, profile, rollout, run,
-        uninstall, up, verify, version, webhook,
+        check, completions, controller, dashboard, exceptions, explain, export, install, man, migrate, node,
+        profile, rollout, run, uninstall, up, verify, version, webhook,
     },
     failure::{Exit, Failure},
     terminal::Terminal,
@@ -56,6 +56,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Rewrite legacy annotations into fields, keeping comments and formatting
     Migrate(migrate::MigrateArgs),
+    /// Review exceptions: used, unused, expired, too broad
+    Exceptions(exceptions::ExceptionsArgs),
     /// Check, compare and hash seccomp profiles
     Profile {
         /// The subcommand.
@@ -76,6 +78,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Run the controllers: labels, readiness for enforced Pod Security, published profiles
     Controller(controller::ControllerArgs),
+    /// Serve a page about the current cluster on loopback: readiness, blockers, exceptions, nodes
+    Dashboard(dashboard::DashboardArgs),
     /// Run the pods of a cluster on this machine, or the agent beside a kubelet
     Node(node::NodeArgs),
     /// Serve mutating and validating admission webhooks for a cluster
@@ -106,9 +110,12 @@ pub enum Command {
 
 /// The groups of `palisade --help`. Every command is in one of them.
 pub const GROUPS: &[(&str, &[&str])] = &[
-    ("Manifests", &["check", "explain", "migrate"]),
+    ("Manifests", &["check", "exceptions", "explain", "migrate"]),
     ("Local cluster", &["up", "run", "verify"]),
-    ("Real cluster", &["install", "uninstall", "webhook", "controller", "node", "rollout", "export"]),
+    (
+        "Real cluster",
+        &["install", "uninstall", "webhook", "controller", "node", "rollout", "dashboard", "export"],
+    ),
     ("Profiles", &["profile"]),
     ("Other", &["completions", "man", "version", "help"]),
 ];
@@ -162,6 +169,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failure> {
     match command {
         Command::Check(args) => check::run(&args, terminal),
+        Command::Exceptions(args) => exceptions::run(&args, terminal),
         Command::Explain(args) => explain::run(&args, terminal),
         Command::Migrate(args) => migrate::run(&args, terminal),
         Command::Profile { command } => profile::run(&command, terminal),
@@ -170,6 +178,7 @@ fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failur
         Command::Run(args) => run::run(&args, terminal),
         Command::Verify(args) => verify::run(&args, terminal),
         Command::Controller(args) => controller::run(&args, terminal),
+        Command::Dashboard(args) => dashboard::run(&args, terminal),
         Command::Node(args) => node::run(&args, terminal),
         Command::Webhook(args) => webhook::run(&args, terminal),
         Command::Install(args) => install::run(&args, terminal),

@@ -42,6 +42,7 @@ pub const DEFINITIONS: &[Definition] = &[
         text: built_in::CUSTOM_RESOURCE_DEFINITION,
         of_openshift: true,
     },
+    Definition { name: "securityexceptions.palisade.dev", text: SECURITY_EXCEPTIONS, of_openshift: false },
 ];
 
 /// The definitions as objects, by name.

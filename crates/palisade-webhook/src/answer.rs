@@ -14,12 +14,16 @@ use palisade_admission::{
     config_map_profiles::Profiles,
     constraints::Constraints,
     mutation::{self, Mutation},
+    pod_security::ExceptionFacts,
     profile_policies::{StoredPolicy, select},
     response::{Refusal, Response},
     rules::Rules,
     validation,
 };
-use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
+use palisade_base::{
+    time::Time,
+    version::{NEWEST_MINOR, OLDEST_MINOR},
+};
 use palisade_model::{
     compat::{Compat, FeatureGates},
     pod::Pod,
@@ -29,6 +33,7 @@ use palisade_policy::{
     scc::{choose::Identity, evaluate},
     standards::namespace::Limit,
 };
+use palisade_serve::certificate;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -205,6 +210,9 @@ impl Answerer {
         if review.is_profile_policy() {
             return validation::validate_policy(review);
         }
+        if review.is_security_exception() {
+            return validation::validate_exception(review);
+        }
         let rules = *self.rules.get();
         let configured = match self.configuration.current() {
             Ok(configured) => configured,
@@ -266,10 +274,15 @@ impl Answerer {
                 facts.grants.may_use(identity.name, identity.groups, &review.namespace, constraint)
             })
         };
+        let exceptions = self.facts.exceptions();
         let expired = || budget.is_some_and(|(began, time)| began.elapsed() > time);
         let mut response = {
             let facts = validation::ValidationFacts {
                 pod_security,
+                exceptions: ExceptionFacts {
+                    set: &exceptions,
+                    now: Time { seconds: certificate::now(), micros: 0 },
+                },
                 policies,
                 constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
                 namespace: known,

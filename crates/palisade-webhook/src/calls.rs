@@ -133,6 +133,14 @@ pub const CALLS: &[Call] = &[
     ),
     call(
         "palisade.dev",
+        "securityexceptions",
+        &["list", "watch"],
+        Scope::Cluster,
+        When::Always,
+        "findings that are accepted for a while",
+    ),
+    call(
+        "palisade.dev",
         "publishedprofiles",
         &["create", "patch"],
         Scope::Cluster,

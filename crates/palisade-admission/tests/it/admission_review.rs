@@ -1,8 +1,8 @@
 //! Reviews, from bytes to bytes.
 
 use palisade_admission::{
-    admission_review::{Needs, PodSecurityFacts, Review, Unavailable},
-    pod_security::PodSecurity,
+    admission_review::{Needs, PodSecurityFacts, Review, ReviewFacts, Unavailable},
+    pod_security::{ExceptionFacts, PodSecurity},
 };
 use palisade_model::{compat::Compat, metadata::StringMap, pod::Pod, prepare::Prepared};
 use palisade_policy::standards::{
@@ -38,7 +38,8 @@ fn answer(request: &Value, labels: Result<&[(&str, &str)], &str>, exemptions: Ex
             &Compat::kubernetes(37),
         )])),
     };
-    let response = review.answer(&security, &Compat::kubernetes(37), &facts, None, Limit::None, || false);
+    let facts = ReviewFacts { pod_security: &facts, future: None, exceptions: ExceptionFacts::NONE };
+    let response = review.answer(&security, &Compat::kubernetes(37), facts, Limit::None, || false);
     let answered: Value = serde_json::from_slice(&response.to_bytes(&review.uid).unwrap()).unwrap();
     assert_eq!(answered["apiVersion"], "admission.k8s.io/v1");
     answered["response"].clone()

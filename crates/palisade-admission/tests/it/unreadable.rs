@@ -4,7 +4,7 @@ use palisade_admission::{
     admission_review::{Needs, PodSecurityFacts, Review},
     constraints::Constraints,
     mutation::{self, Mutation},
-    pod_security::PodSecurity,
+    pod_security::{ExceptionFacts, PodSecurity},
     profile_policies::{Selection, StoredPolicy, select},
     response::Response,
     rules::Rules,
@@ -99,6 +99,7 @@ fn answers(request: &str, place: &Place<'_>) -> Option<(Response, Response)> {
         Needs::Pods(..) => PodSecurityFacts::Pods(Ok(Vec::new())),
     };
     let facts = validation::ValidationFacts {
+        exceptions: ExceptionFacts::NONE,
         pod_security,
         policies: selection(),
         constraints: constraints(),

@@ -120,6 +120,12 @@ fn judge<'p>(existing: &ExistingPods<'_>, stored: &'p [Arc<Object>], compat: &Co
                 continue;
             }
         };
+        if existing.judges_by_identity() {
+            if let Some(reasons) = violation(existing, &object.json, compat) {
+                found.add(&reasons, object.name(), 1);
+            }
+            continue;
+        }
         let verdict = known.entry(likeness).or_insert_with(|| violation(existing, &object.json, compat));
         if let Some(reasons) = verdict {
             found.add(reasons, object.name(), 1);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use palisade_model::compat::Compat;
 use palisade_model::prepare::Prepared;
 use palisade_model::workload::{WORKLOADS, WorkloadKind};
+use palisade_policy::exceptions::workload::of_template;
 use palisade_policy::standards::namespace::{ExistingPods, Violations};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -97,17 +98,17 @@ pub(super) fn warnings(
     let all = stored.iter().flat_map(|(kind, objects)| objects.iter().map(move |object| (*kind, object)));
     let named: Vec<_> = all
         .map(|(kind, object)| {
-            let name = format!("{}/{}", group_resource(kind), object.name());
-            (kind, name, read(&object.json, kind.path))
+            let shown = format!("{}/{}", group_resource(kind), object.name());
+            (kind, object.name(), shown, read(&object.json, kind.path))
         })
         .collect();
     // swallowed: only those that were read have a uid; the others are reported below
-    let readable = named.iter().filter_map(|(_, _, workload)| workload.as_ref().ok());
+    let readable = named.iter().filter_map(|(_, _, _, workload)| workload.as_ref().ok());
     let uids: BTreeSet<&str> =
         readable.map(|workload| &*workload.uid).filter(|uid| !uid.is_empty()).collect();
-    let mut known: HashMap<(&[&str], &str), Option<String>> = HashMap::new();
+    let mut known: HashMap<(&[&str], &str, &str), Option<String>> = HashMap::new();
     let mut found = Violations::default();
-    for (kind, name, workload) in &named {
+    for (kind, own_name, name, workload) in &named {
         let workload = match workload {
             Ok(workload) => workload,
             Err(error) => {
@@ -118,9 +119,10 @@ pub(super) fn warnings(
         if workload.idle_of.as_deref().is_some_and(|owner| uids.contains(owner)) {
             continue;
         }
+        let identity = if existing.judges_by_identity() { name.as_str() } else { "" };
         let reasons = known
-            .entry((kind.path, workload.template))
-            .or_insert_with(|| violation(existing, kind, workload.template, compat));
+            .entry((kind.path, workload.template, identity))
+            .or_insert_with(|| violation(existing, kind, own_name, workload.template, compat));
         if let Some(reasons) = reasons {
             found.add(reasons, name, 1);
         }
@@ -136,11 +138,15 @@ fn undecodable(error: &serde_json::Error) -> String {
 fn violation(
     existing: &ExistingPods<'_>,
     kind: &WorkloadKind,
+    name: &str,
     template: &str,
     compat: &Compat,
 ) -> Option<String> {
     match serde_json::from_str(template) {
-        Ok(pod) => existing.violation(&Prepared::future_pod(pod, kind.subject(), compat)),
+        Ok(pod) => {
+            let pod = Prepared::future_pod(pod, kind.subject(), compat);
+            existing.template_violation(&pod, of_template(kind, name))
+        }
         Err(error) => Some(undecodable(&error)),
     }
 }

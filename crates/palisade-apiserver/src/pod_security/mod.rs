@@ -4,6 +4,7 @@
 //! Leaves to others: what is allowed and why (`palisade-model`, `palisade-policy`, `palisade-admission`); here requests
 //! are turned into their questions and answers into statuses, warnings and audit annotations.
 
+mod exceptions;
 mod existing_pods;
 mod existing_templates;
 mod plugin;
@@ -11,6 +12,7 @@ mod profile_policy;
 mod psp;
 mod rules;
 
+pub use exceptions::SecurityExceptionPlugin;
 pub use plugin::PodSecurityPlugin;
 pub use profile_policy::ProfilePolicyPlugin;
 pub use psp::PodSecurityPolicyPlugin;

@@ -16,15 +16,17 @@ use palisade_model::metadata::{ObjectMeta, StringMap};
 use palisade_model::pod::Pod;
 use palisade_model::prepare::Prepared;
 use palisade_model::workload::{read_template, workload_resource};
-use palisade_policy::standards::evaluator::Evaluator;
+use palisade_policy::exceptions::set::{ExceptionSet, Excused, NamespaceExceptions};
+use palisade_policy::exceptions::workload::{Provenance, Workload, of_pod, of_template};
+use palisade_policy::standards::evaluator::{Evaluator, StandardsOutcome};
 use palisade_policy::standards::namespace::{self, ExistingPods, Limit, NamespaceVerdict};
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use self_cell::self_cell;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::namespace_labels;
 use super::rules::{read_pod, undecodable};
+use super::{exceptions, namespace_labels};
 use super::{existing_pods, existing_templates};
 use crate::admission_chain::{Admission, Notes, Operation, Plugin, Request};
 use crate::storage::Object;
@@ -117,7 +119,15 @@ impl PodSecurityPlugin {
                 let stored = request.cluster.list("pods", request.name);
                 let evaluator = &security.evaluator;
                 if self.compat.is_designs() {
-                    let existing = ExistingPods::new(evaluator, exemptions, policy, Limit::None);
+                    let set = self.exceptions(request);
+                    let own = NamespaceExceptions {
+                        set: &set,
+                        namespace: request.name,
+                        labels: Some(&new),
+                        now: exceptions::now(),
+                    };
+                    let existing =
+                        ExistingPods::new(evaluator, exemptions, policy, Limit::None).excused_by(own);
                     let found = existing_pods::violations(&existing, &stored, &self.compat);
                     notes.warnings.extend(existing.summary(request.name, &found, stored.len(), stored.len()));
                     let templates =
@@ -169,7 +179,13 @@ impl PodSecurityPlugin {
             if old.is_some_and(is_insignificant) {
                 return Ok(Verdict::default());
             }
-            return Ok(security.judge(&policy, label_error, true, &pod));
+            let provenance = match request.operation {
+                Operation::Create => Provenance::CreatedBy(&request.user.name),
+                _ => Provenance::Unknown,
+            };
+            let workloads = || of_pod(&pod.pod().metadata, provenance);
+            let excuse = |outcome| self.excuse(request, &labels, outcome, &pod, &workloads());
+            return Ok(security.judge(&policy, label_error, true, &pod, &excuse));
         }
         let workload = workload_resource(&request.kind.group, &request.kind.plural);
         let Some(workload) = workload.filter(|workload| workload.built_in) else {
@@ -180,7 +196,29 @@ impl PodSecurityPlugin {
             return Ok(Verdict::default());
         };
         let pod = Prepared::new(pod, workload.subject(), &self.compat);
-        Ok(security.judge(&policy, label_error, false, &pod))
+        let workloads = of_template(workload, request.name);
+        let excuse = |outcome| self.excuse(request, &labels, outcome, &pod, &workloads);
+        Ok(security.judge(&policy, label_error, false, &pod, &excuse))
+    }
+
+    /// The exceptions of the server. An emulated release has none.
+    fn exceptions(&self, request: &Request<'_>) -> ExceptionSet {
+        if self.compat.is_designs() { exceptions::stored(request) } else { ExceptionSet::default() }
+    }
+
+    /// What exceptions leave of a verdict. They are read only for a pod that violates something.
+    fn excuse(
+        &self,
+        request: &Request<'_>,
+        labels: &StringMap<'_>,
+        outcome: StandardsOutcome,
+        pod: &Prepared<'_>,
+        workloads: &[Workload],
+    ) -> Excused {
+        let set = self.exceptions(request);
+        let (namespace, now) = (request.namespace, exceptions::now());
+        NamespaceExceptions { set: &set, namespace, labels: Some(labels), now }
+            .excuse(outcome, pod, workloads)
     }
 }
 

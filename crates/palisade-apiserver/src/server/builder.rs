@@ -25,7 +25,9 @@ use crate::health::Health;
 use crate::http::tls::{Authority, write_private};
 use crate::log_source::LogSource;
 use crate::metrics::Metrics;
-use crate::pod_security::{PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin};
+use crate::pod_security::{
+    PodRules, PodSecurityPlugin, PodSecurityPolicyPlugin, ProfilePolicyPlugin, SecurityExceptionPlugin,
+};
 use crate::registry::{self, Registry};
 use crate::router::Router;
 use crate::storage::Store;
@@ -36,8 +38,10 @@ use crate::{controllers, meta, openshift, plugins, set_aside};
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 
 /// Resources of our own, there from the start with Palisade's extensions.
-const DESIGN_MANIFESTS: &[(&str, &str)] =
-    &[("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES)];
+const DESIGN_MANIFESTS: &[(&str, &str)] = &[
+    ("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES),
+    ("securityexceptions.json", palisade_policy::resources::SECURITY_EXCEPTIONS),
+];
 
 /// The options of a server. Everything has a default.
 pub struct Builder {
@@ -218,6 +222,7 @@ impl Builder {
         let mut all = plugins::builtin();
         all.push(Arc::new(PodSecurityPolicyPlugin { compat: self.compat }));
         all.push(Arc::new(ProfilePolicyPlugin { compat: self.compat }));
+        all.push(Arc::new(SecurityExceptionPlugin));
         all.push(pod_security.clone());
         let optional = openshift::plugins(&self.compat);
         let unknown = self.enabled_plugins.iter().chain(&self.disabled_plugins).find(|name| {

@@ -14,6 +14,7 @@ use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
     config::{Config, glob_matches},
     diagnostic::{Code, Severity},
+    exceptions::Exceptions,
     failure::{Exit, Failure},
     fix::{Fixed, fix_text, unified_diff},
     input::{Found, Input, discover},
@@ -63,6 +64,9 @@ pub struct CheckArgs {
     /// Namespace of objects that do not set one
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// File or folder with SecurityExceptions that apply, and with Namespaces whose labels they select; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub exceptions: Vec<PathBuf>,
     /// Output: human, json, sarif, junit, github or name, each optionally =FILE; may be repeated [default: human]
     #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
     pub output: Vec<Output>,
@@ -92,7 +96,7 @@ pub struct CheckArgs {
 const CHECK_AFTER_HELP: &str = "\
 Exit status: 0 clean, 1 findings, 2 nothing could be checked or wrong usage, 3 could not complete.
 
-To accept a finding, give the reason on its line or the line above:
+To accept a finding for a while, write a SecurityException and pass it with --exceptions, or give the reason on its line or the line above:
     # palisade:ignore pss/hostPorts reason=\"node exporter\" until=2027-01-31
 or for a whole object, in its annotations:
     palisade.dev/ignore: \"pss/hostPorts; reason=node exporter; until=2027-01-31\"";
@@ -122,7 +126,7 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
 }
 
 /// The command line wins over the file, and both over what a cluster announces.
-fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Settings {
+fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Result<Settings, Failure> {
     let level = args.level.or(config.level).unwrap_or(Level::Restricted);
     let version = args.policy_version.or(config.policy_version).unwrap_or(Version::Latest);
     let ApiVersion(compat) = args
@@ -137,7 +141,8 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Set
     settings.strict = args.strict || config.strict;
     settings.severities =
         config.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
-    settings
+    settings.exceptions = Exceptions::of_paths(&args.exceptions)?;
+    Ok(settings)
 }
 
 fn check(
@@ -165,7 +170,7 @@ fn check(
     } else {
         discover(&args.input.paths, excluded)
     };
-    let settings = &settings(args, config, announced);
+    let settings = &settings(args, config, announced)?;
     found.inputs.append(&mut fold(objects, live.owned, settings));
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);

@@ -3,6 +3,8 @@
 pub mod check;
 pub mod completions;
 pub mod controller;
+pub mod dashboard;
+pub mod exceptions;
 pub mod explain;
 pub mod export;
 pub mod install;

@@ -108,7 +108,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
                 "paths conflict with --kubeconfig and --context: use one or the other",
             ));
         }
-        (true, _) => (service::block_on(read_cluster(args))?, Vec::new()),
+        (true, _) => (service::block_on(read_cluster(&args.cluster, args.kubernetes_version))?, Vec::new()),
         (false, false) => {
             let mut reading = read_manifests(args);
             let cluster = reading.cluster();
@@ -183,12 +183,18 @@ struct Live {
     unlabelled: Vec<String>,
 }
 
+/// The state of a cluster, as `palisade rollout status -o json` prints it.
+pub(crate) async fn of_cluster(cluster: &ClusterArgs) -> Result<Value, Failure> {
+    let answer = read_cluster(cluster, None).await?;
+    serde_json::from_str(&json_text(&answer)).map_err(Failure::incomplete)
+}
+
 /// Reads a cluster.
-async fn read_cluster(args: &RolloutArgs) -> Result<Answer, Failure> {
-    let cluster = args.cluster.connect().await?;
+async fn read_cluster(cluster: &ClusterArgs, version: Option<ApiVersion>) -> Result<Answer, Failure> {
+    let cluster = cluster.connect().await?;
     let announced = cluster.compat().await?;
     let api = Api::new(cluster.client.clone());
-    let observed = Observed::new(args.kubernetes_version.map_or(announced, |ApiVersion(compat)| compat));
+    let observed = Observed::new(version.map_or(announced, |ApiVersion(compat)| compat));
     let _watches = observed.watch(&api);
     let failing = async {
         let mut changes = observed.subscribe();

@@ -21,15 +21,19 @@ use palisade_model::{
     validation::validate_create,
     workload::{WorkloadKind, read_template},
 };
-use palisade_policy::standards::{
-    checks,
-    evaluator::{Evaluator, rules},
-    level::LevelVersion,
+use palisade_policy::{
+    exceptions::workload::{Provenance, of_pod, of_template},
+    standards::{
+        checks,
+        evaluator::{Evaluator, rules},
+        level::LevelVersion,
+    },
 };
 use palisade_yaml::{ErrorKind, Limits};
 
 use crate::{
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity},
+    exceptions::Exceptions,
     manifest::{self, Object, objects},
     source_map::{ObjectSource, Place, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
@@ -52,6 +56,8 @@ pub struct Settings {
     pub severities: Vec<(String, Option<Severity>)>,
     /// Today, for exceptions that end.
     pub today: Date,
+    /// Exceptions that apply to the objects.
+    pub exceptions: Exceptions,
 }
 
 impl Settings {
@@ -66,6 +72,7 @@ impl Settings {
             strict: false,
             severities: Vec::new(),
             today,
+            exceptions: Exceptions::default(),
         }
     }
 
@@ -434,16 +441,22 @@ impl<'w, 's> Walk<'w, 's> {
         annotations::ports(&context, &written, findings);
         context.filled = future.synced().to_vec();
         let outcome = self.settings.evaluator.evaluate(self.settings.policy, &future);
+        let namespace =
+            manifest.metadata("namespace").map(str::to_owned).or_else(|| self.settings.namespace.clone());
+        let workloads = if workload.path.is_empty() {
+            of_pod(&future.pod().metadata, Provenance::Unknown)
+        } else {
+            of_template(workload, manifest.metadata("name").unwrap_or_default())
+        };
+        let outcome =
+            self.settings.exceptions.excuse(outcome, &future, namespace.as_deref(), &workloads).outcome;
         standards::report(&context, &future, &outcome, findings);
 
         self.report.verdicts.push(Verdict {
             id: object.id().clone(),
             group: workload.group.to_owned(),
             kind: workload.kind.to_owned(),
-            namespace: manifest
-                .metadata("namespace")
-                .map(str::to_owned)
-                .or_else(|| self.settings.namespace.clone()),
+            namespace,
             name: manifest.name().map(str::to_owned),
             allowed: outcome.allowed(),
             message: if outcome.allowed() { String::new() } else { outcome.details() },

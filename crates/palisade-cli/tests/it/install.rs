@@ -46,6 +46,7 @@ fn every_object_is_printed_once() {
     CustomResourceDefinition/nodesecurityreports.palisade.dev
     CustomResourceDefinition/profilepolicies.palisade.dev
     CustomResourceDefinition/publishedprofiles.palisade.dev
+    CustomResourceDefinition/securityexceptions.palisade.dev
     ServiceAccount/palisade-webhook
     ClusterRole/palisade-webhook
     ClusterRoleBinding/palisade-webhook

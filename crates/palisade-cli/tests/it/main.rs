@@ -6,6 +6,7 @@ mod bad_input;
 mod cluster_errors;
 mod command_line;
 mod configuration;
+mod exceptions;
 mod explain;
 mod export;
 mod fix;

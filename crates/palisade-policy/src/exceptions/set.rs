@@ -44,6 +44,29 @@ pub struct UnreadableException {
     pub error: String,
 }
 
+/// The exceptions for the pods of a namespace, at a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct NamespaceExceptions<'e> {
+    /// All exceptions.
+    pub set: &'e ExceptionSet,
+    /// The namespace.
+    pub namespace: &'e str,
+    /// Its labels; none if they are not known.
+    pub labels: Option<&'e StringMap<'e>>,
+    /// The moment.
+    pub now: Time,
+}
+
+impl NamespaceExceptions<'_> {
+    /// The verdict on a pod without what exceptions accept, and what they accept.
+    #[must_use]
+    pub fn excuse(&self, outcome: StandardsOutcome, pod: &Prepared<'_>, workloads: &[Workload]) -> Excused {
+        let subject =
+            ExceptionSubject { namespace: self.namespace, namespace_labels: self.labels, workloads };
+        self.set.excuse(outcome, pod, &subject, self.now)
+    }
+}
+
 /// One finding that an exception removed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExceptionUse {
@@ -67,6 +90,9 @@ pub struct Excused {
 }
 
 impl ExceptionSet {
+    /// No exceptions.
+    pub const EMPTY: &'static Self = &Self { readable: Vec::new(), unreadable: Vec::new() };
+
     /// Reads objects.
     pub fn read<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Self {
         let mut set = Self::default();

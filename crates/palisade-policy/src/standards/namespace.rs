@@ -9,9 +9,13 @@ use palisade_base::{field_error::FieldError, go::Quoted};
 use palisade_model::{metadata::StringMap, prepare::Prepared};
 
 use super::{
-    evaluator::Evaluator,
+    evaluator::{Evaluator, StandardsOutcome},
     level::{Level, LevelVersion},
     policy::{Exemptions, Mode, Policy},
+};
+use crate::exceptions::{
+    set::NamespaceExceptions,
+    workload::{Provenance, Workload, of_pod},
 };
 
 /// What to do with a request to create or change a namespace.
@@ -106,6 +110,7 @@ pub struct ExistingPods<'e> {
     exemptions: &'e Exemptions,
     policy: LevelVersion,
     limit: Limit,
+    exceptions: Option<NamespaceExceptions<'e>>,
 }
 
 impl<'e> ExistingPods<'e> {
@@ -117,7 +122,21 @@ impl<'e> ExistingPods<'e> {
         policy: LevelVersion,
         limit: Limit,
     ) -> Self {
-        Self { evaluator, exemptions, policy, limit }
+        Self { evaluator, exemptions, policy, limit, exceptions: None }
+    }
+
+    /// What these exceptions accept is no violation.
+    #[must_use]
+    pub fn excused_by(mut self, exceptions: NamespaceExceptions<'e>) -> Self {
+        self.exceptions = (!exceptions.set.is_empty()).then_some(exceptions);
+        self
+    }
+
+    /// Whether two pods with the same spec and annotations may be judged differently, because exceptions also look at
+    /// names, labels and owners.
+    #[must_use]
+    pub const fn judges_by_identity(&self) -> bool {
+        self.exceptions.is_some()
     }
 
     /// The warnings for the pods of a namespace, which come in the order of the API server's list. `expired` is
@@ -151,10 +170,25 @@ impl<'e> ExistingPods<'e> {
     /// What a pod does that the level does not allow; exempt pods do nothing wrong.
     #[must_use]
     pub fn violation(&self, pod: &Prepared<'_>) -> Option<String> {
+        self.violation_of(pod, || of_pod(&pod.pod().metadata, Provenance::Stored))
+    }
+
+    /// What the pods of a template would do that the level does not allow.
+    #[must_use]
+    pub fn template_violation(&self, pod: &Prepared<'_>, workloads: Vec<Workload>) -> Option<String> {
+        self.violation_of(pod, || workloads)
+    }
+
+    fn violation_of(&self, pod: &Prepared<'_>, workloads: impl FnOnce() -> Vec<Workload>) -> Option<String> {
         if self.exemptions.runtime_class(pod.spec().runtime_class_name.as_deref()) {
             return None;
         }
         let outcome = self.evaluator.evaluate(self.policy, pod);
+        let excused = |outcome: StandardsOutcome| match &self.exceptions {
+            Some(exceptions) => exceptions.excuse(outcome, pod, &workloads()).outcome,
+            None => outcome,
+        };
+        let outcome = if outcome.allowed() { outcome } else { excused(outcome) };
         (!outcome.allowed()).then(|| outcome.reasons())
     }
 

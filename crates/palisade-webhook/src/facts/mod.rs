@@ -1,9 +1,10 @@
-//! What verdicts depend on: namespaces, policies, constraints, ConfigMaps.
+//! What verdicts depend on: namespaces, policies, exceptions, constraints, ConfigMaps.
 //!
 //! Everything but ConfigMaps comes from watches. While a watch has not seen everything yet, and for a namespace it does not
 //! know, is read from the API server; if it does not answer in time, that is the answer.
 
 mod constraints;
+mod exceptions;
 mod namespaces;
 mod policies;
 mod profiles;
@@ -15,10 +16,12 @@ use std::{sync::Arc, time::Duration};
 use kube::Client;
 use palisade_admission::profile_policies::StoredPolicy;
 use palisade_model::metadata::ObjectMeta;
+use palisade_policy::exceptions::set::ExceptionSet;
 use tokio::{task::JoinSet, time::Instant};
 
 pub use constraints::ConstraintFacts;
 use constraints::ConstraintWatch;
+use exceptions::Exceptions;
 use namespaces::Namespaces;
 use policies::Policies;
 use profiles::ProfileReader;
@@ -34,6 +37,7 @@ pub struct ClusterFacts {
     reader: Reader,
     namespaces: Arc<Namespaces>,
     policies: Arc<Policies>,
+    exceptions: Arc<Exceptions>,
     constraints: Option<Arc<ConstraintWatch>>,
     /// Profiles in ConfigMaps.
     pub(crate) profiles: ProfileReader,
@@ -47,6 +51,7 @@ impl ClusterFacts {
         Self {
             namespaces: Arc::new(Namespaces::default()),
             policies: Arc::new(Policies::default()),
+            exceptions: Arc::new(Exceptions::default()),
             constraints: constraints.then(Arc::default),
             profiles: ProfileReader::new(reader.clone(), metrics),
             reader,
@@ -58,6 +63,7 @@ impl ClusterFacts {
         let client = self.reader.client();
         tasks.spawn(watch::follow(client.clone(), namespaces::resource(), self.namespaces.clone()));
         tasks.spawn(watch::follow(client.clone(), policies::resource(), self.policies.clone()));
+        tasks.spawn(watch::follow(client.clone(), exceptions::resource(), self.exceptions.clone()));
         if let Some(constraints) = &self.constraints {
             constraints.watch(client, tasks);
         }
@@ -78,6 +84,9 @@ impl ClusterFacts {
         }
         if !self.policies.status.is_ready() {
             return Some("profilepolicies");
+        }
+        if !self.exceptions.status.is_ready() {
+            return Some("securityexceptions");
         }
         self.constraints.as_ref().and_then(|constraints| constraints.waits_for())
     }
@@ -106,6 +115,12 @@ impl ClusterFacts {
             return Ok(self.policies.all());
         }
         self.reader.policies(deadline).await.map(Arc::new)
+    }
+
+    /// All exceptions that are known.
+    #[must_use]
+    pub fn exceptions(&self) -> Arc<ExceptionSet> {
+        self.exceptions.all()
     }
 
     /// The constraints and who may use them; `None` where they are not in force.

@@ -120,7 +120,12 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
         webhooks.push(make("applied-pods", FailurePolicy::Ignore, &[applied_again]));
     } else {
         webhooks.push(make("namespaces", policy, &[rule(&["CREATE", "UPDATE"], "", "v1", &["namespaces"])]));
-        let policies = rule(&["CREATE", "UPDATE"], "palisade.dev", "v1alpha1", &["profilepolicies"]);
+        let policies = rule(
+            &["CREATE", "UPDATE"],
+            "palisade.dev",
+            "v1alpha1",
+            &["profilepolicies", "securityexceptions"],
+        );
         webhooks.push(make("policies", policy, &[policies]));
     }
     webhooks.push(make("workloads", FailurePolicy::Ignore, &workloads));
@@ -137,7 +142,7 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
 
 fn rule(operations: &[&str], group: &str, version: &str, resources: &[&str]) -> Value {
     let scope =
-        if matches!(resources, ["namespaces" | "profilepolicies"]) { "Cluster" } else { "Namespaced" };
+        if matches!(resources, ["namespaces" | "profilepolicies", ..]) { "Cluster" } else { "Namespaced" };
     json!({
         "operations": operations, "apiGroups": [group], "apiVersions": [version], "resources": resources, "scope": scope,
     })

@@ -1,0 +1,330 @@
+//! From the state of a cluster to the page.
+
+use serde_json::Value;
+
+use super::Html;
+
+/// The style sheet.
+pub const STYLE: &str = include_str!("page.css");
+
+/// As many rows as a table shows; the rest is counted.
+const ROWS: usize = 500;
+
+/// What the page shows. Each part is what a command prints as JSON, or why it cannot be had.
+#[derive(Debug)]
+pub struct DashboardState {
+    /// The address of the API server.
+    pub server: String,
+    /// When it was read.
+    pub read_at: String,
+    /// `palisade rollout status -o json`.
+    pub rollout: Result<Value, String>,
+    /// `palisade exceptions --cluster -o json`.
+    pub exceptions: Result<Value, String>,
+    /// `NodeSecurityReport` objects.
+    pub nodes: Result<Vec<Value>, String>,
+}
+
+/// The page.
+#[must_use]
+pub fn page(state: &DashboardState) -> String {
+    let mut html = Html::default();
+    html.markup("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Palisade</title>");
+    html.markup("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    html.markup("<link rel=\"stylesheet\" href=\"page.css\"></head><body><header><h1>Palisade</h1>");
+    html.element("<span>", &state.server, "</span>");
+    html.element(
+        "<span class=\"note\">read at ",
+        &state.read_at,
+        "</span><a href=\".\">Refresh</a></header>",
+    );
+    tiles(&mut html, state);
+    rollout(&mut html, &state.rollout);
+    namespaces(&mut html, &state.rollout);
+    exceptions(&mut html, &state.exceptions);
+    nodes(&mut html, &state.nodes);
+    html.markup("</body></html>\n");
+    html.finish()
+}
+
+fn items<'v>(value: &'v Value, field: &str) -> &'v [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_ready(namespace: &Value) -> bool {
+    namespace["blocks"] == false
+        && namespace["undecided"].is_null()
+        && items(namespace, "unjudged").is_empty()
+}
+
+fn unknown(html: &mut Html, why: &str) {
+    html.element("<p class=\"warn\">Not known: ", why, "</p>");
+}
+
+fn left_out(html: &mut Html, count: usize) {
+    if count > ROWS {
+        html.element("<p class=\"note\">", &format!("{} more are not shown", count - ROWS), "</p>");
+    }
+}
+
+const PLAIN: &str = "<li><b>";
+const BAD: &str = "<li class=\"bad\"><b>";
+
+fn tile(html: &mut Html, is_bad: bool, figure: Option<u64>, what: &'static str) {
+    let figure = figure.map_or_else(|| "?".to_owned(), |figure| figure.to_string());
+    html.element(if is_bad { BAD } else { PLAIN }, &figure, "</b>").markup(what).markup("</li>");
+}
+
+fn tiles(html: &mut Html, state: &DashboardState) {
+    let count = |wanted: fn(&Value) -> bool| {
+        let rollout = state.rollout.as_ref().ok()?; // swallowed: shown as unknown
+        Some(items(rollout, "namespaces").iter().filter(|namespace| wanted(namespace)).count() as u64)
+    };
+    let is_blocked = |namespace: &Value| namespace["blocks"] == true;
+    let blocked = count(is_blocked);
+    // swallowed: both are shown as unknown
+    let (exceptions, nodes) = (state.exceptions.as_ref().ok(), state.nodes.as_ref().ok());
+    let exceptions = exceptions.map(|exceptions| items(exceptions, "exceptions").len() as u64);
+    let drift = nodes.map(|nodes| {
+        nodes.iter().filter_map(|node| node.pointer("/status/driftCount")?.as_u64()).sum::<u64>()
+    });
+    html.markup("<ul class=\"tiles\">");
+    tile(html, false, count(is_ready), "namespaces ready");
+    tile(html, blocked.is_some_and(|blocked| blocked > 0), blocked, "namespaces blocked");
+    tile(
+        html,
+        false,
+        count(|namespace| namespace["blocks"] != true && !is_ready(namespace)),
+        "namespaces undecided",
+    );
+    tile(html, false, exceptions, "exceptions");
+    tile(html, drift.is_some_and(|drift| drift > 0), drift, "differences on nodes");
+    html.markup("</ul>");
+}
+
+fn rollout(html: &mut Html, rollout: &Result<Value, String>) {
+    // swallowed: reported with the namespaces
+    let Ok(rollout) = rollout else { return };
+    if rollout.get("status").is_none() && rollout.get("spec").is_none() {
+        return;
+    }
+    html.markup("<h2>Rollout</h2><table><tbody>");
+    for (name, pointer) in [("Target", "/spec/enforcementMode"), ("Mode", "/status/enforcementMode")] {
+        html.element("<tr><th>", name, "</th>").element("<td>", text(rollout, pointer), "</td></tr>");
+    }
+    for wave in items(&rollout["status"], "waves") {
+        html.element("<tr><th>Wave ", text(wave, "/name"), "</th><td>");
+        html.text(text(wave, "/state")).markup(" ").text(text(wave, "/message")).markup("</td></tr>");
+    }
+    for condition in items(&rollout["status"], "conditions").iter().take(ROWS) {
+        html.element("<tr><th>", text(condition, "/type"), "</th><td>");
+        html.text(text(condition, "/status"))
+            .markup(" ")
+            .text(text(condition, "/message"))
+            .markup("</td></tr>");
+    }
+    html.markup("</tbody></table>");
+}
+
+fn namespaces(html: &mut Html, rollout: &Result<Value, String>) {
+    html.markup("<h2>Namespaces</h2>");
+    let rollout = match rollout {
+        Ok(rollout) => rollout,
+        Err(why) => return unknown(html, why),
+    };
+    let all = items(rollout, "namespaces");
+    if all.is_empty() {
+        html.markup("<p class=\"note\">None.</p>");
+        return;
+    }
+    html.markup("<table><thead><tr><th>Namespace</th><th>Level</th><th>Complies with</th><th>Readiness</th></tr></thead><tbody>");
+    // What needs a person comes first.
+    let mut sorted: Vec<&Value> = all.iter().collect();
+    sorted.sort_by_key(|namespace| {
+        (namespace["blocks"] != true, is_ready(namespace), text(namespace, "/name"))
+    });
+    for namespace in sorted.iter().take(ROWS) {
+        html.element("<tr><td>", text(namespace, "/name"), "</td>");
+        let level = text(namespace, "/level");
+        html.element("<td>", if level.is_empty() { "set by its owner" } else { level }, "</td>");
+        html.element("<td>", text(namespace, "/complies"), "</td><td>");
+        if namespace["blocks"] == true {
+            blocked(html, namespace);
+        } else if is_ready(namespace) {
+            html.markup("<span class=\"good\">ready</span>");
+        } else {
+            undecided(html, namespace);
+        }
+        html.markup("</td></tr>");
+    }
+    html.markup("</tbody></table>");
+    left_out(html, all.len());
+}
+
+fn blocked(html: &mut Html, namespace: &Value) {
+    let blockers = items(namespace, "blockers");
+    html.markup("<details open><summary class=\"bad\">blocked by ");
+    html.text(&blockers.len().to_string()).markup("</summary><ul>");
+    for blocker in blockers.iter().take(ROWS) {
+        html.markup("<li>").text(text(blocker, "/kind")).markup(" ").text(text(blocker, "/name"));
+        let rejection = text(blocker, "/rejection");
+        if !rejection.is_empty() {
+            html.element(": ", rejection, "");
+        }
+        html.markup("<ul>");
+        for cause in items(blocker, "causes").iter().take(ROWS) {
+            html.element("<li>", text(cause, "/summary"), " ").element(
+                "<code>",
+                text(cause, "/path"),
+                "</code></li>",
+            );
+        }
+        html.markup("</ul></li>");
+    }
+    html.markup("</ul>");
+    for command in items(namespace, "commands").iter().filter_map(Value::as_str) {
+        html.element("<p><code>", command, "</code></p>");
+    }
+    html.markup("</details>");
+}
+
+fn undecided(html: &mut Html, namespace: &Value) {
+    html.element("<span class=\"warn\">undecided</span> ", text(namespace, "/undecided"), "<ul>");
+    for doubt in items(namespace, "unjudged").iter().take(ROWS) {
+        html.markup("<li>").text(text(doubt, "/kind")).markup(" ").text(text(doubt, "/name"));
+        html.element(": ", text(doubt, "/reason"), "</li>");
+    }
+    html.markup("</ul>");
+}
+
+fn exceptions(html: &mut Html, exceptions: &Result<Value, String>) {
+    html.markup("<h2>Exceptions</h2>");
+    let exceptions = match exceptions {
+        Ok(exceptions) => items(exceptions, "exceptions"),
+        Err(why) => return unknown(html, why),
+    };
+    if exceptions.is_empty() {
+        html.markup("<p class=\"note\">None.</p>");
+        return;
+    }
+    html.markup("<table><thead><tr><th>Exception</th><th>State</th><th>Owner</th><th>Ticket</th><th>Until</th><th>Notes</th></tr></thead><tbody>");
+    for exception in exceptions.iter().take(ROWS) {
+        html.element("<tr><td>", text(exception, "/name"), "</td>");
+        let state = text(exception, "/state");
+        let class = match state {
+            "used" => "<td class=\"good\">",
+            "unreadable" | "expired" => "<td class=\"bad\">",
+            _ => "<td class=\"warn\">",
+        };
+        html.element(class, state, "</td>");
+        for field in ["/owner", "/ticket", "/until"] {
+            html.element("<td>", text(exception, field), "</td>");
+        }
+        html.markup("<td>").text(text(exception, "/error"));
+        html.markup("<ul>");
+        for note in items(exception, "broad").iter().filter_map(Value::as_str) {
+            html.element("<li>", note, "</li>");
+        }
+        html.markup("</ul></td></tr>");
+    }
+    html.markup("</tbody></table>");
+    left_out(html, exceptions.len());
+}
+
+fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, String>) {
+    html.markup("<h2>Nodes</h2>");
+    let nodes = match nodes {
+        Ok(nodes) => nodes,
+        Err(why) => return unknown(html, why),
+    };
+    if nodes.is_empty() {
+        html.markup("<p class=\"note\">No node reports: the agent is not installed.</p>");
+        return;
+    }
+    html.markup("<table><thead><tr><th>Node</th><th>Runtime</th><th>Profiles</th><th>Verified</th><th>Differences</th></tr></thead><tbody>");
+    for node in nodes.iter().take(ROWS) {
+        let number = |pointer: &str| node.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
+        html.element("<tr><td>", text(node, "/metadata/name"), "</td>");
+        html.element("<td>", text(node, "/status/runtime/name"), " ").element(
+            "",
+            text(node, "/status/runtime/version"),
+            "</td>",
+        );
+        let (held, wanted) = (number("/status/profiles/count"), number("/status/profiles/wanted"));
+        html.element("<td>", &format!("{held} of {wanted}"), "</td>");
+        html.element("<td>", &format!("{} containers", number("/status/verified/containers")), "</td><td>");
+        let drift = items(&node["status"], "drift");
+        if drift.is_empty() {
+            html.markup("<span class=\"good\">none</span>");
+        } else {
+            html.markup("<ul class=\"bad\">");
+        }
+        for found in drift.iter().take(ROWS) {
+            html.markup("<li>").text(text(found, "/namespace")).markup("/").text(text(found, "/pod"));
+            html.markup(" ").text(text(found, "/container")).markup(": ").text(text(found, "/check"));
+            html.element(" declared ", text(found, "/declared"), "").element(
+                ", kernel ",
+                text(found, "/kernel"),
+                "</li>",
+            );
+        }
+        html.markup(if drift.is_empty() { "</td></tr>" } else { "</ul></td></tr>" });
+    }
+    html.markup("</tbody></table>");
+    left_out(html, nodes.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{DashboardState, page};
+
+    const HOSTILE: &str = "<script>alert(1)</script>\"'";
+
+    #[test]
+    fn no_text_of_the_cluster_becomes_markup() {
+        let state = DashboardState {
+            server: HOSTILE.to_owned(),
+            read_at: HOSTILE.to_owned(),
+            rollout: Ok(json!({
+                "spec": {"enforcementMode": HOSTILE},
+                "status": {"waves": [{"name": HOSTILE, "state": HOSTILE}], "conditions": [{"type": HOSTILE, "message": HOSTILE}]},
+                "namespaces": [
+                    {"name": HOSTILE, "level": HOSTILE, "complies": HOSTILE, "blocks": true, "commands": [HOSTILE],
+                     "blockers": [{"kind": HOSTILE, "name": HOSTILE, "rejection": HOSTILE, "causes": [{"summary": HOSTILE, "path": HOSTILE}]}]},
+                    {"name": HOSTILE, "blocks": false, "undecided": HOSTILE, "unjudged": [{"kind": HOSTILE, "name": HOSTILE, "reason": HOSTILE}]},
+                ],
+            })),
+            exceptions: Ok(json!({"exceptions": [
+                {"name": HOSTILE, "state": HOSTILE, "owner": HOSTILE, "ticket": HOSTILE, "until": HOSTILE, "error": HOSTILE, "broad": [HOSTILE]}
+            ]})),
+            nodes: Ok(vec![json!({"metadata": {"name": HOSTILE}, "status": {
+                "runtime": {"name": HOSTILE, "version": HOSTILE}, "driftCount": 1,
+                "drift": [{"namespace": HOSTILE, "pod": HOSTILE, "container": HOSTILE, "check": HOSTILE, "declared": HOSTILE, "kernel": HOSTILE}],
+            }})]),
+        };
+        let text = page(&state);
+        assert!(!text.contains("<script"), "{text}");
+        assert!(text.matches("&lt;script&gt;").count() >= 30, "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_reported_as_unknown_and_not_as_fine() {
+        let state = DashboardState {
+            server: String::new(),
+            read_at: String::new(),
+            rollout: Err("forbidden".to_owned()),
+            exceptions: Err("forbidden".to_owned()),
+            nodes: Err("forbidden".to_owned()),
+        };
+        let text = page(&state);
+        assert_eq!(text.matches("Not known: forbidden").count(), 3, "{text}");
+        assert_eq!(text.matches("<b>?</b>").count(), 5, "{text}");
+        assert!(!text.contains("good"), "{text}");
+    }
+}
