@@ -18,6 +18,7 @@ use palisade_policy::scc::{
     constraint::ReadError,
     decision::{ConstraintDecision, ConstraintOutcome},
     evaluate::Options,
+    mode::ConstraintMode,
     run_level,
     set::ConstraintSet,
     update::is_insignificant,
@@ -42,6 +43,8 @@ pub struct Constraints<'c> {
     pub unreadable: &'c [ReadError],
     /// What the answer depends on besides pod and constraint.
     pub options: Options,
+    /// Whether they are in force, or only report.
+    pub mode: ConstraintMode,
 }
 
 /// A pod that is created or changed.
@@ -82,10 +85,41 @@ pub struct ConstraintReview {
     pub audit: Vec<(String, String)>,
 }
 
+/// The audit annotation that reports what constraints would do.
+pub const WOULD: &str = "security-context-constraints";
+
+impl ConstraintReview {
+    /// The same as a report: nothing is written and nothing is rejected.
+    fn reported(self) -> Self {
+        let would = match (&self.refused, self.changes.len()) {
+            (Some((_, why)), _) => Some(format!("would reject the pod: {why}")),
+            (None, 0) => None,
+            (None, 1) => Some("would change 1 field of the pod".to_owned()),
+            (None, count) => Some(format!("would change {count} fields of the pod")),
+        };
+        let mut warnings = self.warnings;
+        let mut audit = Vec::new();
+        if let Some(would) = would {
+            warnings.push(format!("SecurityContextConstraints, in audit mode, {would}"));
+            audit.push((WOULD.to_owned(), would));
+        }
+        Self { warnings, audit, ..Self::default() }
+    }
+}
+
 impl Constraints<'_> {
     /// Judges one request about a pod.
     #[must_use]
     pub fn judge(&self, request: &ConstraintRequest<'_>) -> ConstraintReview {
+        match (self.mode, request.pass) {
+            (ConstraintMode::Enforce, _) => self.judge_in_force(request),
+            (ConstraintMode::Audit, Pass::Mutate) => self.judge_in_force(request).reported(),
+            // What constraints would have written is not there, and was reported before.
+            (ConstraintMode::Audit, Pass::Validate) | (ConstraintMode::Off, _) => ConstraintReview::default(),
+        }
+    }
+
+    fn judge_in_force(&self, request: &ConstraintRequest<'_>) -> ConstraintReview {
         let mut judged = ConstraintReview::default();
         if choose::ignores_subresource(request.subresource) {
             return judged;

@@ -184,6 +184,7 @@ fn status(cluster: &Cluster, config: &Value) -> ReadinessPlan {
         requested: Level::Privileged,
         has_synced: true,
         troubles: Troubles::default(),
+        rollout: None,
         now: "2026-01-01T00:00:00Z",
     };
     plan(&observed, cluster)

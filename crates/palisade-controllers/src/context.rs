@@ -6,12 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use palisade_policy::enforcement::{conditions::Troubles, mode::Release, state::Outputs, violations::Entry};
+use palisade_policy::enforcement::{
+    conditions::Troubles, feature_gate, mode::Release, platform::Platform, state::Outputs, violations::Entry,
+    waves::Rollout,
+};
 use tokio::{sync::watch as channel, time::sleep};
 
 use crate::{
     api::Api,
+    cluster::NamespaceRecord,
     config_observer::plan::{instances, requested, waiting_for},
+    label_syncer::plan::LabelPolicy,
     metrics::Metrics,
     observe::{Observed, State},
     readiness::plan::{self, ReadinessPlan},
@@ -32,12 +37,14 @@ pub struct Context {
     pub observed: Arc<Observed>,
     /// The release.
     pub release: Release,
-    /// The feature gate `OpenShiftPodSecurityAdmission`.
+    /// The feature gate `OpenShiftPodSecurityAdmission`, for clusters without a `FeatureGate` object.
     pub gate: bool,
     /// How often everything is evaluated anew.
     pub evaluation_interval: Duration,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Whether Palisade's own label syncer runs.
+    pub has_label_syncer: bool,
     troubles: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -51,13 +58,30 @@ impl Context {
         gate: bool,
         evaluation_interval: Duration,
         metrics: Arc<Metrics>,
+        has_label_syncer: bool,
     ) -> Self {
-        Self { api, observed, release, gate, evaluation_interval, metrics, troubles: Mutex::default() }
+        let troubles = Mutex::default();
+        Self { api, observed, release, gate, evaluation_interval, metrics, has_label_syncer, troubles }
     }
 
     /// What the controllers are to do.
     pub(crate) fn outputs(&self, state: &State) -> Outputs {
         self.with_observation(state, &[], |observation| plan::outputs(observation, &state.cluster))
+    }
+
+    /// What each namespace is to have.
+    pub(crate) fn label_policy(&self, state: &State) -> LabelPolicy {
+        let rollout = state.waves();
+        self.with_observation(state, &[], |observation| {
+            let outputs = plan::outputs(observation, &state.cluster);
+            LabelPolicy::new(
+                outputs,
+                state.cluster.levels(),
+                observation.instances,
+                observation.requested,
+                rollout,
+            )
+        })
     }
 
     /// What the readiness controller is to write.
@@ -75,9 +99,11 @@ impl Context {
         let alive = || state.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
         let (failing, skipped) = (self.failing(state), skipped(state));
         let waiting_for = waiting_for(alive(), configuration);
+        let (labels_by, rollout) = (self.labels_by(state), state.waves());
+        let waves = rollout.as_ref().and_then(Rollout::describe);
         then(&plan::Observed {
             release: self.release,
-            gate: self.gate,
+            gate: state.gate.unwrap_or(self.gate),
             config: &state.config,
             is_config_served: state.is_config_served,
             remembered,
@@ -88,9 +114,52 @@ impl Context {
                 failing: failing.as_deref(),
                 skipped: skipped.as_deref(),
                 waiting_for: waiting_for.as_deref(),
+                labels_by: labels_by.as_deref(),
+                waves: waves.as_ref().map(|(reason, message)| (*reason, message.as_str())),
             },
+            rollout: rollout.as_ref(),
             now: &time::seconds(),
         })
+    }
+
+    /// Who is to set the labels that are missing, and where; `None` if none is.
+    fn labels_by(&self, state: &State) -> Option<String> {
+        const MOST: usize = 5;
+        let listed = |names: &[&str]| {
+            let more = names.len().saturating_sub(MOST);
+            let mut shown = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
+            if more > 0 {
+                shown = format!("{shown} and {more} more");
+            }
+            shown
+        };
+        let is_managed = |name: &&str| state.cluster.namespace(name).is_some_and(NamespaceRecord::is_managed);
+        let (managed, others): (Vec<&str>, Vec<&str>) = state.cluster.unlabelled().partition(is_managed);
+        let waiting = match (self.has_label_syncer, state.platform) {
+            _ if managed.is_empty() => None,
+            (true, _) => Some(format!("enforce labels are being set by label-syncer: {}", listed(&managed))),
+            (false, Platform::OpenShift) => Some(format!(
+                "waiting for the label syncer of OpenShift (cluster-policy-controller), which sets enforce labels while {} is \
+                 enabled: {}",
+                feature_gate::GATE,
+                listed(&managed)
+            )),
+            (false, Platform::Kubernetes) => Some(format!(
+                "the controller label-syncer does not run, and these namespaces need an enforce label: {}",
+                listed(&managed)
+            )),
+        };
+        let unmanaged = (!others.is_empty()).then(|| {
+            format!(
+                "these namespaces need less than restricted and are not managed, so that you set their enforce label \
+                 (\"palisade rollout plan\" prints it): {}",
+                listed(&others)
+            )
+        });
+        match (waiting, unmanaged) {
+            (Some(waiting), Some(unmanaged)) => Some(format!("{waiting}; {unmanaged}")),
+            (waiting, unmanaged) => waiting.or(unmanaged),
+        }
     }
 
     /// What keeps a controller from working; `None` if nothing does any more.

@@ -1,6 +1,6 @@
 //! The kinds that the controllers need, installed where they are missing.
 //!
-//! OpenShift brings SecurityContextConstraints along, and keeps them: they are made only where there are none, and only
+//! OpenShift brings SecurityContextConstraints along, and keeps them: they are made only where they are chosen and there are none, and only
 //! those that were made here come with the built-in constraints and their grants.
 
 use palisade_policy::{resources, scc::built_in};
@@ -14,12 +14,15 @@ const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 /// How long a server may take until it serves a new kind.
 const ESTABLISHED_WITHIN: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Installs what is missing.
-pub async fn install(api: &Api) -> Result<(), ApiError> {
+/// Installs what is missing; the kind of constraints only with `constraints`.
+pub async fn install(api: &Api, constraints: bool) -> Result<(), ApiError> {
     for ours in resources::DEFINITIONS.iter().filter(|definition| !definition.of_openshift) {
         let Some(object) = definition(ours.text) else { continue };
         let path = CUSTOM_RESOURCE_DEFINITIONS.object(None, ours.name);
         api.patch(&path, MANAGER, Patch::Apply { force: true }, &object).await?;
+    }
+    if !constraints {
+        return Ok(());
     }
     let Some(mut constraints) = definition(built_in::CUSTOM_RESOURCE_DEFINITION) else { return Ok(()) };
     constraints["metadata"]["labels"] = json!({MANAGED_BY: "palisade"});

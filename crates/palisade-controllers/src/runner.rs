@@ -14,7 +14,7 @@ use std::{
 
 use kube::Client;
 use palisade_model::compat::Compat;
-use palisade_policy::enforcement::mode::Release;
+use palisade_policy::enforcement::{level::LevelSource, mode::Release, platform::Platform};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     label_syncer,
     leader::{Candidate, Timing},
     metrics::Metrics,
-    observe::Observed,
+    observe::{Observed, Scope},
     range_allocator, readiness,
 };
 
@@ -71,8 +71,14 @@ impl fmt::Debug for Hosted {
 pub struct Options {
     /// The release.
     pub release: Release,
-    /// The feature gate `OpenShiftPodSecurityAdmission`; `None`: the release's default.
+    /// The feature gate `OpenShiftPodSecurityAdmission`, for clusters without a `FeatureGate` object; `None`: the release's default.
     pub gate: Option<bool>,
+    /// Where levels come from, on a cluster that is not OpenShift.
+    pub levels: LevelSource,
+    /// What the cluster is; `None`: what its API groups show.
+    pub platform: Option<Platform>,
+    /// Whether controllers that OpenShift has itself are left to it, although they are in the list.
+    pub leave_to_openshift: bool,
     /// The names of the controllers to run, of the rollout and hosted.
     pub controllers: BTreeSet<&'static str>,
     /// Controllers besides those of the rollout.
@@ -92,6 +98,9 @@ impl Default for Options {
         Self {
             release: Release::default(),
             gate: None,
+            levels: LevelSource::default(),
+            platform: None,
+            leave_to_openshift: true,
             controllers: ROLLOUT.into_iter().collect(),
             hosted: Vec::new(),
             evaluation_interval: Duration::from_hours(4),
@@ -120,7 +129,8 @@ impl Runner {
     /// Controllers that do not run yet.
     #[must_use]
     pub fn new(client: Client, options: Options) -> Arc<Self> {
-        let observed = Observed::new(options.compat.unwrap_or_default());
+        let scope = Scope { levels: options.levels, platform: options.platform.unwrap_or_default() };
+        let observed = Observed::new(options.compat.unwrap_or_default(), scope);
         Arc::new(Self { client, options, metrics: Arc::default(), current: Mutex::new(observed) })
     }
 
@@ -181,9 +191,26 @@ impl Runner {
             Some(compat) => compat,
             None => announced(&api).await,
         };
-        let observed = Observed::new(compat);
+        let platform = match self.options.platform {
+            Some(platform) => platform,
+            None => recognised(&api).await,
+        };
+        let scope = scope(self.options.levels, platform);
+        let observed = Observed::new(compat, scope);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
         self.metrics.lead(true);
+        let is_theirs = |name: &str| {
+            let theirs = [label_syncer::apply::NAME, range_allocator::apply::NAME];
+            platform == Platform::OpenShift && self.options.leave_to_openshift && theirs.contains(&name)
+        };
+        // Without constraints there are no ranges to assign.
+        let is_idle =
+            |name: &str| name == range_allocator::apply::NAME && scope.levels == LevelSource::Workloads;
+        let wanted =
+            |name: &str| self.options.controllers.contains(name) && !is_theirs(name) && !is_idle(name);
+        if !wanted(label_syncer::apply::NAME) {
+            observed.lock().cluster.without_own_label_syncer();
+        }
         let context = Arc::new(Context::new(
             api.clone(),
             Arc::clone(&observed),
@@ -191,8 +218,8 @@ impl Runner {
             gate.unwrap_or_else(|| release.gate_default()),
             evaluation_interval,
             Arc::clone(&self.metrics),
+            wanted(label_syncer::apply::NAME),
         ));
-        let wanted = |name: &str| self.options.controllers.contains(name);
         let mut tasks = JoinSet::new();
         let context = || Arc::clone(&context);
         if wanted(label_syncer::apply::NAME) {
@@ -218,6 +245,27 @@ impl Runner {
             None => std::future::pending().await,
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What a cluster is watched for. OpenShift enforces constraints whatever was chosen.
+#[must_use]
+pub const fn scope(levels: LevelSource, platform: Platform) -> Scope {
+    match platform {
+        Platform::OpenShift => Scope { levels: LevelSource::Constraints, platform },
+        Platform::Kubernetes => Scope { levels, platform },
+    }
+}
+
+/// What the cluster is, by its API groups. Nothing is written before that is known.
+async fn recognised(api: &Api) -> Platform {
+    let mut backoff = Backoff::default();
+    loop {
+        match api.get("/apis").await {
+            Ok(groups) => return Platform::of(&groups.unwrap_or_default()),
+            Err(error) => tracing::warn!(%error, "cannot list the API groups"),
+        }
+        tokio::time::sleep(backoff.next()).await;
     }
 }
 

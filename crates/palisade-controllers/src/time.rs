@@ -14,6 +14,11 @@ pub fn micros() -> String {
     rfc3339_micro(Timestamp::now().as_microsecond())
 }
 
+/// The day, since 1970.
+pub(crate) fn today() -> i64 {
+    Timestamp::now().as_second().div_euclid(86_400)
+}
+
 /// How many seconds ago that was; `None` if it is no time.
 pub(crate) fn seconds_since(text: &str) -> Option<i64> {
     let then: Timestamp = text.parse().ok()?;

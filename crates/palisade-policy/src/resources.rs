@@ -5,7 +5,10 @@
 
 use serde_json::Value;
 
-use crate::{enforcement::resource, scc::built_in};
+use crate::{
+    enforcement::{resource, waves},
+    scc::built_in,
+};
 
 /// Which profiles pods may name.
 pub const PROFILE_POLICIES: &str = include_str!("../manifests/crds/profilepolicies.json");
@@ -30,6 +33,11 @@ pub struct Definition {
 /// All of them, by name.
 pub const DEFINITIONS: &[Definition] = &[
     Definition { name: "nodesecurityreports.palisade.dev", text: NODE_SECURITY_REPORTS, of_openshift: false },
+    Definition {
+        name: "podsecurityrollouts.palisade.dev",
+        text: waves::CUSTOM_RESOURCE_DEFINITION,
+        of_openshift: false,
+    },
     Definition { name: "profilepolicies.palisade.dev", text: PROFILE_POLICIES, of_openshift: false },
     Definition {
         name: "psaenforcementconfigs.config.openshift.io",

@@ -12,7 +12,7 @@ use std::{
 use palisade_admission::{
     admission_review::{Needs, PodSecurityFacts, Review, ReviewError, Unavailable},
     config_map_profiles::Profiles,
-    constraints::Constraints,
+    constraints::{Constraints, WOULD},
     mutation::{self, Mutation},
     pod_security::ExceptionFacts,
     profile_policies::{StoredPolicy, select},
@@ -30,7 +30,7 @@ use palisade_model::{
     prepare::Prepared,
 };
 use palisade_policy::{
-    scc::{choose::Identity, evaluate},
+    scc::{choose::Identity, evaluate, mode::ConstraintMode},
     standards::namespace::Limit,
 };
 use palisade_serve::certificate;
@@ -141,6 +141,9 @@ impl Answerer {
                 &response.counted,
             );
         }
+        if let Some((_, would)) = response.audit.iter().find(|(key, _)| key == WOULD) {
+            self.metrics.audited(would.starts_with("would reject"));
+        }
         let outcome = match response.refused {
             Some(_) => ReviewOutcome::Denied,
             None => ReviewOutcome::Allowed { patched: !response.patch.is_empty() },
@@ -172,8 +175,11 @@ impl Answerer {
             Ok(stored) => stored,
             Err(why) => return unknown("ProfilePolicies", &why),
         };
+        let mode = self.facts.constraint_mode;
         let constraints = match self.facts.constraints() {
             Ok(constraints) => constraints.filter(|_| review.is_pod()),
+            // swallowed: what only reports rejects nothing
+            Err(_) if mode == ConstraintMode::Audit => None,
             Err(why) => return unknown("SecurityContextConstraints", &why),
         };
         let namespace = if stored.is_empty() && constraints.is_none() {
@@ -181,6 +187,8 @@ impl Answerer {
         } else {
             match self.facts.namespace(&review.namespace, deadline).await {
                 Ok(namespace) => Some(namespace),
+                // swallowed: what only reports rejects nothing
+                Err(_) if stored.is_empty() && mode == ConstraintMode::Audit => None,
                 Err(why) => return unknown(&format!("namespace {:?}", review.namespace), &why),
             }
         };
@@ -201,7 +209,10 @@ impl Answerer {
         mutation.answer(&mutation::MutationFacts {
             policies,
             profiles,
-            constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
+            constraints: constraints
+                .as_ref()
+                .filter(|_| namespace.is_some())
+                .map(|facts| (judges(facts, &rules, mode), &grants as _)),
             namespace: namespace.as_deref(),
         })
     }
@@ -231,7 +242,10 @@ impl Answerer {
             Err(why) if judged_by_policies => return unknown("ProfilePolicies", &why),
             Err(_) => Arc::default(), // swallowed: a workload is only warned, and its pods are judged
         };
+        let mode = self.facts.constraint_mode;
         let constraints = match self.facts.constraints() {
+            // What only reports has reported when the pod was mutated.
+            _ if mode == ConstraintMode::Audit => None,
             Ok(constraints) => constraints.filter(|_| judged_by_policies),
             Err(why) if judged_by_policies => return unknown("SecurityContextConstraints", &why),
             Err(_) => None, // swallowed: constraints do not apply to this request
@@ -284,7 +298,7 @@ impl Answerer {
                     now: Time { seconds: certificate::now(), micros: 0 },
                 },
                 policies,
-                constraints: constraints.as_ref().map(|facts| (judges(facts, &rules), &grants as _)),
+                constraints: constraints.as_ref().map(|facts| (judges(facts, &rules, mode), &grants as _)),
                 namespace: known,
             };
             validation::validate(review, security, &rules, &facts, self.limit, expired)
@@ -307,10 +321,10 @@ fn unknown(what: &str, why: &LookupError) -> Response {
     Response::refuse(Refusal::internal(&format!("failed to lookup {what}: {why}")))
 }
 
-fn judges<'f>(facts: &'f ConstraintFacts, rules: &Rules) -> Constraints<'f> {
+fn judges<'f>(facts: &'f ConstraintFacts, rules: &Rules, mode: ConstraintMode) -> Constraints<'f> {
     let config_map_profiles = rules.resolves_config_maps();
     let options = evaluate::Options { config_map_profiles, ..evaluate::Options::default() };
-    Constraints { set: &facts.set, unreadable: &facts.unreadable, options }
+    Constraints { set: &facts.set, unreadable: &facts.unreadable, options, mode }
 }
 
 fn pods_in<'l>(list: &'l str, compat: &Compat) -> Result<Vec<Prepared<'l>>, Unavailable> {

@@ -17,6 +17,10 @@ static DURATION: Metric = Metric::histogram(
     &[0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.1, 1.0, 10.0],
     "Time from a complete request to its answer.",
 );
+static AUDITED: Metric = Metric::counter(
+    "palisade_webhook_constraint_audits_total",
+    "Pods that security context constraints would reject or change, in audit mode.",
+);
 /// Profiles that could not be published.
 pub static PUBLISH_ERRORS: Metric = Metric::counter(
     "palisade_webhook_publish_errors_total",
@@ -113,6 +117,11 @@ impl Metrics {
     #[must_use]
     pub fn get(&self, metric: &'static Metric) -> u64 {
         self.registry.get(metric, &[])
+    }
+
+    /// Counts a pod that constraints would reject or change.
+    pub fn audited(&self, rejects: bool) {
+        self.registry.increment(&AUDITED, &[("would", if rejects { "reject" } else { "change" })]);
     }
 
     /// Counts a review.

@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use palisade_model::compat::{Compat, FeatureGates};
-use palisade_policy::enforcement::instances;
+use palisade_policy::{enforcement::instances, scc::mode::ConstraintMode};
 use serde_json::Value;
 
 use crate::fail_fast::FailFastMode;
@@ -26,8 +26,8 @@ pub struct Options {
     pub emulate: Option<Compat>,
     /// Feature gates; those of `emulate` are its own.
     pub gates: FeatureGates,
-    /// Whether security context constraints are in force.
-    pub constraints: bool,
+    /// Whether security context constraints are in force, or only report.
+    pub constraints: ConstraintMode,
     /// Whether and how the pods of written workloads are tried; `None`: never, and labels of namespaces do not count.
     pub fail_fast: Option<FailFastMode>,
     /// Who may send reviews; `None`: every client.

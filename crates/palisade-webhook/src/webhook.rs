@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration}
 use kube::Client;
 use palisade_base::version::{NEWEST_MINOR, OLDEST_MINOR};
 use palisade_model::compat::Compat;
+use palisade_policy::scc::mode::ConstraintMode;
 use palisade_serve::{
     certificate::now,
     serve,
@@ -202,7 +203,7 @@ impl Webhook {
                 client: client.clone(),
                 options: registration.clone(),
                 namespace: options.namespace.clone(),
-                constraints: options.constraints,
+                constraints: options.constraints == ConstraintMode::Enforce,
                 minor: minor_seen,
                 trust: trust_seen.clone(),
                 foreign,

@@ -79,7 +79,12 @@ fn answers(request: &str, place: &Place<'_>) -> Option<(Response, Response)> {
     let set = built_in::constraints();
     let everything = |_: &Identity<'_>, _: &str| true;
     let constraints = || {
-        let judges = Constraints { set: &set, unreadable: &[], options: evaluate::Options::default() };
+        let judges = Constraints {
+            set: &set,
+            unreadable: &[],
+            options: evaluate::Options::default(),
+            mode: palisade_policy::scc::mode::ConstraintMode::Enforce,
+        };
         place.constraints.then_some((judges, &everything as _))
     };
     let selection = || select(place.policies, &labels);

@@ -13,6 +13,7 @@ use palisade_model::compat::Compat;
 use palisade_model::metadata::ObjectMeta;
 use palisade_policy::scc::choose::{Identity, Subject};
 use palisade_policy::scc::evaluate::Options;
+use palisade_policy::scc::mode::ConstraintMode;
 use palisade_policy::scc::run_level;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -53,7 +54,12 @@ impl SecurityContextConstraint {
             request.cluster.get("namespaces", "", request.namespace).map(|namespace| namespace.parse());
         let namespace = stored.as_ref().and_then(|stored| metadata(stored.get("metadata")));
         let reading = self.constraints.read(request.cluster);
-        let judges = Judges { set: &reading.constraints, unreadable: &reading.errors, options: self.options };
+        let judges = Judges {
+            set: &reading.constraints,
+            unreadable: &reading.errors,
+            options: self.options,
+            mode: ConstraintMode::Enforce,
+        };
         let ConstraintReview { changes, refused, warnings, audit } = judges.judge(&ConstraintRequest {
             pass,
             compat: &self.compat,

@@ -10,7 +10,10 @@ use palisade_controllers::{
     crds, profile_publisher,
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
-use palisade_policy::enforcement::mode::Release;
+use palisade_policy::{
+    enforcement::{level::LevelSource, mode::Release, platform::Platform},
+    scc::mode::ConstraintMode,
+};
 use palisade_serve::status::Status;
 use tokio::sync::watch;
 
@@ -25,7 +28,7 @@ use crate::{
 /// The publisher of seccomp profiles from ConfigMaps.
 pub const PROFILE_PUBLISHER: &str = "profile-publisher";
 
-/// Options of the rollout to enforced Pod Security, for `controller` and `up --openshift`.
+/// Options of the rollout to enforced Pod Security, for `controller` and `up`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
@@ -72,6 +75,7 @@ impl RolloutRunArgs {
             release: self.release.unwrap_or(Release::Evaluate),
             gate: FeatureGate::enforcement(gates),
             controllers,
+            leave_to_openshift: self.controllers.is_none(),
             hosted: hosted(profile_publisher::Options::default()),
             ..Options::default()
         };
@@ -102,10 +106,17 @@ pub struct ControllerArgs {
     /// Feature gates: OpenShiftPodSecurityAdmission=false is the break-glass [default: true in release n+1]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Security context constraints, as in the webhook: off, audit or enforce. With enforce, the level of a namespace comes from
+    /// the constraints that its service accounts may use, otherwise from what its workloads need
+    #[arg(long, value_name = "MODE", default_value_t = ConstraintMode::Off)]
+    pub security_context_constraints: ConstraintMode,
+    /// Platform: kubernetes or openshift [default: detected]
+    #[arg(long, value_name = "PLATFORM")]
+    pub platform: Option<Platform>,
     /// How long a published seccomp profile is kept after the last pod that refers to it
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h")]
     pub profile_grace_period: Duration,
-    /// Install the CRDs of Palisade and, if it is missing, the CRD of SecurityContextConstraints
+    /// Install the CRDs of Palisade and, if constraints are not off and it is missing, the CRD of SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
     /// Address for /metrics, /healthz and /readyz, over plain HTTP
@@ -117,8 +128,8 @@ pub struct ControllerArgs {
 }
 
 const AFTER_HELP: &str = "\
-An OpenShift cluster has its own label syncer and its own controller for namespace ranges:
-    palisade controller --controllers=readiness,config-observer,profile-publisher
+On OpenShift, which has its own label syncer and its own controller for namespace ranges, those two do not run unless
+--controllers names them, levels come from constraints, and the condition Progressing names the component that is waited for.
 
 Exit status: 0 stopped by a signal, 2 wrong usage, 3 could not start.";
 
@@ -138,6 +149,11 @@ impl Status for Reported {
 pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let defaults: Vec<&'static str> = known().collect();
     let mut options = args.rollout.options(&args.feature_gates, &defaults)?;
+    options.platform = args.platform;
+    options.levels = match args.security_context_constraints {
+        ConstraintMode::Off | ConstraintMode::Audit => LevelSource::Workloads,
+        ConstraintMode::Enforce => LevelSource::Constraints,
+    };
     options.hosted = hosted(profile_publisher::Options {
         grace_period: args.profile_grace_period,
         ..profile_publisher::Options::default()
@@ -148,7 +164,8 @@ pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> 
 async fn control(args: &ControllerArgs, mut options: Options, terminal: &Terminal) -> Result<Exit, Failure> {
     let cluster = args.cluster.connect().await?;
     if args.install_crds {
-        let installed = crds::install(&Api::new(cluster.client.clone())).await;
+        let constraints = args.security_context_constraints != ConstraintMode::Off;
+        let installed = crds::install(&Api::new(cluster.client.clone()), constraints).await;
         installed.map_err(|error| {
             Failure::incomplete(format!("cannot install the CRDs: {}", cluster.error(error)))
         })?;

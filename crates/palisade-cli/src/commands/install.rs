@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use clap::{Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
 use palisade_model::compat::Compat;
+use palisade_policy::scc::mode::ConstraintMode;
 use serde_json::{Value, json};
 
 use crate::{
@@ -35,12 +36,15 @@ pub struct InstallArgs {
     /// Components: crds, webhook, controller, node, constraints [default: the first four]
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',', hide_possible_values = true)]
     pub components: Vec<Component>,
-    /// Add security context constraints and the rollout to enforced Pod Security
+    /// Add the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
     /// Feature gates: SeccompConfigMaps=true, AppArmor=false; OpenShiftPodSecurityAdmission is the controller's
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
+    /// Security context constraints: off, audit (report what they would do) or enforce
+    #[arg(long, value_name = "MODE", default_value_t = ConstraintMode::Off)]
+    pub security_context_constraints: ConstraintMode,
     /// Let the webhook try the pods of written workloads: off, warn or refuse; off can be changed by a label of a namespace
     #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], hide_possible_values = true)]
     pub fail_fast: Option<String>,
@@ -61,9 +65,9 @@ pub struct InstallArgs {
 const AFTER_HELP: &str = "\
     palisade install | kubectl apply -f -
 
-With --rollout, apply the CRDs before the objects of their kinds:
-    palisade install --rollout --components crds | kubectl apply -f -
-    palisade install --rollout --components constraints,webhook,controller,node | kubectl apply -f -";
+With --security-context-constraints, apply the CRDs before the objects of their kinds:
+    palisade install --security-context-constraints=audit --components crds | kubectl apply -f -
+    palisade install --security-context-constraints=audit --components constraints,webhook,controller,node | kubectl apply -f -";
 
 /// A part of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -156,6 +160,9 @@ impl InstallArgs {
                 }
             }
         }
+        let constraints = self.security_context_constraints;
+        values["constraints"]["enabled"] = Value::Bool(constraints != ConstraintMode::Off);
+        values["constraints"]["mode"] = Value::from(constraints.as_str());
         let workloads = [Component::Webhook, Component::Controller, Component::Node];
         let parts = Parts {
             crds: chosen.contains(&Component::Crds),

@@ -7,6 +7,7 @@
 
 mod custom_resources;
 pub(crate) mod text;
+mod waves;
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +17,23 @@ use std::{
 
 use clap::{Args, Subcommand};
 use palisade_controllers::{
-    api::Api,
+    api::{Api, ApiError, Resource},
     cluster::{Cluster, Seen, Undecided, holds_pod, is_of_openshift},
-    observe::Observed,
+    observe::{Observed, Scope},
     readiness::{
         ledger::Ledger,
         report::{NamespaceReport, report, report_with_times},
     },
+    runner::scope,
 };
 use palisade_model::{
     compat::Compat,
     workload::{group_of, workload_kind},
 };
-use palisade_policy::{enforcement::labels::LEVEL_ANNOTATION, standards::policy::Mode};
+use palisade_policy::{
+    enforcement::{labels::LEVEL_ANNOTATION, level::LevelSource, platform::Platform, resource},
+    standards::policy::Mode,
+};
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -52,6 +57,31 @@ pub enum RolloutCommand {
     Status(RolloutArgs),
     /// Print the commands that keep everything running, with the reasons as comments
     Plan(RolloutArgs),
+    /// Pause the waves: none begins, sets a label or ends
+    Pause(WaveArgs),
+    /// Resume waves that are paused, stopped or taken back
+    Resume(WaveArgs),
+    /// Take a wave and those after it back: their enforce labels are removed
+    Rollback(RollbackArgs),
+}
+
+/// What the commands about waves take.
+#[derive(Debug, Args)]
+pub struct WaveArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// `palisade rollout rollback`
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// Name of the wave [default: the current one]
+    #[arg(value_name = "WAVE")]
+    pub wave: Option<String>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// What both commands of `palisade rollout` take.
@@ -100,7 +130,19 @@ const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs the command.
 pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (RolloutCommand::Status(args) | RolloutCommand::Plan(args)) = command;
+    let args = match command {
+        RolloutCommand::Status(args) | RolloutCommand::Plan(args) => args,
+        RolloutCommand::Pause(WaveArgs { cluster }) => {
+            return service::block_on(waves::change(cluster, &waves::Change::Pause, terminal));
+        }
+        RolloutCommand::Resume(WaveArgs { cluster }) => {
+            return service::block_on(waves::change(cluster, &waves::Change::Resume, terminal));
+        }
+        RolloutCommand::Rollback(RollbackArgs { wave, cluster }) => {
+            let change = waves::Change::Rollback(wave.clone());
+            return service::block_on(waves::change(cluster, &change, terminal));
+        }
+    };
     let is_cluster_named = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
     let (answer, problems) = match (args.paths.is_empty(), is_cluster_named) {
         (false, true) => {
@@ -142,7 +184,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
     let namespaces = &answer.namespaces;
     let text = match (command, args.output) {
         (RolloutCommand::Status(_), TableFormat::Table) => status_text(&answer),
-        (RolloutCommand::Plan(_), TableFormat::Table) => plan_text(&answer),
+        (_, TableFormat::Table) => plan_text(&answer),
         (_, TableFormat::Json) => json_text(&answer),
     };
     terminal.print(text)?;
@@ -181,6 +223,8 @@ struct Live {
     instances: Vec<String>,
     /// Namespaces that lack the enforce label they would get.
     unlabelled: Vec<String>,
+    /// The `PodSecurityRollout`; null where there is none.
+    rollout: Value,
 }
 
 /// The state of a cluster, as `palisade rollout status -o json` prints it.
@@ -194,7 +238,8 @@ async fn read_cluster(cluster: &ClusterArgs, version: Option<ApiVersion>) -> Res
     let cluster = cluster.connect().await?;
     let announced = cluster.compat().await?;
     let api = Api::new(cluster.client.clone());
-    let observed = Observed::new(version.map_or(announced, |ApiVersion(compat)| compat));
+    let compat = version.map_or(announced, |ApiVersion(compat)| compat);
+    let observed = Observed::new(compat, scope_of(&api).await.map_err(|error| cluster.error(error))?);
     let _watches = observed.watch(&api);
     let failing = async {
         let mut changes = observed.subscribe();
@@ -216,6 +261,7 @@ async fn read_cluster(cluster: &ClusterArgs, version: Option<ApiVersion>) -> Res
     let ledger = Ledger::read(&api).await.unwrap_or_default();
     let others = custom_resources::list(&api).await;
     let mut state = observed.lock();
+    state.catch_up();
     for (object, problem) in &others {
         match problem {
             None => {
@@ -235,8 +281,26 @@ async fn read_cluster(cluster: &ClusterArgs, version: Option<ApiVersion>) -> Res
         config: state.config.clone(),
         instances: state.instances(),
         unlabelled: state.cluster.unlabelled().map(str::to_owned).collect(),
+        rollout: state.rollout.clone(),
     };
     Ok(Answer::of(&state.cluster, namespaces, Some(live)))
+}
+
+/// Where the levels of a cluster come from: what its rollout reports, or whether it enforces constraints, as OpenShift does.
+async fn scope_of(api: &Api) -> Result<Scope, ApiError> {
+    let groups = api.get("/apis").await?.unwrap_or_default();
+    let config = Resource::new(resource::GROUP, resource::VERSION, resource::PLURAL);
+    let config = api.get(&config.object(None, resource::NAME)).await?.unwrap_or_default();
+    let has_constraints = groups["groups"]
+        .as_array()
+        .is_some_and(|groups| groups.iter().any(|group| group["name"] == "security.openshift.io"));
+    let levels = match config["status"]["levels"].as_str() {
+        Some("Workloads") => LevelSource::Workloads,
+        Some("Constraints") => LevelSource::Constraints,
+        _ if has_constraints => LevelSource::Constraints,
+        _ => LevelSource::Workloads,
+    };
+    Ok(scope(levels, Platform::of(&groups)))
 }
 
 /// Whether the owner of the enforce label of a namespace is unknown.
@@ -300,8 +364,9 @@ impl<'a> Reading<'a> {
             None if objects.iter().any(|(object, _)| is_extended(object)) => Compat::designs(),
             None => ApiVersion::default().0,
         };
-        let mut cluster = Cluster::new(compat);
         let is_openshift = self.args.openshift || objects.iter().any(|(object, _)| is_of_openshift(object));
+        let levels = if is_openshift { LevelSource::Constraints } else { LevelSource::Workloads };
+        let mut cluster = Cluster::with_levels(compat, levels);
         let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
         self.assumes =
             is_openshift && !self.args.openshift && !objects.iter().any(|(object, _)| is_constraint(object));

@@ -12,12 +12,16 @@ use clap::Args;
 use palisade_admission::configuration::PodSecurityConfiguration;
 use palisade_apiserver::{Server, pod_security::PodSecurityPlugin, server::SnapshotReport};
 use palisade_controllers::{
-    config_observer,
+    api::Api,
+    config_observer, crds,
     runner::{Options, ROLLOUT},
 };
 use palisade_model::compat::Compat;
 use palisade_node::{kubelet, node::NodeConfig};
-use palisade_policy::standards::policy::{Exemptions, Policy};
+use palisade_policy::{
+    enforcement::{level::LevelSource, platform::Platform},
+    standards::policy::{Exemptions, Policy},
+};
 use palisade_serve::file_watch;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
@@ -91,12 +95,10 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.runtime.is_given() && !args.node {
         return Err(Failure::input("the options of the node require --node"));
     }
-    if args.rollout.is_given() && !args.openshift {
-        return Err(Failure::input("the options of the rollout require --openshift"));
-    }
+    let has_rollout = args.openshift || args.rollout.is_given();
     let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT)?;
     let follows = rollout.controllers.contains(config_observer::apply::NAME);
-    if args.openshift && follows && args.admission_config.is_some() {
+    if has_rollout && follows && args.admission_config.is_some() {
         return Err(Failure::input(
             "--admission-config conflicts with the config observer, which writes the same configuration: omit it, or set \
              --controllers without config-observer",
@@ -133,8 +135,14 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         report_snapshot(report, terminal);
     }
     report_set_aside(&server, terminal);
-    let rollout = Options { compat: Some(compat), ..rollout };
-    let rollout = if args.openshift {
+    let levels = if args.openshift { LevelSource::Constraints } else { LevelSource::Workloads };
+    // Whatever this server behaves as, nothing else sets its labels.
+    let rollout = Options { compat: Some(compat), levels, platform: Some(Platform::Kubernetes), ..rollout };
+    let rollout = if has_rollout {
+        if !args.openshift {
+            let api = Api::new(kube::Client::new(server.router(), "default"));
+            crds::install(&api, false).await.map_err(Failure::incomplete)?;
+        }
         // Without an observer in this process there may be one elsewhere, unless a file decides.
         Some(Rollout::start(&server, rollout, args.admission_config.is_none()).await)
     } else {

@@ -6,7 +6,7 @@ use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
 use palisade_model::compat::Compat;
-use palisade_policy::enforcement::instances;
+use palisade_policy::{enforcement::instances, scc::mode::ConstraintMode};
 use palisade_webhook::{
     Options, StartError, Webhook,
     fail_fast::FailFastMode,
@@ -50,9 +50,10 @@ pub struct WebhookArgs {
     /// The same in a ConfigMap, watched [default: palisade-system/pod-security-configuration]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pair)]
     pub admission_config_map: Option<(String, String)>,
-    /// Enforce security context constraints; not for OpenShift, where the API server enforces them
-    #[arg(long)]
-    pub security_context_constraints: bool,
+    /// Security context constraints: off, audit (report what they would do) or enforce, which is also what the option without a
+    /// mode means; not for OpenShift, where the API server enforces them
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_value_t = ConstraintMode::Off, default_missing_value = "enforce")]
+    pub security_context_constraints: ConstraintMode,
     /// Respond as a whole API server of this release, instead of adding what the requesting one lacks: v1.19 to v1.37
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,

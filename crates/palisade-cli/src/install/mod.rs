@@ -4,6 +4,8 @@
 
 pub mod template;
 
+use std::fmt::Write as _;
+
 use palisade_policy::{
     resources::{DEFINITIONS, Definition},
     scc::built_in,
@@ -35,15 +37,23 @@ pub fn default_values() -> Value {
 }
 
 /// Kinds that the rollout alone uses.
-const OF_ROLLOUT: &[&str] = &["psaenforcementconfigs.config.openshift.io"];
+const OF_ROLLOUT: &[&str] = &["podsecurityrollouts.palisade.dev", "psaenforcementconfigs.config.openshift.io"];
 
-fn is_of_rollout(definition: &Definition) -> bool {
-    definition.of_openshift || OF_ROLLOUT.contains(&definition.name)
+/// The group of values whose `enabled` a kind depends on; `None`: it is always installed.
+fn needed_by(definition: &Definition) -> Option<&'static str> {
+    if definition.of_openshift {
+        Some("constraints")
+    } else {
+        OF_ROLLOUT.contains(&definition.name).then_some("rollout")
+    }
 }
 
 /// The kinds that are installed.
-fn definitions(rollout: bool) -> impl Iterator<Item = &'static Definition> {
-    DEFINITIONS.iter().filter(move |definition| rollout || !is_of_rollout(definition))
+fn definitions(values: &Value) -> impl Iterator<Item = &'static Definition> {
+    let is_needed = |definition: &&Definition| {
+        needed_by(definition).is_none_or(|group| values[group]["enabled"] == true)
+    };
+    DEFINITIONS.iter().filter(is_needed)
 }
 
 fn definition_text(definition: &Definition, extra: &Value) -> String {
@@ -70,7 +80,6 @@ pub struct Parts {
 /// Manifests for `kubectl apply`.
 #[must_use]
 pub fn manifests(choices: &Choices, parts: Parts) -> String {
-    let rollout = choices.values["rollout"]["enabled"] == true;
     let mut documents: Vec<String> = Vec::new();
     let mut components = TEMPLATES.iter();
     if parts.components
@@ -79,7 +88,8 @@ pub fn manifests(choices: &Choices, parts: Parts) -> String {
         documents.push(render(text, Target::Manifests(choices)));
     }
     if parts.crds {
-        documents.extend(definitions(rollout).map(|definition| definition_text(definition, &Value::Null)));
+        documents
+            .extend(definitions(&choices.values).map(|definition| definition_text(definition, &Value::Null)));
     }
     if parts.constraints {
         for mut object in built_in::objects().chain(built_in::grants()) {
@@ -122,10 +132,11 @@ pub fn chart_templates() -> Vec<(String, String)> {
     // A release that is uninstalled must not take every PublishedProfile with it.
     let keep = json!({"helm.sh/resource-policy": "keep"});
     let mut crds = format!("{MADE}{{{{- if .Values.crds.install }}}}\n");
-    for definition in definitions(true) {
+    for definition in DEFINITIONS {
         let text = definition_text(definition, &keep);
-        if is_of_rollout(definition) {
-            crds.push_str("{{- if .Values.rollout.enabled }}\n---\n");
+        if let Some(group) = needed_by(definition) {
+            let _ = writeln!(crds, "{{{{- if .Values.{group}.enabled }}}}
+---");
             crds.push_str(&text);
             crds.push_str("{{- end }}\n");
         } else {

@@ -16,5 +16,6 @@ mod node;
 #[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
 mod outage_cases;
 mod policies;
+mod rollout;
 mod support;
 mod webhook;

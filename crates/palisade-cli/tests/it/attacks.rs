@@ -308,7 +308,15 @@ impl Webhook {
         let follower =
             Follower::new(&source, |text| Ok(pod_security_configuration(text)?), compat, metrics.clone());
         let follower = Arc::new(follower);
-        let facts = ClusterFacts::new(client.clone(), mode == Mode::OpenShift, metrics.clone());
+        let facts = ClusterFacts::new(
+            client.clone(),
+            if mode == Mode::OpenShift {
+                palisade_policy::scc::mode::ConstraintMode::Enforce
+            } else {
+                palisade_policy::scc::mode::ConstraintMode::Off
+            },
+            metrics.clone(),
+        );
         let mut watches = JoinSet::new();
         facts.watch(&mut watches);
         if let ConfigurationSource::ConfigMap { namespace, name } = source {

@@ -321,6 +321,9 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     }
 }
 
+/// With constraints, the controllers use the rights for them.
+const CONSTRAINTS: &str = "--security-context-constraints=enforce";
+
 /// What the rollout's controllers need besides, and when.
 const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "publishedprofiles", "create", "the other test shows it"),
@@ -334,6 +337,11 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
         "in events.k8s.io: the publisher's, which the other test shows",
     ),
     ("palisade-controller", "deploymentconfigs", "watch", "there is such a kind, as on OpenShift"),
+    ("palisade-controller", "featuregates", "watch", "there is such a kind, as on OpenShift"),
+    ("palisade-controller", "kubeapiservers", "list", "the cluster is OpenShift"),
+    ("palisade-controller", "kubeapiservers", "watch", "the cluster is OpenShift"),
+    ("palisade-controller", "podsecurityrollouts", "get", "another client wrote at the same time"),
+    ("palisade-controller", "podsecurityrollouts/status", "update", "there are waves"),
     ("palisade-controller", "events", "patch", "the same event occurs again"),
     ("palisade-controller", "leases", "delete", "an instance has gone without a word"),
     ("palisade-controller", "namespaces", "get", "another client wrote at the same time"),
@@ -349,7 +357,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     let server = Server::builder().kubeconfig(&admin).audit_log(&audit).start().await.unwrap();
     let world = World { folder, admin, audit };
     for components in ["crds", "constraints,controller"] {
-        let (text, _) = installed(&["--rollout", "--components", components]);
+        let (text, _) = installed(&["--rollout", CONSTRAINTS, "--components", components]);
         world.kubectl(&["apply", "-f", "-"], &text);
     }
     world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}));
@@ -362,7 +370,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     let run = |release: &str| {
         let controllers =
             "--controllers=label-syncer,readiness,config-observer,namespace-ranges,profile-publisher";
-        world.start(account, &["controller", controllers, "--release", release])
+        world.start(account, &["controller", controllers, CONSTRAINTS, "--release", release])
     };
     let evaluating = run("n");
     for right in [
@@ -391,7 +399,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     assert_ne!(world.kubectl(&mode, ""), "", "enforcement begins");
     enforcing.stop();
     server.shutdown().await;
-    let (_, objects) = installed(&["--rollout"]);
+    let (_, objects) = installed(&["--rollout", CONSTRAINTS]);
     world.compare(&objects, account, ROLLOUT_ONLY_WHEN);
 }
 
@@ -401,7 +409,8 @@ fn the_webhooks_role_is_its_list_of_calls() {
     let gate = "--feature-gates=SeccompConfigMaps=true";
     for (arguments, constraints, profiles, fail_fast) in [
         (&[][..], false, false, false),
-        (&["--rollout"], true, false, false),
+        (&["--rollout"], false, false, false),
+        (&[CONSTRAINTS], true, false, false),
         (&[gate], false, true, false),
         (&["--fail-fast=off"], false, false, true),
     ] {

@@ -125,6 +125,8 @@ struct Detail {
     causes: Option<Arc<Causes>>,
     /// Why its pods are rejected, are missing, or cannot be judged.
     reason: Option<Box<str>>,
+    /// The workload whose need it counts for.
+    workload: Option<Arc<str>>,
 }
 
 /// A pod or template after judgement.
@@ -148,8 +150,26 @@ impl Judged {
             constraint: None,
             causes: None,
             reason: Some(reason.into()),
+            workload: None,
         };
         Self { standing: Standing::Undecided, is_by_user: false, list, detail: Some(Box::new(detail)) }
+    }
+
+    /// The level that it needs: what cannot be judged may need anything.
+    pub(super) fn need(&self) -> Level {
+        self.standing.level().unwrap_or(Level::Privileged)
+    }
+
+    /// Counts for the need of a workload from now on.
+    pub(super) fn remember(&mut self, workload: Arc<str>) {
+        if let Some(detail) = &mut self.detail {
+            detail.workload = Some(workload);
+        }
+    }
+
+    /// The workload whose need it counts for.
+    pub(super) fn workload(&self) -> Option<&Arc<str>> {
+        self.detail.as_ref()?.workload.as_ref()
     }
 
     /// The object as a blocker of a level; `None` if the level lets it and its pods be.
@@ -232,6 +252,7 @@ impl Judge {
                 constraint: subject.constraint.map(Into::into),
                 causes,
                 reason,
+                workload: None,
             })
         });
         Judged { standing, is_by_user: subject.is_by_user, list: subject.list, detail }

@@ -7,12 +7,14 @@
 mod judged;
 mod namespace;
 mod observe;
+mod rejections;
 mod supply;
 mod template;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, RandomState},
+    sync::Arc,
 };
 
 use palisade_model::{
@@ -24,7 +26,9 @@ use palisade_model::{
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use palisade_policy::{
-    enforcement::{classify::is_by_user, state::Evaluation, violations::Verdict},
+    enforcement::{
+        classify::is_by_user, level::LevelSource, state::Evaluation, violations::Verdict, waves::Rejection,
+    },
     scc::{
         choose::VALIDATED,
         constraint::{Constraint, ReadError},
@@ -33,6 +37,7 @@ use palisade_policy::{
         provider::Provider,
         set::ConstraintSet,
     },
+    standards::level::Level,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -70,6 +75,18 @@ pub struct Cluster {
     unplaced: BTreeMap<u64, Undecided>,
     /// Whether something sets the labels of the namespaces that are always privileged.
     has_label_syncer: bool,
+    /// Where levels come from.
+    levels: LevelSource,
+    /// Whether Palisade's own label syncer sets labels.
+    has_own_label_syncer: bool,
+    /// What is enforced where there is no label; `None` as long as that is not known.
+    default_enforce: Option<Level>,
+    /// The day, since 1970.
+    today: i64,
+    /// Whether all pods are being listed: of none of them it is known that it is new.
+    lists_pods: bool,
+    /// Workloads whose pods Pod Security rejects, by namespace and where that was seen.
+    rejections: BTreeMap<String, BTreeMap<String, Rejection>>,
 }
 
 impl Default for Cluster {
@@ -132,9 +149,15 @@ impl PodStatus<'_> {
 }
 
 impl Cluster {
-    /// An empty cluster, judged by the rules of its API server.
+    /// An empty cluster, judged by the rules of its API server, in which constraints decide about levels.
     #[must_use]
     pub fn new(compat: Compat) -> Self {
+        Self::with_levels(compat, LevelSource::Constraints)
+    }
+
+    /// An empty cluster, judged by the rules of its API server.
+    #[must_use]
+    pub fn with_levels(compat: Compat, levels: LevelSource) -> Self {
         Self {
             constraints: ConstraintSet::default(),
             unreadable_constraints: BTreeMap::new(),
@@ -150,7 +173,52 @@ impl Cluster {
             lists: [0; KINDS],
             unplaced: BTreeMap::new(),
             has_label_syncer: true,
+            levels,
+            has_own_label_syncer: true,
+            default_enforce: Some(Level::Privileged),
+            today: 0,
+            lists_pods: false,
+            rejections: BTreeMap::new(),
         }
+    }
+
+    /// Where levels come from.
+    #[must_use]
+    pub const fn levels(&self) -> LevelSource {
+        self.levels
+    }
+
+    /// What is enforced where there is no label; `None` as long as that is not known. A template whose pods are rejected already
+    /// is not what a namespace needs: otherwise a workload would loosen the label that rejects it.
+    pub fn set_default_enforce(&mut self, level: Option<Level>) {
+        if self.default_enforce != level {
+            self.default_enforce = level;
+            if self.levels == LevelSource::Workloads {
+                self.refresh_all();
+            }
+        }
+    }
+
+    /// A day has come, since 1970: workloads that are gone for long are forgotten.
+    pub fn set_today(&mut self, today: i64) {
+        if self.today == today {
+            return;
+        }
+        self.today = today;
+        let changed: Vec<String> = self
+            .namespaces
+            .values_mut()
+            .filter_map(|record| record.memory.expire(today).then(|| record.name().to_owned()))
+            .collect();
+        for name in changed {
+            self.settle(&name);
+        }
+    }
+
+    /// Others than Palisade's label syncer set the labels, if anything does.
+    pub fn without_own_label_syncer(&mut self) {
+        self.has_own_label_syncer = false;
+        self.refresh_all();
     }
 
     /// Nothing sets labels in this cluster: a namespace that is to be privileged has to carry the label itself.
@@ -216,6 +284,12 @@ impl Cluster {
         self.unlabelled.iter().map(String::as_str)
     }
 
+    /// Whether a namespace has the enforce label that it should have, or needs none.
+    #[must_use]
+    pub fn has_label(&self, name: &str) -> bool {
+        !self.unlabelled.contains(name)
+    }
+
     /// A constraint was seen. What is no constraint any more is left out, and kept in mind.
     pub fn set_constraint(&mut self, object: &Value) {
         match Constraint::read(object) {
@@ -251,12 +325,19 @@ impl Cluster {
     /// watches.
     pub fn set_namespace(&mut self, object: &Value) {
         let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str) else { return };
+        let today = self.today;
         let record = self.record(name);
         if record.is_newer_than(object) {
             return;
         }
+        let (was_there, enforced) = (record.exists(), record.enforce_label());
         let new_ranges = record.set_object(object);
-        self.refresh(name, new_ranges);
+        if !was_there {
+            record.recall(today);
+        }
+        // What its label rejects already is not what it needs, so templates count anew.
+        let is_news = !was_there || record.enforce_label() != enforced;
+        self.refresh(name, new_ranges || (is_news && self.levels == LevelSource::Workloads));
     }
 
     /// A namespace is gone, and with it all that was in it.
@@ -266,6 +347,7 @@ impl Cluster {
         self.unlabelled.remove(name);
         self.without_ranges.remove(name);
         self.touched.remove(name);
+        self.rejections.remove(name);
     }
 
     /// Namespaces whose labels may have to change since the last call.
@@ -291,15 +373,17 @@ impl Cluster {
         if let Some(lists) = self.lists.get_mut(kind_number(group, kind)) {
             *lists = lists.wrapping_add(1);
         }
+        self.lists_pods |= (group, kind) == ("", "Pod");
     }
 
     /// All pods, or all workloads of a kind, have been seen: what was not is gone.
     pub fn end_list(&mut self, group: &str, kind: &str) {
-        let (number, list) = (kind_number(group, kind), self.list_of(group, kind));
+        self.lists_pods &= (group, kind) != ("", "Pod");
+        let (number, list, today) = (kind_number(group, kind), self.list_of(group, kind), self.today);
         let changed: Vec<String> = self
             .namespaces
             .values_mut()
-            .filter_map(|record| record.sweep(number, list).then(|| record.name().to_owned()))
+            .filter_map(|record| record.sweep(number, list, today).then(|| record.name().to_owned()))
             .collect();
         for name in changed {
             let record = self.namespaces.get(&name);
@@ -378,10 +462,62 @@ impl Cluster {
             };
             self.judge.judge(&pod, &subject, &Supply::Enough)
         });
-        let record = self.record(&metadata.namespace);
-        record.forget_template(key);
-        record.set_judged(key, judged);
+        let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
+        let (kind, name) =
+            owner.map_or(("Pod", &*metadata.name), |owner| (owner.kind.as_str(), owner.name.as_str()));
+        self.record(&metadata.namespace).forget_template(key);
+        self.keep(&metadata.namespace, key, judged, Source::Pod, (kind, name));
         self.settle(&metadata.namespace);
+    }
+
+    /// Keeps what was judged: its counts, and what its workload needs.
+    fn keep(
+        &mut self,
+        namespace: &str,
+        key: u64,
+        mut judged: Option<Judged>,
+        source: Source,
+        owner: (&str, &str),
+    ) {
+        let (today, default, lists_pods) = (self.today, self.default_enforce, self.lists_pods);
+        if self.levels == LevelSource::Workloads
+            && let Some(judged) = &mut judged
+        {
+            let need = judged.need();
+            let record = self.record(namespace);
+            let is_pod = source == Source::Pod;
+            let is_new_pod = is_pod && !lists_pods && !record.knows(key);
+            // What would be rejected now does not run, and what does not run needs nothing.
+            let counts = need < Level::Restricted
+                && (is_pod || record.effective(default).is_some_and(|level| need >= level));
+            if counts || (is_new_pod && !record.memory.is_empty()) {
+                let workload = self.workload_of(namespace, owner.0, owner.1);
+                let record = self.record(namespace);
+                if is_new_pod {
+                    record.memory.comply(&workload, need, today);
+                }
+                if counts {
+                    judged.remember(workload);
+                }
+            }
+        }
+        self.record(namespace).set_judged(key, judged, today);
+    }
+
+    /// The workload that something belongs to in the end, such as the Deployment of a ReplicaSet: `Deployment/web`.
+    fn workload_of(&self, namespace: &str, kind: &str, name: &str) -> Arc<str> {
+        let record = self.namespaces.get(namespace);
+        let (mut kind, mut name) = (kind, name);
+        // No chain of owners is longer.
+        for _ in 0..3 {
+            let known = WORKLOADS.iter().find(|workload| workload.kind == kind);
+            let template = known.zip(record).and_then(|(workload, record)| {
+                record.templates.get(&self.key(workload.group, workload.kind, name))
+            });
+            let Some(owner) = template.and_then(Template::owner) else { break };
+            (kind, name) = (owner.kind.kind, &owner.name);
+        }
+        format!("{kind}/{name}").into()
     }
 
     /// An object was seen that cannot be judged.
@@ -403,7 +539,8 @@ impl Cluster {
         }
         let judged = Judged::undecided(kind.to_owned(), name, reason, list);
         self.forget_template(namespace, key);
-        self.record(namespace).set_judged(key, Some(judged));
+        let source = if kind == "Pod" { Source::Pod } else { Source::Template };
+        self.keep(namespace, key, Some(judged), source, (kind, name));
         self.settle(namespace);
     }
 
@@ -446,7 +583,14 @@ impl Cluster {
                 if let Some(owner) = template.left_to {
                     record.idle.entry(owner).or_default().insert(key);
                 }
+                let has_owner = template.owner().is_some();
                 record.templates.insert(key, template);
+                if has_owner && self.levels == LevelSource::Workloads {
+                    let owner = self.workload_of(namespace, kind.kind, name);
+                    let own = format!("{}/{name}", kind.kind).into();
+                    self.record(namespace).memory.rename(&own, &owner);
+                }
+                self.set_rejection(kind, namespace, name, object);
                 self.judge_template(namespace, key);
                 self.judge_idle(namespace, key);
                 return true;
@@ -495,7 +639,16 @@ impl Cluster {
 
     /// Something in a namespace changed: its verdict is the sum of what is known.
     fn settle(&mut self, name: &str) {
+        let has_syncer = self.has_own_label_syncer;
         let Some(record) = self.namespaces.get_mut(name) else { return };
+        if record.infer_from_workloads() && record.exists() {
+            self.touched.insert(name.to_owned());
+            if record.has_its_label(has_syncer) {
+                self.unlabelled.remove(name);
+            } else {
+                self.unlabelled.insert(name.to_owned());
+            }
+        }
         let now = record.exists().then(|| record.verdict());
         let before = std::mem::replace(&mut record.last_verdict, now);
         self.count(name, before, now);
@@ -529,9 +682,9 @@ impl Cluster {
     }
 
     fn record(&mut self, name: &str) -> &mut NamespaceRecord {
-        let needs_own_label = !self.has_label_syncer;
+        let (needs_own_label, levels) = (!self.has_label_syncer, self.levels);
         self.namespaces.entry(name.to_owned()).or_insert_with(|| {
-            let mut record = NamespaceRecord::new(name);
+            let mut record = NamespaceRecord::new(name, levels);
             record.needs_own_label = needs_own_label;
             record
         })
@@ -541,7 +694,8 @@ impl Cluster {
         let key = self.key(group, kind, name);
         if self.namespaces.contains_key(namespace) {
             self.forget_template(namespace, key);
-            self.record(namespace).set_judged(key, None);
+            self.remove_rejection(namespace, kind, name);
+            self.keep(namespace, key, None, Source::Template, (kind, name));
             self.judge_idle(namespace, key);
             self.settle(namespace);
         }
@@ -578,10 +732,11 @@ impl Cluster {
     /// Infers the level of a namespace again, and all that follows from it. Templates are judged anew only where
     /// admission may have changed its mind about them.
     fn refresh(&mut self, name: &str, admission_changed: bool) {
+        let has_syncer = self.has_own_label_syncer;
         let Some(record) = self.namespaces.get_mut(name) else { return };
         record.infer(&self.grants, &self.constraints);
         let keys: Vec<u64> = record.templates.keys().copied().filter(|_| admission_changed).collect();
-        if record.has_its_label() {
+        if record.has_its_label(has_syncer) {
             self.unlabelled.remove(name);
         } else {
             self.unlabelled.insert(name.to_owned());
@@ -607,9 +762,19 @@ impl Cluster {
         let is_left_to_owner = template.left_to.is_some_and(|owner| record.templates.contains_key(&owner));
         let judged = (!is_left_to_owner)
             .then(|| template.judge(&mut self.judge, record, &self.grants, &self.constraints));
-        record.set_judged(key, judged);
+        let (kind, name) = (template.kind.kind, template.name.clone());
+        self.keep(namespace, key, judged, Source::Template, (kind, &name));
         self.settle(namespace);
     }
+}
+
+/// What was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A pod that exists: whatever it needs, it was admitted with.
+    Pod,
+    /// What makes pods.
+    Template,
 }
 
 /// The number of a kind of workload.

@@ -6,9 +6,10 @@ use palisade_model::metadata::{ObjectMeta, StringMap};
 use palisade_policy::{
     enforcement::{
         classify::{Class, level_to_test},
-        labels::{Namespace, are_done, is_always_privileged},
-        level::{NamespaceLevel, namespace_level},
+        labels::{Namespace, are_done, is_always_privileged, is_covered},
+        level::{LevelSource, NamespaceLevel, namespace_level},
         managed::is_managed,
+        memory::{MEMORY_ANNOTATION, Memory},
         ownership::Ownership,
         violations::Verdict,
     },
@@ -57,6 +58,12 @@ pub struct NamespaceRecord {
     is_unreadable: bool,
     /// Whether the namespaces that are always privileged have to carry a label for that, because no label syncer runs.
     pub(super) needs_own_label: bool,
+    /// Where its level comes from.
+    source: LevelSource,
+    /// What its workloads need, where that decides.
+    pub(super) memory: Memory,
+    /// The same as the annotation to write.
+    memory_text: Option<String>,
 }
 
 /// What a namespace waits for.
@@ -114,8 +121,8 @@ impl Counts {
 }
 
 impl NamespaceRecord {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+    pub(super) fn new(name: &str, source: LevelSource) -> Self {
+        Self { name: name.to_owned(), source, ..Self::default() }
     }
 
     /// The name.
@@ -182,6 +189,7 @@ impl NamespaceRecord {
             annotations: &self.annotations,
             ownership: &self.ownership,
             is_terminating: self.is_terminating,
+            memory: self.memory_text.as_deref(),
         }
     }
 
@@ -191,7 +199,7 @@ impl NamespaceRecord {
         if is_always_privileged(&self.name) && !self.needs_own_label {
             return None;
         }
-        let inferred = self.level.level;
+        let inferred = self.needed();
         level_to_test(&self.labels, &self.annotations, &self.ownership, self.is_managed, inferred)
     }
 
@@ -243,7 +251,7 @@ impl NamespaceRecord {
             return None;
         }
         let by_user = self.level_to_test().map_or(0, |level| below(&self.counts.by_user, level));
-        Some(Class::of(&self.name, &self.labels, by_user > 0))
+        Some(Class::of(&self.name, &self.labels, self.source, by_user > 0))
     }
 
     /// What it would violate.
@@ -297,6 +305,25 @@ impl NamespaceRecord {
         blockers
     }
 
+    /// The first workload and field that violate, in a phrase: `Deployment web: spec.template.spec.hostNetwork`.
+    #[must_use]
+    pub fn first_cause(&self) -> Option<String> {
+        let blockers = self.blockers();
+        let (first, others) = blockers.split_first()?;
+        let what = match (first.causes.split_first(), &first.rejection) {
+            (Some((cause, [])), _) => cause.path.clone(),
+            (Some((cause, more)), _) => format!("{} and {} more", cause.path, more.len()),
+            (None, Some(rejection)) => rejection.clone(),
+            (None, None) => return None,
+        };
+        let others = match others.len() {
+            0 => String::new(),
+            1 => ", and 1 other".to_owned(),
+            count => format!(", and {count} others"),
+        };
+        Some(format!("{} {}: {what}{others}", first.kind, first.name))
+    }
+
     /// What cannot be judged, and what lacks pods for no known reason, by kind and name.
     #[must_use]
     pub fn doubts(&self) -> Vec<Undecided> {
@@ -337,8 +364,76 @@ impl NamespaceRecord {
         }
     }
 
+    /// Whether the label syncer takes care of it.
+    #[must_use]
+    pub const fn is_managed(&self) -> bool {
+        self.is_managed
+    }
+
+    /// Its workloads that keep its level from being stricter, such as `Deployment/web`; those that are gone for the moment too.
+    pub fn needing(&self) -> impl Iterator<Item = &str> {
+        let level = self.memory.level();
+        self.memory.needing(level)
+    }
+
+    /// Where its level comes from.
+    #[must_use]
+    pub const fn levels(&self) -> LevelSource {
+        self.source
+    }
+
+    /// The level that the label syncer would set; `None` if that is not known, or if there is none.
+    #[must_use]
+    pub fn needed(&self) -> Option<Level> {
+        // Without a label syncer no label follows from what workloads need.
+        let follows = self.source == LevelSource::Constraints || !self.needs_own_label;
+        self.level.level.filter(|_| follows)
+    }
+
+    /// The value of its enforce label.
+    pub(super) fn enforce_label(&self) -> Option<String> {
+        self.labels.get(Mode::Enforce.level_label()).map(str::to_owned)
+    }
+
+    /// The level that is enforced in it now; `None` if that is not known.
+    pub(super) fn effective(&self, default: Option<Level>) -> Option<Level> {
+        if !self.exists {
+            return None;
+        }
+        if self.labels.contains(Mode::Enforce.level_label()) { Some(self.enforced()) } else { default }
+    }
+
+    /// Takes up what an earlier controller remembered of its workloads. What others wrote counts for nothing.
+    pub(super) fn recall(&mut self, today: i64) {
+        if let Some(text) = self.annotations.get(MEMORY_ANNOTATION)
+            && self.source == LevelSource::Workloads
+            && self.ownership.applied_annotation(MEMORY_ANNOTATION)
+        {
+            self.memory.recall(text, today);
+        }
+    }
+
+    /// Infers the level from what its workloads need, where that decides; returns whether something changed.
+    pub(super) fn infer_from_workloads(&mut self) -> bool {
+        if self.source == LevelSource::Constraints {
+            return false;
+        }
+        let level = (self.exists && !self.is_terminating).then(|| self.memory.level());
+        let text = if self.memory.is_empty() { None } else { self.memory.annotation() };
+        let changed = level != self.level.level || text != self.memory_text;
+        if changed {
+            self.level = NamespaceLevel { level, ..NamespaceLevel::default() };
+            self.memory_text = text;
+        }
+        changed
+    }
+
     /// Infers the level. Nothing is known yet of a namespace without ranges or service accounts.
     pub(super) fn infer(&mut self, grants: &Grants, constraints: &ConstraintSet) {
+        if self.source == LevelSource::Workloads {
+            self.infer_from_workloads();
+            return;
+        }
         let has_range = self.annotations.get(UID_RANGE).is_some_and(|range| !range.is_empty());
         self.awaits = if !self.is_managed || constraints.is_empty() {
             Awaits::Nothing
@@ -365,16 +460,26 @@ impl NamespaceRecord {
 
     /// Whether it has no ranges yet.
     pub(super) fn needs_ranges(&self) -> bool {
-        self.exists && !self.is_terminating && !self.annotations.contains(UID_RANGE)
+        self.source == LevelSource::Constraints
+            && self.exists
+            && !self.is_terminating
+            && !self.annotations.contains(UID_RANGE)
     }
 
     /// Whether it has the enforce label it should have, or should have none.
-    pub(super) fn has_its_label(&self) -> bool {
-        !self.exists || are_done(&self.view(), self.level.level)
+    pub(super) fn has_its_label(&self, has_own_label_syncer: bool) -> bool {
+        match (self.source, self.level.level) {
+            _ if !self.exists => true,
+            (LevelSource::Constraints, level) if has_own_label_syncer => are_done(&self.view(), level),
+            (LevelSource::Constraints, None) => true,
+            // Nothing that is not managed gets a label, and the global default applies to it.
+            (LevelSource::Constraints, Some(_)) if !self.is_managed => true,
+            (_, level) => is_covered(&self.view(), level.unwrap_or(Level::Privileged), has_own_label_syncer),
+        }
     }
 
     /// Forgets what the newest list of a kind did not bring; returns whether there was such.
-    pub(super) fn sweep(&mut self, kind: usize, list: u8) -> bool {
+    pub(super) fn sweep(&mut self, kind: usize, list: u8, today: i64) -> bool {
         let is_of_kind = |key: u64| key & (KINDS as u64 - 1) == kind as u64;
         let stale = |(&key, own): (&u64, u8)| (is_of_kind(key) && own != list).then_some(key);
         let templates = self.templates.iter().filter_map(|(key, template)| stale((key, template.list)));
@@ -383,7 +488,7 @@ impl NamespaceRecord {
         let gone: BTreeSet<u64> = templates.chain(judged).collect();
         for &key in &gone {
             self.forget_template(key);
-            self.set_judged(key, None);
+            self.set_judged(key, None, today);
         }
         !gone.is_empty()
     }
@@ -400,16 +505,27 @@ impl NamespaceRecord {
         }
     }
 
-    pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>) {
+    /// Whether an object was seen before.
+    pub(super) fn knows(&self, key: u64) -> bool {
+        self.judged.contains_key(&key)
+    }
+
+    pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>, today: i64) {
         let before = match judged {
             Some(judged) => {
                 self.counts.change(&judged, |count| *count += 1);
+                if let Some(workload) = judged.workload() {
+                    self.memory.appear(workload, judged.need(), today);
+                }
                 self.judged.insert(key, judged)
             }
             None => self.judged.remove(&key),
         };
         if let Some(before) = before {
             self.counts.change(&before, |count| *count = count.saturating_sub(1));
+            if let Some(workload) = before.workload() {
+                self.memory.vanish(workload, before.need(), today);
+            }
         }
     }
 }

@@ -50,8 +50,8 @@ const CONTROLLER: &str = "system:serviceaccount:kube-system:workload-controller"
 /// A template, ready to be judged again.
 #[derive(Debug)]
 pub(super) struct Template {
-    kind: &'static WorkloadKind,
-    name: Box<str>,
+    pub(super) kind: &'static WorkloadKind,
+    pub(super) name: Box<str>,
     text: Box<str>,
     supply: Supply,
     /// The workload that controls this one.

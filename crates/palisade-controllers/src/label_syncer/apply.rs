@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, stream};
-use palisade_policy::enforcement::{ownership::FORMER_SYNCER, state::EnforceLabels};
+use palisade_policy::enforcement::ownership::FORMER_SYNCER;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::plan::{Write, namespace_labels};
+use super::plan::{LabelPolicy, Write, namespace_labels};
 use crate::{
     api::{ApiError, NAMESPACES, Patch},
     backoff::Failures,
@@ -27,7 +27,7 @@ const AT_A_TIME: usize = 8;
 /// Runs until dropped.
 pub async fn run(context: Arc<Context>) {
     let mut turns = Turns::begin(&context, NAME).await;
-    let mut syncer = Syncer { enforce: None, full_pass: Instant::now(), failures: Failures::default() };
+    let mut syncer = Syncer { policy: None, full_pass: Instant::now(), failures: Failures::default() };
     loop {
         let again = syncer.turn(&context).await;
         turns.next(again).await;
@@ -36,7 +36,7 @@ pub async fn run(context: Arc<Context>) {
 
 struct Syncer {
     /// What was to be done about enforce labels when all namespaces were last looked at.
-    enforce: Option<EnforceLabels>,
+    policy: Option<LabelPolicy>,
     full_pass: Instant,
     failures: Failures,
 }
@@ -82,18 +82,21 @@ impl Syncer {
     /// What to write on namespaces that changed, or on all if what is to be done about them did.
     fn plan(&mut self, context: &Context) -> Vec<Write> {
         let mut state = context.observed.lock();
-        let enforce = context.outputs(&state).enforce_labels;
-        if self.enforce != Some(enforce) || self.full_pass.elapsed() >= context.evaluation_interval {
+        state.catch_up();
+        let policy = context.label_policy(&state);
+        if self.policy.as_ref() != Some(&policy) || self.full_pass.elapsed() >= context.evaluation_interval {
             state.cluster.touch_all();
             self.full_pass = Instant::now();
         }
-        self.enforce = Some(enforce);
         for name in self.failures.due() {
             state.cluster.touch(&name);
         }
         let names = state.cluster.take_touched();
         let touched = names.iter().filter_map(|name| state.cluster.namespace(name));
-        touched.flat_map(|namespace| namespace_labels(namespace, enforce)).collect()
+        let writes =
+            touched.flat_map(|namespace| namespace_labels(namespace, policy.of(namespace))).collect();
+        self.policy = Some(policy);
+        writes
     }
 }
 

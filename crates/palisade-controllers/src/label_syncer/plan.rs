@@ -1,9 +1,15 @@
 //! What to write on which namespace.
 
-use palisade_policy::enforcement::{
-    labels::{Apply, PRIVILEGED_NAMESPACES_MANAGER, plan, privileged_namespace},
-    ownership::SYNCER,
-    state::EnforceLabels,
+use palisade_policy::{
+    enforcement::{
+        labels::{Apply, PRIVILEGED_NAMESPACES_MANAGER, plan, privileged_namespace},
+        level::LevelSource,
+        mode::StatusMode,
+        ownership::SYNCER,
+        state::{EnforceLabels, Instances, Outputs},
+        waves::Rollout,
+    },
+    standards::level::Level,
 };
 use serde_json::{Value, json};
 
@@ -45,6 +51,52 @@ impl Write {
     }
 }
 
+/// What namespaces are to have: what the state of the rollout sets, and the waves allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelPolicy {
+    enforce: EnforceLabels,
+    instances: Instances,
+    is_requested: bool,
+    rollout: Option<Rollout>,
+}
+
+impl LabelPolicy {
+    /// From the state of the rollout.
+    #[must_use]
+    pub fn new(
+        outputs: Outputs,
+        levels: LevelSource,
+        instances: Instances,
+        requested: Level,
+        rollout: Option<Rollout>,
+    ) -> Self {
+        // Where workloads decide, a label is not made stricter before everything is enforced: what runs again tomorrow as it did
+        // yesterday must not be rejected on the way.
+        let is_on_the_way =
+            levels == LevelSource::Workloads && outputs.status != Some(StatusMode::Restricted);
+        let enforce = match outputs.enforce_labels {
+            EnforceLabels::Set if is_on_the_way => EnforceLabels::Loosen,
+            enforce => enforce,
+        };
+        Self { enforce, instances, is_requested: requested == Level::Restricted, rollout }
+    }
+
+    /// What a namespace is to have.
+    #[must_use]
+    pub fn of(&self, namespace: &NamespaceRecord) -> EnforceLabels {
+        let sets = matches!(self.enforce, EnforceLabels::Set | EnforceLabels::Loosen);
+        let Some(rollout) = self.rollout.as_ref().filter(|_| sets) else { return self.enforce };
+        // Once the global configuration enforces, a namespace without its label is held to `restricted`.
+        if self.is_requested && !rollout.is_rolled_back() {
+            return self.enforce;
+        }
+        match rollout.enforce_labels(namespace.labels(), self.instances, self.is_requested) {
+            EnforceLabels::Set => self.enforce,
+            others => others,
+        }
+    }
+}
+
 /// What to write on one namespace.
 #[must_use]
 pub fn namespace_labels(namespace: &NamespaceRecord, enforce: EnforceLabels) -> Vec<Write> {
@@ -61,6 +113,11 @@ pub fn namespace_labels(namespace: &NamespaceRecord, enforce: EnforceLabels) -> 
         .filter(|_| !view.is_terminating)
         .map(|apply| write(PRIVILEGED_NAMESPACES_MANAGER, apply));
     synced.into_iter().chain(privileged).collect()
+}
+
+/// What to write on all namespaces by a policy.
+pub fn all_labels_by<'c>(cluster: &'c Cluster, policy: &'c LabelPolicy) -> impl Iterator<Item = Write> + 'c {
+    cluster.namespaces().flat_map(|namespace| namespace_labels(namespace, policy.of(namespace)))
 }
 
 /// What to write on all namespaces.

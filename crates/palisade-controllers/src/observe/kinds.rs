@@ -1,10 +1,11 @@
 //! What is watched, and what a message about it changes.
 
 use palisade_model::workload::{WORKLOADS, WorkloadKind};
-use palisade_policy::enforcement::{instances, resource};
+use palisade_policy::enforcement::{instances, level::LevelSource, platform::Platform, resource, waves};
 
+use super::Scope;
 use super::watch::Target;
-use crate::api::{CONFIG_MAPS, LEASES, NAMESPACES, Resource};
+use crate::api::{CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, Resource};
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,23 +22,37 @@ pub(super) enum Watched {
     Config,
     ConfigMap,
     Instances,
+    Rollout,
+    FeatureGates,
+    KubeApiServers,
+    Events,
 }
 
 impl Watched {
     /// Everything the rollout depends on.
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn all(scope: Scope) -> Vec<Self> {
         let mut all = vec![
             Self::Namespaces,
-            Self::ServiceAccounts,
-            Self::Roles,
-            Self::ClusterRoles,
-            Self::RoleBindings,
-            Self::ClusterRoleBindings,
-            Self::Constraints,
             Self::Config,
             Self::ConfigMap,
             Self::Instances,
+            Self::Rollout,
+            Self::FeatureGates,
+            Self::Events,
         ];
+        if scope.levels == LevelSource::Constraints {
+            all.extend([
+                Self::ServiceAccounts,
+                Self::Roles,
+                Self::ClusterRoles,
+                Self::RoleBindings,
+                Self::ClusterRoleBindings,
+                Self::Constraints,
+            ]);
+        }
+        if scope.platform == Platform::OpenShift {
+            all.push(Self::KubeApiServers);
+        }
         all.extend(WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads));
         all.push(Self::Pods);
         all
@@ -60,6 +75,10 @@ impl Watched {
             Self::Config => CONFIG,
             Self::ConfigMap => CONFIG_MAPS,
             Self::Instances => LEASES,
+            Self::Rollout => ROLLOUT,
+            Self::FeatureGates => FEATURE_GATES,
+            Self::KubeApiServers => Resource::new("operator.openshift.io", "v1", "kubeapiservers"),
+            Self::Events => EVENTS,
         }
     }
 
@@ -77,6 +96,12 @@ impl Watched {
                 label_selector: Some(instances::INSTANCE_SELECTOR.to_owned()),
                 field_selector: None,
             },
+            // What else happens in a cluster is of no interest, and is a lot.
+            Self::Events => Target {
+                path: resource.collection(None),
+                field_selector: Some("reason=FailedCreate".to_owned()),
+                label_selector: None,
+            },
             _ => Target { path: resource.collection(None), ..Target::default() },
         }
     }
@@ -89,6 +114,10 @@ impl Watched {
 
 /// `PSAEnforcementConfig`.
 pub(crate) const CONFIG: Resource = Resource::new(resource::GROUP, resource::VERSION, resource::PLURAL);
+/// `PodSecurityRollout`.
+pub const ROLLOUT: Resource = Resource::new(waves::GROUP, waves::VERSION, waves::PLURAL);
+/// OpenShift's `FeatureGate`.
+pub(crate) const FEATURE_GATES: Resource = Resource::new("config.openshift.io", "v1", "featuregates");
 /// `SecurityContextConstraints`.
 pub(crate) const CONSTRAINTS: Resource =
     Resource::new("security.openshift.io", "v1", "securitycontextconstraints");
@@ -105,11 +134,12 @@ fn version_of(kind: &WorkloadKind) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::Watched;
+    use super::{LevelSource, Platform, Scope, Watched};
 
     #[test]
     fn everything_that_decides_is_watched() {
-        let paths: Vec<String> = Watched::all().iter().map(|watched| watched.target().path).collect();
+        let scope = Scope { levels: LevelSource::Constraints, platform: Platform::OpenShift };
+        let paths: Vec<String> = Watched::all(scope).iter().map(|watched| watched.target().path).collect();
         for expected in [
             "/api/v1/namespaces",
             "/api/v1/pods",
@@ -130,9 +160,22 @@ mod tests {
             "/apis/config.openshift.io/v1alpha1/psaenforcementconfigs",
             "/api/v1/namespaces/palisade-system/configmaps",
             "/apis/coordination.k8s.io/v1/namespaces/palisade-system/leases",
+            "/apis/palisade.dev/v1alpha1/podsecurityrollouts",
+            "/apis/config.openshift.io/v1/featuregates",
+            "/apis/operator.openshift.io/v1/kubeapiservers",
+            "/api/v1/events",
         ] {
             assert!(paths.iter().any(|path| path == expected), "{expected} in {paths:?}");
         }
-        assert_eq!(paths.len(), 19);
+        assert_eq!(paths.len(), 23);
+        let plain = Watched::all(Scope::default());
+        let is_of_constraints = |watched: &Watched| {
+            let path = watched.target().path;
+            ["rbac.", "security.openshift.io", "serviceaccounts", "operator."]
+                .iter()
+                .any(|part| path.contains(part))
+        };
+        assert!(!plain.iter().any(is_of_constraints), "{plain:?}");
+        assert_eq!(plain.len(), 16);
     }
 }

@@ -13,9 +13,16 @@ use std::{
 };
 
 use palisade_model::compat::Compat;
-use palisade_policy::enforcement::{
-    instances::{Configuration, Report, read_config_map, read_report},
-    resource,
+use palisade_policy::{
+    enforcement::{
+        feature_gate,
+        instances::{Configuration, Report, read_config_map, read_report},
+        level::LevelSource,
+        platform::{KUBE_APISERVER, Platform, read_kube_apiserver},
+        resource,
+        waves::{self, Rollout},
+    },
+    standards::level::Level,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,10 +32,21 @@ use self::{kinds::Watched, watch::WatchEvent};
 use crate::{
     api::Api,
     cluster::{Cluster, WatchedPod},
+    config_observer::plan::{instances, requested},
     time,
 };
 
+pub use self::kinds::ROLLOUT;
 pub(crate) use self::kinds::{CONFIG, CONSTRAINTS};
+
+/// What a rollout depends on, which decides what is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Where levels come from.
+    pub levels: LevelSource,
+    /// What the cluster is.
+    pub platform: Platform,
+}
 
 /// Everything that was observed.
 #[derive(Debug, Default)]
@@ -43,6 +61,12 @@ pub struct State {
     pub configuration: Option<Configuration>,
     /// What instances report, by the name of their Lease.
     pub reports: BTreeMap<String, SeenReport>,
+    /// The `PodSecurityRollout`; null if there is none.
+    pub rollout: Value,
+    /// Whether the cluster's own `FeatureGate` enables the rollout; `None` if it has none.
+    pub gate: Option<bool>,
+    /// What the cluster is.
+    pub platform: Platform,
     /// Kinds that have not been seen in full yet.
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
@@ -111,6 +135,35 @@ impl State {
             return;
         }
         self.config = object;
+    }
+
+    /// The `PodSecurityRollout` was seen. As above, an older one changes nothing.
+    pub fn set_rollout(&mut self, object: Value) {
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
+        if object["metadata"]["name"] != waves::NAME {
+            return;
+        }
+        let is_same = self.rollout["metadata"]["uid"] == object["metadata"]["uid"];
+        if is_same && version(&object).zip(version(&self.rollout)).is_some_and(|(new, old)| new < old) {
+            return;
+        }
+        self.rollout = object;
+    }
+
+    /// The waves, if there are any.
+    #[must_use]
+    pub fn waves(&self) -> Option<Rollout> {
+        (!self.rollout.is_null()).then(|| Rollout::read(&self.rollout))
+    }
+
+    /// Passes on what the index depends on besides objects: the day, and what is enforced where there is no label.
+    pub fn catch_up(&mut self) {
+        self.cluster.set_today(time::today());
+        let current = self.configuration.as_ref();
+        let alive = self.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
+        let enforces = requested(current) == Level::Restricted
+            || instances(alive, current) != palisade_policy::enforcement::state::Instances::None;
+        self.cluster.set_default_enforce(Some(if enforces { Level::Restricted } else { Level::Privileged }));
     }
 
     /// The ConfigMap with the global configuration was seen.
@@ -255,6 +308,19 @@ impl State {
                     self.reports.insert(name.clone(), SeenReport { report, since });
                 }
             }
+            Watched::Rollout => self.set_rollout(object),
+            Watched::FeatureGates => {
+                if name == feature_gate::NAME {
+                    // While it reports nothing, what is known stays.
+                    self.gate = feature_gate::enabled(&object).or(self.gate);
+                }
+            }
+            Watched::KubeApiServers => {
+                if let Some(report) = read_kube_apiserver(&object) {
+                    self.reports.insert(report.name.clone(), SeenReport { report, since: Instant::now() });
+                }
+            }
+            Watched::Events => self.cluster.set_event(&namespace, &name, Some(&object)),
             Watched::Pods | Watched::Workloads(_) => {}
         }
         let key = (namespace, name);
@@ -288,6 +354,20 @@ impl State {
             Watched::Instances => {
                 self.reports.remove(name);
             }
+            Watched::Rollout => {
+                if name == waves::NAME {
+                    self.rollout = Value::Null;
+                }
+            }
+            Watched::FeatureGates => {
+                if name == feature_gate::NAME {
+                    self.gate = None;
+                }
+            }
+            Watched::KubeApiServers => {
+                self.reports.retain(|_, seen| seen.report.component != KUBE_APISERVER);
+            }
+            Watched::Events => self.cluster.set_event(namespace, name, None),
         }
         if let Some(names) = self.names.get_mut(watched.name()) {
             names.remove(&(namespace.to_owned(), name.to_owned()));
@@ -299,19 +379,25 @@ impl State {
 #[derive(Debug)]
 pub struct Observed {
     state: Mutex<State>,
+    scope: Scope,
     changes: channel::Sender<u64>,
 }
 
 impl Observed {
     /// Nothing is known yet but whose rules the API server applies.
     #[must_use]
-    pub fn new(compat: Compat) -> Arc<Self> {
+    pub fn new(compat: Compat, scope: Scope) -> Arc<Self> {
+        let mut cluster = Cluster::with_levels(compat, scope.levels);
+        cluster.set_today(time::today());
+        // Until it is known what is enforced, no template counts as what a namespace needs.
+        cluster.set_default_enforce(None);
         let state = State {
-            cluster: Cluster::new(compat),
-            waiting: Watched::all().into_iter().map(Watched::name).collect(),
+            cluster,
+            platform: scope.platform,
+            waiting: Watched::all(scope).into_iter().map(Watched::name).collect(),
             ..State::default()
         };
-        Arc::new(Self { state: Mutex::new(state), changes: channel::Sender::new(0) })
+        Arc::new(Self { state: Mutex::new(state), scope, changes: channel::Sender::new(0) })
     }
 
     /// The state. Not to be held while waiting.
@@ -345,7 +431,7 @@ impl Observed {
     #[must_use]
     pub fn watch(self: &Arc<Self>, api: &Api) -> JoinSet<()> {
         let mut watches = JoinSet::new();
-        for watched in Watched::all() {
+        for watched in Watched::all(self.scope) {
             let (observed, api) = (Arc::clone(self), api.clone());
             watches.spawn(async move {
                 let target = watched.target();

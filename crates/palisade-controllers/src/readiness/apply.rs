@@ -9,6 +9,7 @@ use palisade_policy::enforcement::{
     mode::{Release, SpecMode},
     resource,
     violations::{Entry, merge},
+    waves::{KIND, NAME as NAME_OF_ROLLOUT},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,6 +18,7 @@ use super::{
     events::{self, transitions},
     ledger::{self, Ledger},
     plan::ReadinessPlan,
+    waves,
 };
 use crate::{
     api::{ApiError, Patch},
@@ -24,7 +26,7 @@ use crate::{
     context::{Context, Turns},
     event_recorder::{About, News, record},
     metrics::WriteOutcome,
-    observe::{CONFIG, CONSTRAINTS},
+    observe::{CONFIG, CONSTRAINTS, ROLLOUT},
 };
 
 /// The name of the controller.
@@ -107,7 +109,8 @@ impl Controller {
         }
         self.read_ledger(context).await?;
         let (config, plan, namespaces) = {
-            let state = context.observed.lock();
+            let mut state = context.observed.lock();
+            state.catch_up();
             let plan = context.plan(&state, &self.remembered);
             let before = state.config.get("status").unwrap_or(&Value::Null);
             let namespaces: Vec<(events::Event, String)> = plan
@@ -154,7 +157,7 @@ impl Controller {
         }
         let Some(status) = status else {
             self.remembered = remembered;
-            return Ok(false);
+            return move_waves(context).await;
         };
         for (event, uid) in &namespaces {
             record_event(context, &config, event, uid).await;
@@ -208,6 +211,62 @@ impl Controller {
         }
         self.recorded = skipped;
     }
+}
+
+/// Moves the waves on; returns whether there may be more to do. A wave is written down before its first label is set.
+async fn move_waves(context: &Context) -> Result<bool, ApiError> {
+    let (object, status) = {
+        let state = context.observed.lock();
+        let object = state.rollout.clone();
+        let now = jiff::Timestamp::now().as_second();
+        let status = (!object.is_null())
+            .then(|| waves::plan(&object, context.outputs(&state), &state.cluster, now))
+            .flatten();
+        (object, status)
+    };
+    let Some(status) = status else { return Ok(false) };
+    let stopped = |status: &Value| {
+        let conditions = status["conditions"].as_array();
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|own| own["type"] == "Stopped" && own["status"] == "True")
+            .cloned()
+    };
+    if let (Some(condition), None) = (stopped(&status), stopped(&object["status"])) {
+        let about = About {
+            api_version: "palisade.dev/v1alpha1",
+            kind: KIND,
+            name: NAME_OF_ROLLOUT,
+            uid: object["metadata"]["uid"].as_str().unwrap_or_default(),
+        };
+        let news = News {
+            component: MANAGER,
+            is_warning: true,
+            reason: "WaveStopped",
+            message: condition["message"].as_str().unwrap_or_default(),
+            occasion: condition["lastTransitionTime"].as_str().unwrap_or_default(),
+        };
+        record(&context.api, about, news).await;
+    }
+    let mut object = object;
+    object["status"] = status;
+    let path = format!("{}/status", ROLLOUT.object(None, NAME_OF_ROLLOUT));
+    match context.api.replace(&path, MANAGER, &object).await {
+        Ok(answer) => {
+            context.metrics.wrote(NAME, WriteOutcome::Done);
+            context.observed.lock().set_rollout(answer);
+        }
+        // The administrator changed or removed it: what is there now decides.
+        Err(error) if error.is_conflict() || error.is_not_found() => {
+            context.metrics.wrote(NAME, WriteOutcome::Conflict);
+            let fresh = context.api.get(&ROLLOUT.object(None, NAME_OF_ROLLOUT)).await?;
+            context.observed.lock().rollout = fresh.unwrap_or_default();
+        }
+        Err(error) => return Err(error),
+    }
+    context.observed.notify();
+    Ok(true)
 }
 
 /// Takes note of an answer.

@@ -8,3 +8,4 @@ pub mod events;
 pub mod ledger;
 pub mod plan;
 pub mod report;
+pub mod waves;

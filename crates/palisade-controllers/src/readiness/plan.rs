@@ -5,16 +5,20 @@ use std::collections::BTreeSet;
 use palisade_policy::{
     enforcement::{
         conditions::{Condition, Troubles, conditions},
+        instances::NAMESPACE,
+        ledger,
+        level::LevelSource,
         mode::{Release, SpecMode, StatusMode},
         state::{EnforceLabels, Evaluation, Inputs, Instances, Outputs, decide},
         violations::{Entry, MOST_SHOWN, State, merge, order, update},
+        waves::Rollout,
     },
     standards::level::Level,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NamespaceRecord};
 
 /// Everything the decision depends on besides the cluster's objects.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +43,8 @@ pub struct Observed<'o> {
     pub troubles: Troubles<'o>,
     /// The time, RFC 3339.
     pub now: &'o str,
+    /// The waves, if there are any.
+    pub rollout: Option<&'o Rollout>,
 }
 
 /// What to do.
@@ -66,9 +72,12 @@ fn inputs(observed: &Observed<'_>, cluster: &Cluster) -> Inputs {
         spec: mode("/spec/enforcementMode").parse().unwrap_or_default(),
         status: StatusMode::read(mode("/status/enforcementMode")),
         evaluation: if observed.has_synced { cluster.evaluation() } else { Evaluation::NotEvaluated },
-        labels_done: observed.has_synced && cluster.unlabelled().len() == 0,
+        labels_done: observed.has_synced
+            && cluster.unlabelled().len() == 0
+            && observed.rollout.is_none_or(Rollout::is_done),
         instances: observed.instances,
         restricted_requested: observed.requested == Level::Restricted,
+        rollback: observed.rollout.is_some_and(Rollout::is_rolled_back),
     }
 }
 
@@ -104,8 +113,19 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> ReadinessPlan {
             observed,
         ),
     });
+    status["levels"] = json!(match cluster.levels() {
+        LevelSource::Workloads => "Workloads",
+        LevelSource::Constraints => "Constraints",
+    });
     if !shown.is_empty() {
         status["violatingNamespaces"] = json!(shown);
+    }
+    if !remembered.is_empty() {
+        // Every one of them can be found from here.
+        let all = merge(remembered.iter().cloned().chain(shown.iter().cloned()));
+        let parts = ledger::parts(&all).into_keys();
+        let parts = parts.map(|part| json!({"namespace": NAMESPACE, "name": ledger::name(part)}));
+        status["violatingNamespacesIn"] = parts.collect();
     }
     let status = (status != *current).then_some(status);
     ReadinessPlan { outputs, spec: outputs.spec_write, status, shown, remembered }
@@ -137,6 +157,14 @@ fn listed(observed: &Observed<'_>, cluster: &Cluster, inputs: Inputs) -> Listed 
     let mut entries = update(&known, cluster.not_clean(), exists, observed.now);
     let count = order(&mut entries);
     let remembered = entries.split_off(entries.len().min(MOST_SHOWN));
+    if cluster.levels() == LevelSource::Workloads {
+        for entry in entries.iter_mut().filter(|entry| entry.state == Some(State::Current)) {
+            let cause = cluster.namespace(&entry.name).and_then(NamespaceRecord::first_cause);
+            if let (Some(reason), Some(cause)) = (&mut entry.reason, cause) {
+                *reason = format!("{reason}; {cause}");
+            }
+        }
+    }
     Listed { shown: entries, remembered, count }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use palisade_policy::{
     enforcement::{
         classify::Class,
+        level::LevelSource,
         violations::{Entry, State, merge},
     },
     scc::built_in,
@@ -37,6 +38,10 @@ pub struct NamespaceReport {
     pub doubts: Vec<Undecided>,
     /// The level that its service accounts need, which is what the label syncer would set.
     pub needed: Option<Level>,
+    /// Where its level comes from.
+    pub levels: LevelSource,
+    /// Workloads that keep the level from being stricter, such as `Deployment/web`, where a label follows from them.
+    pub needing: Vec<String>,
     /// Constraints that keep the level from being stricter, with the fields in them that do.
     pub because: Vec<(String, Vec<&'static str>)>,
     /// What would be refused.
@@ -64,7 +69,13 @@ impl NamespaceReport {
             class: namespace.class(),
             undecided: namespace.undecided(),
             doubts: if namespace.is_terminating() { Vec::new() } else { namespace.doubts() },
-            needed: namespace.level().level,
+            needed: namespace.needed(),
+            levels: namespace.levels(),
+            needing: if namespace.needed().is_some() {
+                namespace.needing().map(str::to_owned).collect()
+            } else {
+                Vec::new()
+            },
             because: because.collect(),
             blockers: namespace.blockers(),
             since: None,

@@ -29,6 +29,7 @@ use palisade_controllers::{
 use palisade_policy::{
     enforcement::{
         instances::{APISERVER, Configuration, NAMESPACE},
+        level::LevelSource,
         mode::Release,
     },
     scc::built_in,
@@ -253,7 +254,8 @@ impl Live {
         gate: Option<bool>,
         fate: &Fate,
     ) -> Controllers {
-        self.run(Options { release, gate, ..Options::default() }, fate)
+        let levels = LevelSource::Constraints;
+        self.run(Options { release, gate, levels, ..Options::default() }, fate)
     }
 
     pub(crate) fn run(&self, options: Options, fate: &Fate) -> Controllers {

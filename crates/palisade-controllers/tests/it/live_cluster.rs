@@ -34,8 +34,8 @@ async fn a_plain_cluster_is_served_as_far_as_it_goes_and_kinds_may_come_later() 
     let namespace = live.get_namespace("team").await;
     assert_eq!(namespace["metadata"]["labels"].get(WARN), None, "nothing is known without constraints");
     assert_eq!(live.requested().await.as_deref(), Some("privileged"), "nothing moves without the kind");
-    crds::install(&live.api).await.unwrap();
-    crds::install(&live.api).await.unwrap();
+    crds::install(&live.api, true).await.unwrap();
+    crds::install(&live.api, true).await.unwrap();
     // Kinds that are missing are looked for now and then.
     tokio::time::sleep(Duration::from_secs(15)).await;
     live.settle().await;
@@ -48,8 +48,12 @@ async fn one_of_several_leads_and_the_next_follows_at_once() {
     let live = Live::start().await;
     live.namespace("team", json!({})).await;
     let start = |name: &str| {
-        let options =
-            Options { release: Release::Evaluate, identity: Some(name.to_owned()), ..Options::default() };
+        let options = Options {
+            release: Release::Evaluate,
+            identity: Some(name.to_owned()),
+            levels: palisade_policy::enforcement::level::LevelSource::Constraints,
+            ..Options::default()
+        };
         let runner = Runner::new(Client::new(live.router.clone(), "default"), options);
         let (stop, shutdown) = watch::channel(false);
         (Arc::clone(&runner), stop, tokio::spawn(runner.run(shutdown)))
@@ -101,7 +105,11 @@ async fn a_server_that_was_away_is_watched_again_from_the_beginning() {
     live.namespace("team", json!({})).await;
     live.pod("team", "agent", json!({"privileged": true})).await;
     let (api, cut) = live.severable();
-    let options = Options { release: Release::Evaluate, ..Options::default() };
+    let options = Options {
+        release: Release::Evaluate,
+        levels: palisade_policy::enforcement::level::LevelSource::Constraints,
+        ..Options::default()
+    };
     let runner = Runner::new(api.client().clone(), options);
     let (_stop, shutdown) = watch::channel(false);
     let task = tokio::spawn(Arc::clone(&runner).run(shutdown));

@@ -54,7 +54,12 @@ async fn a_constraint_that_changes_shows_at_once_and_nothing_flaps() {
     }
     let fate = Fate::default();
     let evaluation_interval = Duration::from_mins(5);
-    let options = Options { release: Release::Evaluate, evaluation_interval, ..Options::default() };
+    let options = Options {
+        release: Release::Evaluate,
+        evaluation_interval,
+        levels: palisade_policy::enforcement::level::LevelSource::Constraints,
+        ..Options::default()
+    };
     let _controllers = live.run(options, &fate);
     live.settle().await;
     let (before, began) = (fate.writes(), tokio::time::Instant::now());
@@ -182,8 +187,12 @@ async fn each_controller_can_be_left_out() {
     let live = Live::start().await;
     live.namespace("team", json!({})).await;
     live.pod("team", "agent", json!({"privileged": true})).await;
-    let options =
-        Options { release: Release::Evaluate, controllers: ["readiness"].into(), ..Options::default() };
+    let options = Options {
+        release: Release::Evaluate,
+        controllers: ["readiness"].into(),
+        levels: palisade_policy::enforcement::level::LevelSource::Constraints,
+        ..Options::default()
+    };
     let _controllers = live.run(options, &Fate::default());
     live.settle().await;
     assert_eq!(live.mode().await, ("Legacy".to_owned(), String::new()));

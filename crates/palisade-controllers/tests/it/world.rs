@@ -5,18 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use palisade_controllers::{
     cluster::{Cluster, Seen},
     config_observer::plan::configuration,
-    label_syncer::plan::{Write, all_labels},
+    label_syncer::plan::{LabelPolicy, Write, all_labels_by},
     range_allocator::plan::allocations,
-    readiness::plan::{Observed, ReadinessPlan, plan},
+    readiness::{
+        plan::{Observed, ReadinessPlan, plan},
+        waves,
+    },
 };
+use palisade_model::{compat::Compat, workload::WORKLOADS};
 use palisade_policy::{
     enforcement::{
         conditions::Troubles,
         instances::Configuration,
+        level::LevelSource,
         mode::Release,
         render::{enforced_by_default, pod_security_configuration},
         state::Instances,
         violations::Entry,
+        waves::Rollout,
     },
     scc::built_in,
     standards::level::Level,
@@ -37,6 +43,10 @@ pub(crate) struct World {
     pub(crate) writes: usize,
     /// After how many more writes the controllers are killed.
     pub(crate) budget: Option<usize>,
+    /// Where levels come from.
+    pub(crate) levels: LevelSource,
+    /// The `PodSecurityRollout`; null if there is none.
+    pub(crate) rollout: Value,
     /// Objects that do not change.
     fixed: Vec<Value>,
 }
@@ -44,9 +54,22 @@ pub(crate) struct World {
 impl World {
     /// OpenShift's constraints, granted as OpenShift grants them, and nothing else.
     pub(crate) fn new() -> Self {
+        let mut world = Self::with_levels(LevelSource::Constraints);
+        for object in built_in::objects().chain(built_in::grants()) {
+            world.observe(object);
+        }
+        world
+    }
+
+    /// A Kubernetes without constraints.
+    pub(crate) fn plain() -> Self {
+        Self::with_levels(LevelSource::Workloads)
+    }
+
+    fn with_levels(levels: LevelSource) -> Self {
         let privileged = pod_security_configuration(Level::Privileged);
-        let mut world = Self {
-            cluster: Cluster::default(),
+        Self {
+            cluster: Cluster::with_levels(Compat::default(), levels),
             release: Release::Introduce,
             gate: false,
             config: json!({"spec": {"enforcementMode": ""}}),
@@ -57,12 +80,36 @@ impl World {
             clock: 0,
             writes: 0,
             budget: None,
+            levels,
+            rollout: Value::Null,
             fixed: Vec::new(),
-        };
-        for object in built_in::objects().chain(built_in::grants()) {
-            world.observe(object);
         }
-        world
+    }
+
+    /// An object is gone.
+    pub(crate) fn remove(&mut self, kind: &str, namespace: &str, name: &str) {
+        let text = |object: &Value, pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+        };
+        self.fixed.retain(|object| {
+            let own = ["/kind", "/metadata/namespace", "/metadata/name"].map(|pointer| text(object, pointer));
+            own != [kind, namespace, name].map(|part| Some(part.to_owned()))
+        });
+        match WORKLOADS.iter().find(|workload| workload.kind == kind && kind != "Pod") {
+            Some(workload) => self.cluster.remove_workload(workload, namespace, name),
+            None => self.cluster.remove_pod(namespace, name),
+        }
+    }
+
+    fn instances(&self) -> Instances {
+        Instances::of(self.running.iter().map(enforced_by_default))
+    }
+
+    /// The index learns what is enforced where there is no label.
+    fn catch_up(&mut self) {
+        let requested = enforced_by_default(&self.global) == Some(Level::Restricted);
+        let enforces = requested || self.instances() != Instances::None;
+        self.cluster.set_default_enforce(Some(if enforces { Level::Restricted } else { Level::Privileged }));
     }
 
     pub(crate) fn grant(&mut self, namespace: Option<&str>, constraint: &str, subject: Value) {
@@ -93,16 +140,25 @@ impl World {
 
     fn observe(&mut self, object: Value) {
         assert_eq!(self.cluster.observe(&object), Seen::Used, "{object}");
+        let identity = |object: &Value| {
+            ["/kind", "/metadata/namespace", "/metadata/name"].map(|at| object.pointer(at).cloned())
+        };
+        let own = identity(&object);
+        self.fixed.retain(|other| identity(other) != own);
         self.fixed.push(object);
     }
 
     /// Controllers start anew and see everything that is stored, in no particular order.
     pub(crate) fn restart(&mut self) {
         self.budget = None;
-        self.cluster = Cluster::default();
+        self.cluster = Cluster::with_levels(Compat::default(), self.levels);
+        self.cluster.set_default_enforce(None);
+        self.cluster.begin_list("", "Pod");
         for object in self.fixed.iter().rev().chain(self.namespaces.values()) {
             self.cluster.observe(object);
         }
+        self.cluster.end_list("", "Pod");
+        self.catch_up();
     }
 
     /// Whether the next write still happens.
@@ -170,18 +226,21 @@ impl World {
     }
 
     pub(crate) fn plan(&self) -> ReadinessPlan {
-        let level = |configuration: &Value| enforced_by_default(configuration);
+        let rollout = (!self.rollout.is_null()).then(|| Rollout::read(&self.rollout));
+        let waves = rollout.as_ref().and_then(Rollout::describe);
+        let waves = waves.as_ref().map(|(reason, message)| (*reason, message.as_str()));
         plan(
             &Observed {
                 release: self.release,
                 gate: self.gate,
                 config: &self.config,
-                instances: Instances::of(self.running.iter().map(level)),
+                instances: self.instances(),
+                rollout: rollout.as_ref(),
                 requested: enforced_by_default(&self.global).unwrap(),
                 has_synced: true,
                 is_config_served: true,
                 remembered: &self.remembered,
-                troubles: Troubles::default(),
+                troubles: Troubles { waves, ..Troubles::default() },
                 now: &self.now(),
             },
             &self.cluster,
@@ -191,6 +250,7 @@ impl World {
     /// One turn of every controller.
     pub(crate) fn turn(&mut self) -> bool {
         let before = self.writes;
+        self.catch_up();
         let allocated: Vec<_> =
             allocations(&self.cluster).into_iter().map(|(name, ranges)| (name.to_owned(), ranges)).collect();
         for (name, ranges) in allocated {
@@ -219,7 +279,17 @@ impl World {
         {
             self.global = global.value;
         }
-        let writes: Vec<_> = all_labels(&self.cluster, self.plan().outputs.enforce_labels).collect();
+        let outputs = self.plan().outputs;
+        if !self.rollout.is_null()
+            && let Some(status) = waves::plan(&self.rollout, outputs, &self.cluster, i64::from(self.clock))
+            && self.may_write()
+        {
+            self.rollout["status"] = status;
+        }
+        let rollout = (!self.rollout.is_null()).then(|| Rollout::read(&self.rollout));
+        let requested = enforced_by_default(&self.global).unwrap();
+        let policy = LabelPolicy::new(self.plan().outputs, self.levels, self.instances(), requested, rollout);
+        let writes: Vec<_> = all_labels_by(&self.cluster, &policy).collect();
         for write in &writes {
             if self.may_write() {
                 self.apply(write);

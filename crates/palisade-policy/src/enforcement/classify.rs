@@ -5,7 +5,7 @@
 
 use palisade_model::metadata::StringMap;
 
-use super::{labels::LEVEL_ANNOTATION, managed::SyncChoice, ownership::Ownership};
+use super::{labels::LEVEL_ANNOTATION, level::LevelSource, managed::SyncChoice, ownership::Ownership};
 use crate::{
     scc::choose::{SUBJECT_TYPE, Subject},
     standards::{level::Level, policy::Mode},
@@ -20,6 +20,8 @@ pub enum Reason {
     SyncerDisabled,
     /// The workload runs under a constraint that its service account cannot use.
     InsufficientConstraints,
+    /// The workload needs less than the level of the namespace, or its pods are rejected, where no constraints are in force.
+    Workloads,
 }
 
 impl Reason {
@@ -30,6 +32,7 @@ impl Reason {
             Self::MisconfiguredOpenShift => "PSAConfig: Misconfigured OpenShift Namespace",
             Self::SyncerDisabled => "PSAConfig: PSA label syncer disabled",
             Self::InsufficientConstraints => "PSALabel: ServiceAccount with insufficient SCCs",
+            Self::Workloads => "PSALabel: workloads violate the level of the namespace",
         }
     }
 
@@ -48,6 +51,7 @@ impl Reason {
                 "let the pod's service account use the constraint named in the pod's annotation openshift.io/scc, or \
                  set pod-security.kubernetes.io/enforce on the namespace"
             }
+            Self::Workloads => "set pod-security.kubernetes.io/enforce on the namespace",
         }
     }
 }
@@ -65,14 +69,22 @@ pub enum Class {
     UserScc,
     /// No violating pod did.
     Unknown,
+    /// No constraints are in force: what violates is what the workloads request.
+    Workloads,
 }
 
 impl Class {
     /// Every class, in the order they are tried.
-    pub const ALL: [Self; 5] =
-        [Self::RunLevelZero, Self::OpenShift, Self::DisabledSyncer, Self::UserScc, Self::Unknown];
+    pub const ALL: [Self; 6] = [
+        Self::RunLevelZero,
+        Self::OpenShift,
+        Self::DisabledSyncer,
+        Self::UserScc,
+        Self::Unknown,
+        Self::Workloads,
+    ];
 
-    /// The condition that OpenShift's readiness controller reports the class in.
+    /// The condition that OpenShift's readiness controller reports the class in; the last one is Palisade's own.
     #[must_use]
     pub const fn condition(self) -> &'static str {
         match self {
@@ -81,6 +93,7 @@ impl Class {
             Self::DisabledSyncer => "PodSecurityDisabledSyncerEvaluationConditionsDetected",
             Self::UserScc => "PodSecurityUserSCCEvaluationConditionsDetected",
             Self::Unknown => "PodSecurityUnknownEvaluationConditionsDetected",
+            Self::Workloads => "PodSecurityWorkloadEvaluationConditionsDetected",
         }
     }
 
@@ -92,18 +105,21 @@ impl Class {
             Self::OpenShift => Some(Reason::MisconfiguredOpenShift),
             Self::DisabledSyncer => Some(Reason::SyncerDisabled),
             Self::UserScc | Self::Unknown => Some(Reason::InsufficientConstraints),
+            Self::Workloads => Some(Reason::Workloads),
         }
     }
 
     /// The class of a violating namespace; `by_user` is whether a violating pod got its constraint through a user.
     #[must_use]
-    pub fn of(namespace: &str, labels: &StringMap<'_>, by_user: bool) -> Self {
+    pub fn of(namespace: &str, labels: &StringMap<'_>, source: LevelSource, by_user: bool) -> Self {
         if matches!(namespace, "default" | "kube-system" | "kube-public" | "kube-node-lease") {
             Self::RunLevelZero
         } else if namespace.starts_with("openshift") {
             Self::OpenShift
         } else if SyncChoice::of(labels) == SyncChoice::Never {
             Self::DisabledSyncer
+        } else if source == LevelSource::Workloads {
+            Self::Workloads
         } else if by_user {
             Self::UserScc
         } else {
@@ -160,7 +176,7 @@ mod tests {
     use palisade_model::metadata::StringMap;
     use serde_json::{Value, json};
 
-    use super::{Class, Level, Ownership, level_to_test};
+    use super::{Class, Level, LevelSource, Ownership, level_to_test};
     use crate::enforcement::ownership::SYNCER;
 
     fn map(value: &Value) -> StringMap<'static> {
@@ -194,10 +210,21 @@ mod tests {
             ("team", &none, true, Class::UserScc, Some("PSALabel: ServiceAccount with insufficient SCCs")),
             ("team", &none, false, Class::Unknown, Some("PSALabel: ServiceAccount with insufficient SCCs")),
         ] {
-            let found = Class::of(name, &map(labels), by_user);
+            let found = Class::of(name, &map(labels), LevelSource::Constraints, by_user);
             assert_eq!(found, class, "{name}");
             assert_eq!(found.reason().map(super::Reason::as_str), reason, "{name}");
         }
+    }
+
+    #[test]
+    fn without_constraints_no_class_names_one() {
+        let class = |name: &str, labels: &Value| Class::of(name, &map(labels), LevelSource::Workloads, true);
+        assert_eq!(class("team", &json!({})), Class::Workloads);
+        assert_eq!(class("kube-system", &json!({})), Class::RunLevelZero);
+        let never = json!({"security.openshift.io/scc.podSecurityLabelSync": "false"});
+        assert_eq!(class("team", &never), Class::DisabledSyncer);
+        let reason = Class::Workloads.reason().unwrap();
+        assert!(!reason.as_str().contains("SCC") && !reason.remedy().contains("constraint"));
     }
 
     #[test]

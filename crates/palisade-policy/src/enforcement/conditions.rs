@@ -12,7 +12,7 @@ use crate::standards::level::Level;
 /// A condition without its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// `Ready`, `Progressing` or `Degraded`.
+    /// `Ready`, `Progressing`, `Degraded` or `Upgradeable`.
     pub kind: &'static str,
     /// Whether it holds.
     pub status: bool,
@@ -31,6 +31,10 @@ pub struct Troubles<'t> {
     pub skipped: Option<&'t str>,
     /// Instances that do not do yet what the global configuration requests, and what they do instead.
     pub waiting_for: Option<&'t str>,
+    /// The component that labels are waited for, and the namespaces that lack one.
+    pub labels_by: Option<&'t str>,
+    /// The state of the waves: a word and a sentence.
+    pub waves: Option<(&'static str, &'t str)>,
 }
 
 /// The conditions of a state. `violating` is the number of namespaces that violate now.
@@ -40,27 +44,35 @@ pub fn conditions(
     outputs: Outputs,
     violating: usize,
     troubles: Troubles<'_>,
-) -> [Condition; 3] {
+) -> [Condition; 4] {
     let enforcing = outputs.default_enforce == Level::Restricted;
     let waiting = |what: &str| match troubles.waiting_for {
         Some(instances) => format!("{what}: {instances}"),
         None => what.to_owned(),
     };
     let moving = match outputs.enforce_labels {
-        EnforceLabels::Set if !inputs.labels_done => {
-            Some(("SettingLabels", "enforce labels are being set on managed namespaces".to_owned()))
+        EnforceLabels::Set | EnforceLabels::Loosen if !inputs.labels_done => {
+            Some(match (troubles.waves, troubles.labels_by) {
+                (Some((reason, message)), _) => (reason, message.to_owned()),
+                (None, Some(names)) => ("SettingLabels", names.to_owned()),
+                (None, None) => {
+                    ("SettingLabels", "enforce labels are being set on managed namespaces".to_owned())
+                }
+            })
         }
-        EnforceLabels::Set if enforcing && inputs.instances != Instances::All => Some((
-            "RollingOut",
-            waiting("not every API server and webhook enforces restricted by default yet"),
-        )),
+        EnforceLabels::Set | EnforceLabels::Loosen if enforcing && inputs.instances != Instances::All => {
+            Some((
+                "RollingOut",
+                waiting("not every API server and webhook enforces restricted by default yet"),
+            ))
+        }
         EnforceLabels::Keep => Some((
             "RollingBack",
             waiting(
                 "enforce labels stay until no API server or webhook enforces restricted by default any more",
             ),
         )),
-        EnforceLabels::Set | EnforceLabels::Remove => None,
+        EnforceLabels::Set | EnforceLabels::Loosen | EnforceLabels::Remove => None,
     };
     let (ready, reason, message) = match (&moving, troubles.failing) {
         (_, Some(problem)) => (false, "Degraded", problem.to_owned()),
@@ -72,6 +84,7 @@ pub fn conditions(
     };
     let failing = troubles.failing.map(|message| ("ControllerFailing", message));
     let degraded = failing.or(troubles.skipped.map(|message| ("ConstraintsSkipped", message)));
+    let (upgradeable, upgrade_reason, upgrade_message) = upgradeable(inputs, violating);
     let is_moving = moving.is_some();
     let (progress_reason, progress_message) = moving.unwrap_or(("AsExpected", String::new()));
     [
@@ -88,15 +101,47 @@ pub fn conditions(
             reason: degraded.map_or("AsExpected", |(reason, _)| reason),
             message: degraded.map_or_else(String::new, |(_, message)| message.to_owned()),
         },
+        Condition {
+            kind: "Upgradeable",
+            status: upgradeable,
+            reason: upgrade_reason,
+            message: upgrade_message,
+        },
     ]
 }
 
-fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, String) {
-    let namespaces = match violating {
+/// Whether the next release may come. After n+1 there is no `Legacy` any more, and a release n that has evaluated nothing yet
+/// would be followed by one that enforces unchecked.
+fn upgradeable(inputs: Inputs, violating: usize) -> (bool, &'static str, String) {
+    match (inputs.release, inputs.spec) {
+        (Release::Enforce, SpecMode::Legacy) => (
+            false,
+            "Legacy",
+            format!(
+                "spec.enforcementMode is Legacy, which the next release does not have; {}: fix what violates, then \
+                 set it to Restricted",
+                namespaces(violating)
+            ),
+        ),
+        (Release::Evaluate, SpecMode::Unset) if inputs.evaluation == Evaluation::NotEvaluated => (
+            false,
+            "NotEvaluated",
+            "namespaces have not been evaluated yet, and the next release enforces".to_owned(),
+        ),
+        _ => (true, "AsExpected", String::new()),
+    }
+}
+
+fn namespaces(violating: usize) -> String {
+    match violating {
         0 => "no namespace violates".to_owned(),
         1 => "1 namespace violates".to_owned(),
         count => format!("{count} namespaces violate"),
-    };
+    }
+}
+
+fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, String) {
+    let namespaces = namespaces(violating);
     if enforcing {
         return ("Enforcing", "every API server and webhook enforces restricted by default".to_owned());
     }
@@ -120,7 +165,7 @@ fn settled(inputs: Inputs, enforcing: bool, violating: usize) -> (&'static str, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Inputs, Instances, Release, SpecMode, Troubles, conditions};
+    use super::{Evaluation, Inputs, Instances, Release, SpecMode, Troubles, conditions};
     use crate::enforcement::state::decide;
 
     #[test]
@@ -156,7 +201,7 @@ mod tests {
             ),
             ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
         ] {
-            let [ready, progressing, broken] =
+            let [ready, progressing, broken, _] =
                 conditions(inputs, decide(inputs), 2, Troubles { failing: degraded, ..Troubles::default() });
             let shown = |status: bool| if status { "True" } else { "False" };
             assert_eq!(
@@ -173,7 +218,7 @@ mod tests {
         let base = Inputs { release: Release::Enforce, gate: true, labels_done: true, ..Inputs::default() };
         let troubles = Troubles { waiting_for: Some("webhook a enforces privileged"), ..Troubles::default() };
         let shown = |inputs: Inputs| {
-            let [ready, progressing, _] = conditions(inputs, decide(inputs), 0, troubles);
+            let [ready, progressing, ..] = conditions(inputs, decide(inputs), 0, troubles);
             assert_eq!(ready.message, progressing.message);
             progressing.message
         };
@@ -187,9 +232,59 @@ mod tests {
     fn a_skipped_constraint_is_reported_and_stops_nothing() {
         let inputs = Inputs { labels_done: true, instances: Instances::All, ..Inputs::default() };
         let troubles = Troubles { skipped: Some("scc x"), ..Troubles::default() };
-        let [ready, _, degraded] = conditions(inputs, decide(inputs), 0, troubles);
+        let [ready, _, degraded, _] = conditions(inputs, decide(inputs), 0, troubles);
         assert!(ready.status || ready.reason != "Degraded");
         assert_eq!((degraded.status, degraded.reason), (true, "ConstraintsSkipped"));
         assert_eq!(degraded.message, "scc x");
+    }
+
+    #[test]
+    fn legacy_blocks_the_release_that_has_none() {
+        let evaluated = |release, spec, evaluation| Inputs { release, spec, evaluation, ..Inputs::default() };
+        for (case, inputs, expected) in [
+            (
+                "n, evaluated",
+                evaluated(Release::Evaluate, SpecMode::Unset, Evaluation::Clean),
+                (true, "AsExpected"),
+            ),
+            (
+                "n, not yet",
+                evaluated(Release::Evaluate, SpecMode::Unset, Evaluation::NotEvaluated),
+                (false, "NotEvaluated"),
+            ),
+            (
+                "n, opted out",
+                evaluated(Release::Evaluate, SpecMode::Legacy, Evaluation::Violations),
+                (true, "AsExpected"),
+            ),
+            (
+                "n+1, opted out",
+                evaluated(Release::Enforce, SpecMode::Legacy, Evaluation::Violations),
+                (false, "Legacy"),
+            ),
+            ("n+1", evaluated(Release::Enforce, SpecMode::Unset, Evaluation::Clean), (true, "AsExpected")),
+        ] {
+            let [.., upgradeable] = conditions(inputs, decide(inputs), 2, Troubles::default());
+            assert_eq!((upgradeable.status, upgradeable.reason), expected, "{case}");
+            assert_eq!(
+                upgradeable.message.contains("2 namespaces violate"),
+                expected.1 == "Legacy",
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_is_to_set_labels_is_named() {
+        let inputs = Inputs { release: Release::Enforce, gate: true, ..Inputs::default() };
+        let troubles = Troubles { labels_by: Some("waiting for OpenShift: a, b"), ..Troubles::default() };
+        let [_, progressing, ..] = conditions(inputs, decide(inputs), 0, troubles);
+        assert_eq!(
+            (progressing.reason, progressing.message.as_str()),
+            ("SettingLabels", "waiting for OpenShift: a, b")
+        );
+        let troubles = Troubles { waves: Some(("WaveStopped", "wave x is stopped")), ..troubles };
+        let [_, progressing, ..] = conditions(inputs, decide(inputs), 0, troubles);
+        assert_eq!((progressing.reason, progressing.message.as_str()), ("WaveStopped", "wave x is stopped"));
     }
 }

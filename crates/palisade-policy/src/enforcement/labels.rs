@@ -11,6 +11,7 @@ use palisade_model::metadata::StringMap;
 
 use super::{
     managed::{SyncChoice, is_managed},
+    memory::MEMORY_ANNOTATION,
     ownership::Ownership,
     state::EnforceLabels,
 };
@@ -38,6 +39,8 @@ pub struct Namespace<'n> {
     pub ownership: &'n Ownership,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// The needs of its workloads to remember, see [`super::memory`].
+    pub memory: Option<&'n str>,
 }
 
 /// What to apply to a namespace under the syncer's field manager: all that it owns from then on. To be applied by
@@ -84,6 +87,27 @@ pub fn are_done(namespace: &Namespace<'_>, level: Option<Level>) -> bool {
     }
 }
 
+/// Whether the global default of `restricted` would refuse nothing that a namespace needs: it has a label that is no stricter
+/// than its level, or its owner's label, or needs `restricted` itself. `is_labelled` is whether a label syncer runs, so that a
+/// managed namespace gets its label before it counts.
+#[must_use]
+pub fn is_covered(namespace: &Namespace<'_>, level: Level, is_labelled: bool) -> bool {
+    if namespace.is_terminating {
+        return true;
+    }
+    let key = Mode::Enforce.level_label();
+    match namespace.labels.get(key) {
+        Some(_) if !namespace.owns_label(key) => true,
+        // swallowed: a label that cannot be read enforces `restricted`
+        Some(label) => label.parse().unwrap_or(Level::Restricted) <= level,
+        None => {
+            let gets_one = is_always_privileged(namespace.name)
+                || is_managed(namespace.name, namespace.labels, namespace.ownership);
+            level == Level::Restricted && !(is_labelled && gets_one)
+        }
+    }
+}
+
 /// Whether a namespace is kept privileged whatever happens.
 #[must_use]
 pub fn is_always_privileged(name: &str) -> bool {
@@ -114,10 +138,14 @@ impl Namespace<'_> {
     fn wanted(&self, level: Level, enforce: EnforceLabels) -> Apply {
         let mut wanted = Apply::default();
         for mode in Mode::ALL {
+            let level = match (mode, enforce) {
+                (Mode::Enforce, EnforceLabels::Loosen | EnforceLabels::Keep) => self.loosened(level),
+                _ => level,
+            };
             for (key, value) in [(mode.level_label(), level.as_str()), (mode.version_label(), VERSION)] {
                 let included = mode != Mode::Enforce
                     || match enforce {
-                        EnforceLabels::Set => true,
+                        EnforceLabels::Set | EnforceLabels::Loosen => true,
                         // A label that stays for a while still must not be stricter than it has to be.
                         EnforceLabels::Keep => self.owns_label(key),
                         EnforceLabels::Remove => false,
@@ -131,7 +159,18 @@ impl Namespace<'_> {
             }
         }
         wanted.annotations.insert(LEVEL_ANNOTATION, level.as_str().to_owned());
+        if let Some(memory) = self.memory {
+            wanted.annotations.insert(MEMORY_ANNOTATION, memory.to_owned());
+        }
         wanted
+    }
+
+    /// The level of an enforce label that may not become stricter.
+    fn loosened(&self, level: Level) -> Level {
+        let key = Mode::Enforce.level_label();
+        // swallowed: a label that cannot be read enforces the strictest level
+        let own = self.labels.get(key).filter(|_| self.owns_label(key)).and_then(|label| label.parse().ok());
+        own.map_or(level, |own: Level| own.min(level))
     }
 
     /// What stays of the syncer's own on a namespace that it no longer manages, or cannot judge.
@@ -153,6 +192,10 @@ impl Namespace<'_> {
         {
             rest.annotations.insert(LEVEL_ANNOTATION, value.to_owned());
         }
+        // A namespace that gets no label is held to the global default, which must not come before its workloads are known.
+        if let Some(memory) = self.memory.filter(|_| !is_always_privileged(self.name)) {
+            rest.annotations.insert(MEMORY_ANNOTATION, memory.to_owned());
+        }
         rest
     }
 
@@ -161,7 +204,11 @@ impl Namespace<'_> {
             current.get(key) != Some(value) || !owned
         };
         let labels = Mode::ALL.iter().flat_map(|mode| [mode.level_label(), mode.version_label()]);
-        let annotation_stays = wanted.annotations.contains_key(LEVEL_ANNOTATION);
+        let is_left = |key: &str| {
+            !wanted.annotations.contains_key(key)
+                && self.annotations.contains(key)
+                && self.ownership.applied_annotation(key)
+        };
         !wanted.hand_over.is_empty()
             || labels.into_iter().any(|key| match wanted.labels.get(key) {
                 Some(value) => wrong(key, value, self.labels, self.ownership.applied_label(key)),
@@ -170,9 +217,8 @@ impl Namespace<'_> {
             || wanted.annotations.iter().any(|(key, value)| {
                 wrong(key, value, self.annotations, self.ownership.applied_annotation(key))
             })
-            || (!annotation_stays
-                && self.annotations.contains(LEVEL_ANNOTATION)
-                && self.ownership.applied_annotation(LEVEL_ANNOTATION))
+            || is_left(LEVEL_ANNOTATION)
+            || is_left(MEMORY_ANNOTATION)
     }
 }
 
@@ -185,7 +231,7 @@ mod tests {
 
     use super::{
         EnforceLabels::{self, Keep, Remove, Set},
-        LEVEL_ANNOTATION, Level, Namespace, Ownership, are_done, plan, privileged_namespace,
+        LEVEL_ANNOTATION, Level, Namespace, Ownership, are_done, is_covered, plan, privileged_namespace,
     };
     use crate::enforcement::ownership::{FORMER_SYNCER, SYNCER};
 
@@ -237,6 +283,7 @@ mod tests {
             annotations: &annotations,
             ownership: &ownership,
             is_terminating: false,
+            memory: None,
         };
         plan(&namespace, level, enforce).map_or_else(
             || "nothing".to_owned(),
@@ -374,11 +421,69 @@ mod tests {
                 annotations: &annotations,
                 ownership: &ownership,
                 is_terminating: false,
+                memory: None,
             };
             assert_eq!(are_done(&namespace, level), expected, "{case}");
             namespace.is_terminating = true;
             assert!(are_done(&namespace, level), "{case}");
             assert_eq!(plan(&namespace, level, Set), None, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_label_is_only_made_less_strict_on_the_way() {
+        use EnforceLabels::Loosen;
+        for (case, fields, level, expected) in [
+            (
+                "new",
+                advised_and(&[]),
+                Level::Baseline,
+                "audit=baseline enforce=baseline warn=baseline level=baseline",
+            ),
+            ("as it is", advised_and(&ENFORCED), Level::Baseline, "nothing"),
+            (
+                "less is needed: advice follows, the label stays",
+                advised_and(&ENFORCED),
+                Level::Restricted,
+                "audit=restricted enforce=baseline warn=restricted level=restricted",
+            ),
+            (
+                "more is needed",
+                advised_and(&ENFORCED),
+                Level::Privileged,
+                "audit=privileged enforce=privileged warn=privileged level=privileged",
+            ),
+        ] {
+            assert_eq!(planned("team", &fields, Some(level), Loosen), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_covered_if_a_default_of_restricted_refuses_nothing() {
+        let (restricted, baseline) = (Level::Restricted, Level::Baseline);
+        for (case, name, fields, level, expected) in [
+            ("needs nothing, gets a label", "team", vec![], restricted, (false, true)),
+            ("needs more", "team", vec![], baseline, (false, false)),
+            ("its label is right", "team", vec![("enforce", "baseline@us")], baseline, (true, true)),
+            ("its label is looser", "team", vec![("enforce", "privileged@us")], baseline, (true, true)),
+            ("its label is stricter", "team", vec![("enforce", "restricted@us")], baseline, (false, false)),
+            ("a user's label", "team", vec![("enforce", "restricted@kubectl")], baseline, (true, true)),
+            ("opted out", "team", vec![("sync", "false")], restricted, (true, true)),
+            ("opted out, needs more", "team", vec![("sync", "false")], baseline, (false, false)),
+            ("a name of OpenShift", "openshift-x", vec![], baseline, (false, false)),
+            ("always privileged, without its label", "default", vec![], restricted, (false, true)),
+        ] {
+            let Given { labels, annotations, ownership } = given(&fields);
+            let namespace = Namespace {
+                name,
+                labels: &labels,
+                annotations: &annotations,
+                ownership: &ownership,
+                is_terminating: false,
+                memory: None,
+            };
+            let found = (is_covered(&namespace, level, true), is_covered(&namespace, level, false));
+            assert_eq!(found, expected, "{case}");
         }
     }
 

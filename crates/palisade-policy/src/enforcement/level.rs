@@ -8,10 +8,20 @@ use crate::{
         constraint::Constraint,
         namespace_ranges::NamespaceRanges,
         provider::{Provider, ProviderError},
-        to_standard::{Cause, ImplyError, ImplyErrorKind, implied_level},
+        to_standard::{Cause, ImplyError, ImplyErrorKind, proven_level},
     },
     standards::level::Level,
 };
+
+/// Where the level of a namespace comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum LevelSource {
+    /// From what its workloads need, on any Kubernetes, see [`super::memory`].
+    #[default]
+    Workloads,
+    /// From the constraints that its service accounts may use, where constraints are enforced.
+    Constraints,
+}
 
 /// The level a namespace needs, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,10 +47,10 @@ pub fn namespace_level<'c>(
             found.unusable.push(error);
             continue;
         }
-        let implied = implied_level(constraint, namespace).or_else(|error| {
+        let implied = proven_level(constraint, namespace).or_else(|error| {
             let without = without_unknown_volumes(constraint, &error);
             found.unclear.push(error);
-            implied_level(&without, namespace)
+            proven_level(&without, namespace)
         });
         // swallowed: the constraint is in `unclear` already
         let Ok(implied) = implied else { continue };

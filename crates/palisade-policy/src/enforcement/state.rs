@@ -74,6 +74,8 @@ pub struct Inputs {
     pub instances: Instances,
     /// Whether the global configuration requested `restricted` so far.
     pub restricted_requested: bool,
+    /// Whether the administrator takes waves back, see [`super::waves`].
+    pub rollback: bool,
 }
 
 /// What to do with the enforce labels that are the syncer's own.
@@ -81,6 +83,8 @@ pub struct Inputs {
 pub enum EnforceLabels {
     /// Set them, and keep them right.
     Set,
+    /// Set them where there are none; those that are there are only ever made less strict.
+    Loosen,
     /// Leave those that are there: some API server still enforces `restricted` where there is none.
     Keep,
     /// Remove them.
@@ -124,7 +128,8 @@ pub fn decide(inputs: Inputs) -> Outputs {
 /// Labels first, then the global configuration. Once begun, a namespace that is still without a label stops nothing.
 fn forward(inputs: Inputs) -> (EnforceLabels, Level) {
     let begun = inputs.restricted_requested || inputs.instances != Instances::None;
-    let level = if inputs.labels_done || begun { Level::Restricted } else { Level::Privileged };
+    let goes_on = !inputs.rollback && (inputs.labels_done || begun);
+    let level = if goes_on { Level::Restricted } else { Level::Privileged };
     (EnforceLabels::Set, level)
 }
 
@@ -147,7 +152,7 @@ fn status(release: Release, is_enforcing: bool, inputs: Inputs) -> Option<Status
         Release::Enforce => {
             // Restricted needs the labels once; a namespace that is new afterwards does not take it back.
             let labelled = inputs.labels_done || inputs.status == StatusMode::Restricted;
-            let all = inputs.instances == Instances::All;
+            let all = inputs.instances == Instances::All && !inputs.rollback;
             Some(if labelled && all { StatusMode::Restricted } else { StatusMode::Progressing })
         }
     }
@@ -384,6 +389,23 @@ mod tests {
             ..Inputs::default()
         };
         assert_eq!(decide(begun).default_enforce, Level::Restricted);
+    }
+
+    #[test]
+    fn waves_that_are_taken_back_take_the_configuration_back_first() {
+        let enforcing = Inputs {
+            release: Release::Enforce,
+            gate: true,
+            status: StatusMode::Restricted,
+            labels_done: true,
+            instances: Instances::All,
+            restricted_requested: true,
+            ..Inputs::default()
+        };
+        let back = decide(Inputs { rollback: true, ..enforcing });
+        assert_eq!((back.default_enforce, back.status), (Level::Privileged, Some(StatusMode::Progressing)));
+        assert_eq!(back.enforce_labels, Set, "other waves stay as they are");
+        assert_eq!(decide(enforcing).status, Some(StatusMode::Restricted));
     }
 
     #[test]

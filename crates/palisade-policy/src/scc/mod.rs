@@ -12,6 +12,7 @@ pub mod constraint;
 pub mod decision;
 pub mod evaluate;
 pub mod grants;
+pub mod mode;
 pub mod namespace_ranges;
 pub mod object;
 pub mod order;

@@ -2,8 +2,9 @@
 //!
 //! Implements: the mapping of OpenShift's label syncer. It looks at what a constraint lets through, not at pods, and
 //! it uses the standards as they were in v1.0: sysctls allowed later and `container_engine_t` still count as
-//! privileged. What it does not look at (AppArmor, `procMount`, probe hosts, default capabilities) can make a pod
-//! violate the level inferred here.
+//! privileged. [`proven_level`] adds what the mapping leaves out of a constraint: the capabilities that it adds by default. What no
+//! constraint looks at (AppArmor, `procMount`, probe hosts) can make a pod violate the level inferred here;
+//! `tests/it/scc_level_proof.rs` proves the rest.
 
 use thiserror::Error;
 
@@ -210,6 +211,25 @@ pub fn implied_level(
 
     let level = causes.iter().map(|cause| cause.level).min().unwrap_or(Level::Restricted);
     Ok(Implied { level, causes })
+}
+
+/// The level a constraint implies in a namespace, where the capabilities that it adds by default count as well.
+pub fn proven_level(constraint: &Constraint, namespace: &NamespaceRanges<'_>) -> Result<Implied, ImplyError> {
+    let mut implied = implied_level(constraint, namespace)?;
+    let mut added = constraint.default_add_capabilities.iter().map(String::as_str);
+    let level = if added.clone().any(|name| !capabilities_baseline::ALLOWED.contains(&name)) {
+        Level::Privileged
+    } else if added.any(|name| name != "NET_BIND_SERVICE") {
+        Level::Baseline
+    } else {
+        Level::Restricted
+    };
+    if level < Level::Restricted {
+        let why = "containers get one by default that the level forbids";
+        implied.causes.push(Cause { level, field: "defaultAddCapabilities", why });
+        implied.level = implied.level.min(level);
+    }
+    Ok(implied)
 }
 
 fn capability_level(constraint: &Constraint) -> Level {

@@ -10,6 +10,7 @@ mod profiles;
 mod registry;
 mod remedies;
 mod scc_enforcement;
+mod scc_level_proof;
 mod scc_recordings;
 mod scc_replay;
 mod wording;

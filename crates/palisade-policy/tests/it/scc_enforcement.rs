@@ -64,6 +64,7 @@ impl SimulatedNamespace {
             annotations: &annotations,
             ownership: &ownership,
             is_terminating: false,
+            memory: None,
         })
     }
 
@@ -178,6 +179,7 @@ impl Cluster {
                 .all(|(name, namespace)| namespace.view(name, |view| are_done(view, namespace.level))),
             instances: Instances::of(self.instances.iter().map(|&level| Some(level))),
             restricted_requested: self.requested == Level::Restricted,
+            rollback: false,
         }
     }
 

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use kube::Client;
 use palisade_admission::profile_policies::StoredPolicy;
 use palisade_model::metadata::ObjectMeta;
-use palisade_policy::exceptions::set::ExceptionSet;
+use palisade_policy::{exceptions::set::ExceptionSet, scc::mode::ConstraintMode};
 use tokio::{task::JoinSet, time::Instant};
 
 pub use constraints::ConstraintFacts;
@@ -39,6 +39,8 @@ pub struct ClusterFacts {
     policies: Arc<Policies>,
     exceptions: Arc<Exceptions>,
     constraints: Option<Arc<ConstraintWatch>>,
+    /// Whether constraints are in force, or only report.
+    pub(crate) constraint_mode: ConstraintMode,
     /// Profiles in ConfigMaps.
     pub(crate) profiles: ProfileReader,
 }
@@ -46,13 +48,14 @@ pub struct ClusterFacts {
 impl ClusterFacts {
     /// Nothing known yet.
     #[must_use]
-    pub fn new(client: Client, constraints: bool, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, constraints: ConstraintMode, metrics: Arc<Metrics>) -> Self {
         let reader = Reader::new(client);
         Self {
             namespaces: Arc::new(Namespaces::default()),
             policies: Arc::new(Policies::default()),
             exceptions: Arc::new(Exceptions::default()),
-            constraints: constraints.then(Arc::default),
+            constraints: (constraints != ConstraintMode::Off).then(Arc::default),
+            constraint_mode: constraints,
             profiles: ProfileReader::new(reader.clone(), metrics),
             reader,
         }
@@ -88,7 +91,9 @@ impl ClusterFacts {
         if !self.exceptions.status.is_ready() {
             return Some("securityexceptions");
         }
-        self.constraints.as_ref().and_then(|constraints| constraints.waits_for())
+        // Nothing waits for what only reports.
+        let in_force = self.constraints.as_ref().filter(|_| self.constraint_mode == ConstraintMode::Enforce);
+        in_force.and_then(|constraints| constraints.waits_for())
     }
 
     /// How many namespaces are known.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use palisade_apiserver::Server;
 use palisade_base::version::KubeVersion;
-use palisade_policy::resources;
+use palisade_policy::{resources, scc::mode::ConstraintMode};
 use palisade_webhook::{
     Options, Webhook,
     calls::{CALLS, Scope},
@@ -179,7 +179,7 @@ async fn makes_the_documented_calls_and_no_others() {
         ..Managed::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
     };
     let options = Options {
-        constraints: true,
+        constraints: ConstraintMode::Enforce,
         fail_fast: Some(FailFastMode::Warn),
         certificate: CertificateSource::Managed(short),
         ..registered()

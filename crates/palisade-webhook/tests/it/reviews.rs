@@ -1,7 +1,7 @@
 //! Spec: admission over TLS: pods, controllers, namespaces, exemptions, and our own judges.
 
 use palisade_apiserver::Server;
-use palisade_policy::resources;
+use palisade_policy::{resources, scc::mode::ConstraintMode};
 use palisade_webhook::{Options, options::ConfigurationSource};
 use serde_json::{Value, json};
 
@@ -274,7 +274,7 @@ async fn constraints_write_and_judge_where_they_are_in_force() {
     )
     .await;
     cluster.namespace("shop", &[]).await;
-    let webhook = start(&cluster, Options { constraints: true, ..options() }).await;
+    let webhook = start(&cluster, Options { constraints: ConstraintMode::Enforce, ..options() }).await;
     let caller = Caller::of(&webhook);
     let plain = pod("p", &json!({"serviceAccountName": "default"}));
     let response = caller.review("/mutate", &pod_request("shop", "CREATE", &plain)).await;
@@ -301,6 +301,47 @@ async fn constraints_write_and_judge_where_they_are_in_force() {
     assert!(response.get("patch").is_none());
     let response = caller.review("/validate", &pod_request("shop", "CREATE", &root)).await;
     assert_eq!(response["allowed"], false);
+}
+
+/// What broke when the rollout brought constraints along: none of it may happen while they are off, or only report.
+#[tokio::test]
+async fn constraints_that_are_off_or_only_report_break_no_pod() {
+    for (mode, is_openshift) in [
+        (ConstraintMode::Off, true),
+        (ConstraintMode::Audit, true),
+        // No constraint is installed, and not even their kind.
+        (ConstraintMode::Audit, false),
+    ] {
+        let plugin = "security.openshift.io/SecurityContextConstraint".to_owned();
+        let cluster = cluster(Server::builder().openshift(is_openshift).disable_plugins([plugin])).await;
+        cluster.namespace("shop", &[]).await;
+        let webhook = start(&cluster, Options { constraints: mode, ..options() }).await;
+        let caller = Caller::of(&webhook);
+        let compliant =
+            json!({"runAsUser": 1000, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        for (case, would, spec) in [
+            ("a pod of a hostNetwork Deployment", "would reject the pod", json!({"hostNetwork": true})),
+            (
+                "a compliant pod with its own user",
+                "would reject the pod",
+                json!({"securityContext": compliant}),
+            ),
+            ("a pod whose image runs as root", "would change", json!({})),
+        ] {
+            let mut spec = spec;
+            spec["serviceAccountName"] = json!("default");
+            let object = pod("p", &spec);
+            let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
+            assert_eq!(response["allowed"], true, "{mode} {case}: {response}");
+            assert_eq!(operations(&response), json!([]), "{mode} {case}");
+            let warned = response["warnings"].to_string();
+            let is_reported = mode == ConstraintMode::Audit && is_openshift;
+            assert_eq!(warned.contains(would), is_reported, "{mode} {case}: {warned}");
+            let response = caller.review("/validate", &pod_request("shop", "CREATE", &object)).await;
+            assert_eq!(response["allowed"], true, "{mode} {case}: {response}");
+        }
+        webhook.shutdown().await;
+    }
 }
 
 #[tokio::test]

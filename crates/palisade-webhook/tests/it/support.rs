@@ -163,7 +163,7 @@ pub(crate) fn options() -> Options {
         identity: "one".to_owned(),
         emulate: None,
         gates: FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() },
-        constraints: false,
+        constraints: palisade_policy::scc::mode::ConstraintMode::Off,
         fail_fast: None,
         clients: None,
         configuration: ConfigurationSource::default(),

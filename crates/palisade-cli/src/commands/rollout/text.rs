@@ -6,7 +6,10 @@ use palisade_controllers::{
     cluster::{Blocker, Undecided},
     readiness::report::NamespaceReport,
 };
-use palisade_policy::enforcement::classify::{Class, Reason};
+use palisade_policy::enforcement::{
+    classify::{Class, Reason},
+    level::LevelSource,
+};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -67,11 +70,39 @@ fn live_text(live: &Live, text: &mut String) {
     for instance in &live.instances {
         let _ = writeln!(text, "  {instance}");
     }
+    waves_text(&live.rollout, text);
     let is_moving = config["status"]["enforcementMode"] == "Progressing";
     if is_moving && !live.unlabelled.is_empty() {
         let _ = writeln!(text, "  namespaces without their enforce label: {}", named(&live.unlabelled));
     }
     text.push('\n');
+}
+
+/// The waves, and what stopped one.
+fn waves_text(rollout: &Value, text: &mut String) {
+    let waves = rollout["status"]["waves"].as_array();
+    for wave in waves.into_iter().flatten() {
+        let part = |key: &str| wave[key].as_str().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  wave {}: {}, {} of {} namespaces labelled",
+            part("name"),
+            part("state"),
+            wave["labelled"],
+            wave["namespaces"]
+        );
+        for rejection in wave["rejected"].as_array().into_iter().flatten() {
+            let part = |key: &str| rejection[key].as_str().unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "    {} in namespace {}, since {}: {}",
+                part("workload"),
+                part("namespace"),
+                part("since"),
+                part("message")
+            );
+        }
+    }
 }
 
 fn named(names: &[String]) -> String {
@@ -103,6 +134,13 @@ pub(super) fn status_text(answer: &Answer) -> String {
     for namespace in namespaces {
         if !namespace.blockers.is_empty() || !namespace.is_compliant() {
             draw_namespace(namespace, &mut text);
+        } else if let (Some(level), false) = (namespace.needed, namespace.needing.is_empty()) {
+            let _ = writeln!(
+                text,
+                "\nnamespace {}, level {level}, needed by {}",
+                namespace.name,
+                named(&namespace.needing)
+            );
         }
     }
     if !answer.skipped.is_empty() {
@@ -182,9 +220,12 @@ fn draw_namespace(namespace: &NamespaceReport, text: &mut String) {
         namespace.blockers.iter().any(|blocker| blocker.rejection.is_none()),
     );
     if is_rejected {
-        text.push_str(
-            "  fix: change the pods that are rejected now, or let their service account use a constraint that admits them\n",
-        );
+        text.push_str(match namespace.levels {
+            LevelSource::Workloads => "  fix: change the pods that are rejected now\n",
+            LevelSource::Constraints => {
+                "  fix: change the pods that are rejected now, or let their service account use a constraint that admits them\n"
+            }
+        });
     }
     if let Some(reason) = namespace.class.and_then(Class::reason).filter(|_| is_violating) {
         let _ = writeln!(text, "  fix: change these fields, or {}", reason.remedy());
@@ -326,6 +367,7 @@ pub(super) fn json_text(answer: &Answer) -> String {
                 "command": namespace.commands().last(),
                 "commands": namespace.commands(),
                 "because": because,
+                "neededBy": namespace.needing,
                 "blockers": blockers,
             })
         })
@@ -339,6 +381,9 @@ pub(super) fn json_text(answer: &Answer) -> String {
         "skippedConstraints": skipped});
     if let Some(live) = &answer.live {
         all["instances"] = json!(live.instances);
+        if !live.rollout.is_null() {
+            all["waves"] = live.rollout["status"]["waves"].clone();
+        }
         if !live.config.is_null() {
             all["spec"] = live.config["spec"].clone();
             all["status"] = live.config["status"].clone();
