@@ -58,7 +58,7 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Review exceptions: used, unused, expired, too broad
     Exceptions(exceptions::ExceptionsArgs),
-    /// Check, compare and hash seccomp profiles
+    /// Check, compare, combine and hash seccomp profiles
     Profile {
         /// The subcommand.
         #[command(subcommand)]

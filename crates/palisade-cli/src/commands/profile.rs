@@ -1,7 +1,9 @@
-//! `palisade profile`: check, compare and hash seccomp profiles.
+//! `palisade profile`: check, compare, combine and hash seccomp profiles.
 //!
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
+
+mod combine;
 
 use std::{
     fmt::Write as _,
@@ -10,6 +12,7 @@ use std::{
 };
 
 use clap::Subcommand;
+use combine::Combination;
 use palisade_base::{
     field_path::{self, FieldPath},
     sha256,
@@ -63,6 +66,16 @@ pub enum ProfileCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Print the profile that allows a call only if both profiles do
+    Intersect(combine::PairArgs),
+    /// Print the profile that denies a call only if both profiles do
+    Merge(combine::PairArgs),
+    /// Exit with 0 if A allows no call that B does not, else with 1 and such a call
+    Subset(combine::PairArgs),
+    /// Print the smallest profile with the same meaning
+    Minimize(combine::SingleArgs),
+    /// Show the action for a system call
+    ExplainCall(combine::CallArgs),
     /// Print the SHA-256 of profiles, as in the container status and as `sha256sum` prints it
     Hash {
         /// Profiles (JSON), or manifests of ConfigMaps
@@ -82,6 +95,11 @@ pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Result<Exit, Fa
             print(&reports, judged, output, terminal)
         }
         ProfileCommand::Diff { old, new, json } => diff(old, new, *json, terminal),
+        ProfileCommand::Intersect(args) => combine::combine(args, Combination::Intersection, terminal),
+        ProfileCommand::Merge(args) => combine::combine(args, Combination::Union, terminal),
+        ProfileCommand::Subset(args) => combine::subset(args, terminal),
+        ProfileCommand::Minimize(args) => combine::minimize(args, terminal),
+        ProfileCommand::ExplainCall(args) => combine::explain_call(args, terminal),
         ProfileCommand::Hash { files } => hash(files, terminal),
     }
 }
@@ -453,6 +471,13 @@ fn print(
 
 /// The meaning of the one profile of a file, for commands that compare.
 fn single(path: &Path) -> Result<Filter, Failure> {
+    let value = document(path)?;
+    Filter::read(&value)
+        .map_err(|error| Failure::input(format!("{} cannot be compared: {error}", path.display())))
+}
+
+/// The one profile of a file.
+fn document(path: &Path) -> Result<Value, Failure> {
     let (file, text) = read(path)?;
     let parsed = parse(&text, &Limits::default());
     let mut profiles = profiles(&text, &parsed);
@@ -460,13 +485,13 @@ fn single(path: &Path) -> Result<Filter, Failure> {
     if let Some(problem) = manifest_problems(&profiles, &parsed, &file, &Source::new(&text)).first() {
         return Err(unusable(&format_args!(": {}", problem.summary)));
     }
-    let value = match (profiles.list.pop().map(|profile| profile.content), profiles.list.is_empty()) {
+    match (profiles.list.pop().map(|profile| profile.content), profiles.list.is_empty()) {
         (None, _) => return Err(unusable(&" has no seccomp profile")),
         (Some(_), false) => {
             return Err(unusable(&" has several profiles: write the one to compare to a file"));
         }
         (Some(Content::Text { text, .. }), true) => {
-            strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))?
+            strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))
         }
         (Some(Content::Object(object)), true) => {
             let spec = spec(&object).map_err(|error| unusable(&format_args!(": {error}")))?;
@@ -474,10 +499,9 @@ fn single(path: &Path) -> Result<Filter, Failure> {
                 let problem = format_args!(" has the base profile {base:?}, whose rules are not in the file");
                 return Err(unusable(&problem));
             }
-            spec.value
+            Ok(spec.value)
         }
-    };
-    Filter::read(&value).map_err(|error| unusable(&format_args!(" cannot be compared: {error}")))
+    }
 }
 
 fn diff(old: &Path, new: &Path, as_json: bool, terminal: &mut Terminal) -> Result<Exit, Failure> {

@@ -233,3 +233,97 @@ fn lint_reports_profiles_that_confine_nothing_or_are_ambiguous() {
     exit status: 1
     "#);
 }
+
+const DENY_ALG: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+  {"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": 97, "args": [{"index": 0, "op": "SCMP_CMP_EQ", "value": 38}]}]}"#;
+
+#[test]
+fn an_intersection_is_printed_as_the_smallest_document() {
+    let project = Project::new();
+    project.file("mine.json", PROFILE).file("deny.json", DENY_ALG);
+    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "deny.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "deny.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "deny.json"]), @r"");
+}
+
+#[test]
+fn a_subset_has_no_counterexample() {
+    let project = Project::new();
+    project.file("mine.json", PROFILE).file("deny.json", DENY_ALG);
+    insta::assert_snapshot!(project.run(&["profile", "subset", "mine.json", "deny.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "subset", "deny.json", "mine.json"]), @r"");
+    let defaults = ["runtime-default:containerd@2.3.0", "runtime-default:containerd@2.3.1"];
+    insta::assert_snapshot!(project.run(&["profile", "subset", defaults[0], defaults[1]]), @r"");
+    let reverse = project.run(&["profile", "subset", defaults[1], defaults[0]]);
+    assert_eq!(reverse.status, 0, "{reverse}");
+    let admin =
+        project.run(&["profile", "explain-call", defaults[1], "mount", "--capabilities", "sys_admin"]);
+    assert!(admin.stdout.contains("SCMP_ACT_ALLOW"), "{admin}");
+}
+
+#[test]
+fn a_tenants_allow_all_allows_no_more_than_the_default() {
+    let project = Project::new();
+    project.file("all.json", r#"{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]}"#);
+    for runtime in ["runtime-default:containerd@1.6.20", "runtime-default:cri-o", "runtime-default:docker@29"]
+    {
+        let run = project.run(&["profile", "intersect", "all.json", runtime]);
+        assert_eq!(run.status, 0, "{run}");
+        project.file("applied.json", &run.stdout);
+        let run = project.run(&["profile", "subset", "applied.json", runtime]);
+        assert_eq!(run.status, 0, "{run}");
+    }
+}
+
+#[test]
+fn a_call_is_explained_for_given_arguments_or_for_all() {
+    let project = Project::new();
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone", "0x10000000"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "personality", "-1"]), @r"");
+}
+
+#[test]
+fn docker_conditions_are_dropped_unless_they_are_wanted() {
+    let project = Project::new();
+    project.file("docker.json", r#"{"defaultAction": "SCMP_ACT_ERRNO", "archMap": [{"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X32"]}],
+        "syscalls": [{"names": ["mount"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_ADMIN"]}}]}"#);
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json", "--docker"]), @r"");
+    let run = project.run(&["profile", "minimize", "docker.json", "--docker", "--capabilities", "SYS_ADMIN"]);
+    assert!(run.stdout.contains("mount"), "{run}");
+}
+
+#[test]
+fn what_cannot_be_combined_is_reported_and_printed_nowhere() {
+    let project = Project::new();
+    project
+        .file("mine.json", PROFILE)
+        .file("none.json", r#"{"foo": 1}"#)
+        .file("narrow.json", PROFILE.replace("SCMP_ARCH_X86_64", "SCMP_ARCH_X86").replace("\"read\"", "\"open\""))
+        .file("twice.json", r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+            {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "op": "SCMP_CMP_LE", "value": 5}]},
+            {"names": ["clone"], "action": "SCMP_ACT_KILL", "args": [{"index": 1, "op": "SCMP_CMP_EQ", "value": 3}]}]}"#);
+    for (arguments, status) in [
+        (&["intersect", "mine.json", "none.json"][..], 2),
+        (&["intersect", "mine.json", "missing.json"], 2),
+        (&["merge", "mine.json", "runtime-default:podman"], 2),
+        (&["merge", "mine.json", "runtime-default:containerd@0.1"], 2),
+        (&["merge", "mine.json", "narrow.json"], 3),
+        (&["minimize", "twice.json"], 3),
+        (&["merge", "mine.json", "twice.json"], 3),
+        (&["explain-call", "mine.json", "opne"], 2),
+        (&["explain-call", "mine.json", "open", "x"], 2),
+        (&["explain-call", "mine.json", "open", "--architecture", "arm64"], 2),
+        (&["explain-call", "mine.json", "open", "--architecture", "vax"], 2),
+        (&["subset", "mine.json", "mine.json", "--capabilities", "SYS ADMIN"], 2),
+    ] {
+        let run = project.run(&[&["profile"], arguments].concat());
+        assert_eq!(run.status, status, "{arguments:?}: {run}");
+        assert_eq!(run.stdout, "", "{arguments:?}");
+    }
+    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "none.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "narrow.json"]), @r"");
+    let warned = project.run(&["profile", "intersect", "mine.json", "twice.json"]);
+    assert!(warned.status == 0 && warned.stderr.contains("the strictest applies"), "{warned}");
+}

@@ -7,7 +7,7 @@
 
 use std::{
     cell::Cell,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     hash::Hash,
 };
 
@@ -193,36 +193,109 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
 
     /// Both sets together.
     pub(super) fn union(&mut self, a: Diagram, b: Diagram) -> Result<Diagram, TooComplex> {
-        self.union_with(a, b, &mut HashMap::new())
-    }
-
-    fn union_with(
-        &mut self,
-        a: Diagram,
-        b: Diagram,
-        done: &mut HashMap<(Diagram, Diagram), Diagram>,
-    ) -> Result<Diagram, TooComplex> {
         if a == b {
             return Ok(a);
         }
-        let key = (a.min(b), a.max(b));
-        if let Some(&known) = done.get(&key) {
+        self.combine(a, b, &|left, right| left.union(right).cloned().collect())
+    }
+
+    /// The set that `join` makes of the sets of both, for all arguments.
+    pub(super) fn combine(
+        &mut self,
+        a: Diagram,
+        b: Diagram,
+        join: &impl Fn(&BTreeSet<T>, &BTreeSet<T>) -> BTreeSet<T>,
+    ) -> Result<Diagram, TooComplex> {
+        self.combine_with(a, b, join, &mut HashMap::new())
+    }
+
+    fn combine_with(
+        &mut self,
+        a: Diagram,
+        b: Diagram,
+        join: &impl Fn(&BTreeSet<T>, &BTreeSet<T>) -> BTreeSet<T>,
+        done: &mut HashMap<(Diagram, Diagram), Diagram>,
+    ) -> Result<Diagram, TooComplex> {
+        if let Some(&known) = done.get(&(a, b)) {
             return Ok(known);
         }
         self.step()?;
-        let united = match split(self.get(a), self.get(b), (a, b)) {
+        let joined = match split(self.get(a), self.get(b), (a, b)) {
             Err((left, right)) => {
-                let set = self.set(left).union(&self.set(right)).cloned().collect();
+                let set = join(&self.set(left), &self.set(right));
                 self.always(set)?
             }
             Ok((bit, zero, one)) => {
-                let zero = self.union_with(zero.0, zero.1, done)?;
-                let one = self.union_with(one.0, one.1, done)?;
+                let zero = self.combine_with(zero.0, zero.1, join, done)?;
+                let one = self.combine_with(one.0, one.1, join, done)?;
                 self.node(Node::Branch { bit, zero, one })?
             }
         };
-        done.insert(key, united);
-        Ok(united)
+        done.insert((a, b), joined);
+        Ok(joined)
+    }
+
+    /// Conditions that hold exactly where the sets are, for each set that is `wanted`: at most one condition for each argument,
+    /// and no two lists of conditions hold for the same arguments.
+    ///
+    /// Lists that exclude each other are what libseccomp 2.5 compiles as they read, whatever their order; of lists that overlap
+    /// it tests some against the wrong half of a comparison.
+    pub(super) fn cover(
+        &self,
+        diagram: Diagram,
+        bits: u32,
+        wanted: &impl Fn(&BTreeSet<T>) -> bool,
+    ) -> Result<Vec<Region<T>>, TooComplex> {
+        let (index, values) = match self.get(diagram) {
+            Node::Terminal(id) => {
+                let set = self.set(id);
+                return Ok(if wanted(&set) { vec![(Vec::new(), set)] } else { Vec::new() });
+            }
+            Node::Branch { bit, .. } => {
+                let mut values = BTreeMap::new();
+                self.values(diagram, bit / 64, Cube::default(), &mut values)?;
+                (u8::try_from(bit / 64).map_err(|_| TooComplex)?, values)
+            }
+        };
+        let mut regions = Vec::new();
+        for (target, cubes) in values {
+            let below = self.cover(target, bits, wanted)?;
+            if below.is_empty() {
+                continue;
+            }
+            for comparison in comparisons(&cubes, bits) {
+                for (conditions, set) in &below {
+                    let own = std::iter::once((index, comparison));
+                    regions.push((own.chain(conditions.iter().copied()).collect(), set.clone()));
+                }
+                if regions.len() > MAX_REGIONS {
+                    return Err(TooComplex);
+                }
+            }
+        }
+        Ok(regions)
+    }
+
+    /// The values of an argument, by the diagram of the arguments after it; ascending.
+    fn values(
+        &self,
+        diagram: Diagram,
+        index: u16,
+        cube: Cube,
+        found: &mut BTreeMap<Diagram, Vec<Cube>>,
+    ) -> Result<(), TooComplex> {
+        match self.get(diagram) {
+            Node::Branch { bit, zero, one } if bit / 64 == index => {
+                self.step()?;
+                let bit = 1 << (63 - bit % 64);
+                self.values(zero, index, Cube { mask: cube.mask | bit, ..cube }, found)?;
+                self.values(one, index, Cube { mask: cube.mask | bit, value: cube.value | bit }, found)
+            }
+            _ => {
+                found.entry(diagram).or_default().push(cube);
+                Ok(())
+            }
+        }
     }
 
     /// Arguments for which the two sets are `different`, if there are any.
@@ -270,6 +343,88 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         }
         Ok(found)
     }
+}
+
+/// Conditions, and the set of the arguments for which all of them hold.
+pub(super) type Region<T> = (Vec<(u8, Comparison)>, BTreeSet<T>);
+
+/// How many lists of conditions a call may take; real profiles need less than ten.
+const MAX_REGIONS: usize = 512;
+
+/// Values of an argument: those whose bits in `mask` are as in `value`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cube {
+    mask: u64,
+    value: u64,
+}
+
+/// How many bits between tested ones a cube may leave free before it is no longer written as ranges.
+const MAX_FREE: u32 = 4;
+
+/// A cube as cubes whose free bits are the lowest; none if these are many.
+fn aligned(cube: Cube, last: u64) -> Option<Vec<Cube>> {
+    let free = !cube.mask & last;
+    let below = if cube.mask == 0 { last } else { (1 << cube.mask.trailing_zeros()) - 1 };
+    let between = free & !below;
+    if between.count_ones() > MAX_FREE {
+        return None;
+    }
+    let mut cubes = vec![Cube { mask: cube.mask | between, value: cube.value }];
+    for bit in (0..64).map(|bit| 1_u64 << bit).filter(|bit| between & bit != 0) {
+        let with_bit: Vec<Cube> =
+            cubes.iter().map(|cube| Cube { value: cube.value | bit, ..*cube }).collect();
+        cubes.extend(with_bit);
+    }
+    Some(cubes)
+}
+
+/// Comparisons that exclude each other and together hold for the values of the cubes, which are ascending and disjoint.
+fn comparisons(cubes: &[Cube], bits: u32) -> Vec<Comparison> {
+    let last = width(bits);
+    let masked = |cube: &Cube| {
+        if cube.mask == last {
+            Comparison::Equal(cube.value)
+        } else {
+            Comparison::MaskedEqual { mask: cube.mask, value: cube.value }
+        }
+    };
+    // Ranges are what a narrow architecture reads as a wide one does: masks of high bits are empty there.
+    let [_, _, ..] = cubes else { return cubes.iter().map(masked).collect() };
+    let mut parts = Vec::new();
+    for cube in cubes {
+        match aligned(*cube, last) {
+            Some(aligned) => parts.extend(aligned),
+            None => return cubes.iter().map(masked).collect(),
+        }
+    }
+    parts.sort_unstable_by_key(|cube| cube.value);
+    let mut ranges: Vec<(u64, u64, Vec<Cube>)> = Vec::new();
+    for cube in &parts {
+        let (first, end) = (cube.value, cube.value | (!cube.mask & last));
+        match ranges.last_mut() {
+            Some((_, until, parts)) if until.checked_add(1) == Some(first) => {
+                *until = end;
+                parts.push(*cube);
+            }
+            _ => ranges.push((first, end, vec![*cube])),
+        }
+    }
+    if let [(0, below, _), (above, end, _)] = ranges.as_slice()
+        && *end == last
+        && *above - *below == 2
+    {
+        return vec![Comparison::NotEqual(below + 1)];
+    }
+    let mut found = Vec::new();
+    for (first, end, parts) in ranges {
+        match (first, end) {
+            (first, end) if first == end => found.push(Comparison::Equal(first)),
+            (0, end) => found.push(Comparison::LessOrEqual(end)),
+            (first, end) if end == last => found.push(Comparison::GreaterOrEqual(first)),
+            _ => found.extend(parts.iter().map(masked)),
+        }
+    }
+    found
 }
 
 /// Two diagrams below the first bit that either tests; the terminals if neither tests one.
@@ -327,6 +482,37 @@ mod tests {
                         prop_assert_ne!(comparison.holds(value, bits), wanted);
                     },
                 }
+            }
+        }
+    }
+
+    proptest! {
+        /// Every argument is in the region of its set, and in no other.
+        #[test]
+        fn a_cover_is_its_diagram(
+            rules in prop::collection::vec((comparison(), comparison(), 0..3_u8), 1..4),
+            bits in prop_oneof![Just(32_u32), Just(64)],
+            probes in prop::collection::vec((prop_oneof![0..9_u64, any::<u64>()], prop_oneof![0..9_u64, any::<u64>()]), 40),
+        ) {
+            let mut diagrams = Diagrams::<u8>::new();
+            let none = diagrams.always(BTreeSet::new()).unwrap();
+            let mut all = none;
+            for (first, second, set) in &rules {
+                let yes = diagrams.always(BTreeSet::from([*set])).unwrap();
+                let one = diagrams.when(&[(0, *first), (3, *second)], bits, yes, none).unwrap();
+                all = diagrams.union(all, one).unwrap();
+            }
+            // Rules can be made that take more lists than any profile needs.
+            let Ok(regions) = diagrams.cover(all, bits, &|set| !set.is_empty()) else { return Ok(()) };
+            for (a, b) in probes {
+                let expected: BTreeSet<u8> = rules.iter()
+                    .filter(|(first, second, _)| first.holds(a, bits) && second.holds(b, bits)).map(|rule| rule.2).collect();
+                let holds = |conditions: &[(u8, Comparison)]| {
+                    conditions.iter().all(|(index, test)| test.holds(if *index == 0 { a } else { b }, bits))
+                };
+                let found: Vec<_> = regions.iter().filter(|(conditions, _)| holds(conditions)).map(|region| &region.1).collect();
+                prop_assert!(found.len() <= 1, "{found:?}");
+                prop_assert_eq!(found.first().copied().cloned().unwrap_or_default(), expected);
             }
         }
     }

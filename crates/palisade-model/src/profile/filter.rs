@@ -77,6 +77,21 @@ impl Action {
         })
     }
 
+    /// The order in which the kernel prefers actions if several filters answer: the lowest wins, whatever its number.
+    #[must_use]
+    pub const fn precedence(self) -> u8 {
+        match self {
+            Self::KillProcess => 0,
+            Self::KillThread => 1,
+            Self::Trap => 2,
+            Self::Errno(_) => 3,
+            Self::Notify => 4,
+            Self::Trace(_) => 5,
+            Self::Log => 6,
+            Self::Allow => 7,
+        }
+    }
+
     /// Whether the call is certainly not made. A tracer or a listener may let it pass.
     #[must_use]
     pub const fn denies(self) -> bool {
@@ -161,14 +176,14 @@ impl fmt::Display for Call {
 
 /// A rule for one call: the action if all conditions hold, at most one for each argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
-    conditions: Vec<(u8, Comparison)>,
-    action: Action,
+pub(super) struct Rule {
+    pub(super) conditions: Vec<(u8, Comparison)>,
+    pub(super) action: Action,
 }
 
 impl Rule {
     /// The conditions that are left on an architecture: libseccomp drops a mask without bits.
-    fn conditions(&self, bits: u32) -> Vec<(u8, Comparison)> {
+    pub(super) fn conditions(&self, bits: u32) -> Vec<(u8, Comparison)> {
         let tests_something = |comparison: &Comparison| match comparison {
             Comparison::MaskedEqual { mask, .. } => mask & super::decision::width(bits) != 0,
             _ => true,
@@ -227,9 +242,19 @@ fn invalid(at: impl Into<String>, message: impl Into<String>) -> FilterError {
 /// The filter that a runtime makes of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    default: Action,
-    architectures: BTreeSet<Architecture>,
-    rules: BTreeMap<Syscall, Vec<Rule>>,
+    pub(super) default: Action,
+    pub(super) architectures: BTreeSet<Architecture>,
+    pub(super) rules: BTreeMap<Syscall, Vec<Rule>>,
+    pub(super) settings: Settings,
+}
+
+/// What a profile sets beside the answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// None if the key is absent: then runtimes choose.
+    pub(super) flags: Option<BTreeSet<String>>,
+    /// Where the process listens that decides about calls with `SCMP_ACT_NOTIFY`, and what it is given.
+    pub(super) listener: Option<(String, Option<String>)>,
 }
 
 /// The flags of the specification, and the one that runc ignores.
@@ -342,7 +367,12 @@ impl Filter {
         if default == Action::Notify {
             return Err(invalid("defaultAction", "SCMP_ACT_NOTIFY cannot be the default action"));
         }
-        let mut filter = Self { default, architectures: BTreeSet::new(), rules: BTreeMap::new() };
+        let mut filter = Self {
+            default,
+            architectures: BTreeSet::new(),
+            rules: BTreeMap::new(),
+            settings: Settings::default(),
+        };
         for (at, name) in fields.names("architectures")? {
             let architecture = Architecture::named(name)
                 .ok_or_else(|| invalid(at, format!("{name:?} is not an architecture")))?;
@@ -357,8 +387,13 @@ impl Filter {
                 return Err(invalid(at, format!("{flag:?} is not a flag")));
             }
         }
-        fields.text("listenerPath")?;
-        fields.text("listenerMetadata")?;
+        if fields.get("flags").is_some() {
+            let names = fields.names("flags")?;
+            filter.settings.flags = Some(names.into_iter().map(|(_, flag)| flag.to_owned()).collect());
+        }
+        let metadata = fields.text("listenerMetadata")?.map(str::to_owned);
+        let path = fields.text("listenerPath")?.filter(|path| !path.is_empty());
+        filter.settings.listener = path.map(|path| (path.to_owned(), metadata));
         for (at, rule) in rules {
             filter.add(rule, at)?;
         }
@@ -403,6 +438,13 @@ impl Filter {
         self.rules.values().flatten().any(|rule| rule.action == Action::Notify)
     }
 
+    /// The conventions that the rules cover on a machine, its own first.
+    pub fn architectures_on(&self, machine: Architecture) -> impl Iterator<Item = Architecture> {
+        let others = self.architectures.iter().copied();
+        std::iter::once(machine)
+            .chain(others.filter(move |known| *known != machine && known.runs_on(machine)))
+    }
+
     /// The calls that rules name.
     pub fn named_calls(&self) -> impl Iterator<Item = Syscall> {
         self.rules.keys().copied()
@@ -426,7 +468,7 @@ impl Filter {
         )
     }
 
-    fn settle(&self, actions: &BTreeSet<Action>) -> Answer {
+    pub(super) fn settle(&self, actions: &BTreeSet<Action>) -> Answer {
         match (actions.first(), actions.len()) {
             (None, _) => Answer::Action(self.default),
             (Some(action), 1) => Answer::Action(*action),
@@ -435,7 +477,7 @@ impl Filter {
     }
 
     /// The actions of the rules that apply, for every value of the arguments.
-    fn diagram(
+    pub(super) fn diagram(
         &self,
         syscall: Syscall,
         bits: u32,

@@ -4,14 +4,19 @@
 //! profile design. Validation of what users wrote is in [`crate::validation`]; resolution on the node in
 //! [`crate::node`].
 
+pub mod algebra;
 pub mod apparmor;
 pub mod architecture;
+pub mod bpf;
 pub mod config_map;
 pub mod decision;
+pub mod docker;
 pub mod document;
 pub mod filter;
 pub mod json;
+pub mod oci;
 pub mod published;
+pub mod runtime_default;
 pub mod seccomp;
 pub mod syscalls;
 

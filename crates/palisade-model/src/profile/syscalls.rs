@@ -91,7 +91,8 @@ impl Syscall {
 }
 
 /// The known name nearest to a misspelt one, if one is near enough to have been meant.
-pub(super) fn nearest(name: &str) -> Option<&'static str> {
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
     crate::spelling::nearest(name, Syscall::all().map(Syscall::name))
 }
 

@@ -1,6 +1,7 @@
 //! Black-box tests of the model.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on should stop")]
 
+mod algebra;
 mod compat_matrix;
 mod designs;
 mod effective;

@@ -10,6 +10,7 @@
 )]
 
 mod agent;
+mod algebra;
 mod contexts;
 mod cost;
 mod failures;
