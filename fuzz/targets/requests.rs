@@ -15,7 +15,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use palisade_apimachinery::Typed;
+use palisade_apimachinery::{Typed, decode::DecodeError};
 use palisade_apiserver::auth::UserInfo;
 use palisade_apiserver::http::Body;
 use palisade_apiserver::storage::{Expect, Range, Write};
@@ -367,7 +367,7 @@ struct World {
     runtime: tokio::runtime::Runtime,
     user: Router,
     kept: BTreeMap<(String, String), Kept>,
-    readable: Box<dyn Fn(&str, &[u8]) -> std::result::Result<(), String>>,
+    readable: Box<dyn Fn(&str, &[u8]) -> std::result::Result<(), DecodeError>>,
     inputs: usize,
 }
 

@@ -113,6 +113,8 @@ impl Constraints<'_> {
     pub fn judge(&self, request: &ConstraintRequest<'_>) -> ConstraintReview {
         match (self.mode, request.pass) {
             (ConstraintMode::Enforce, _) => self.judge_in_force(request),
+            // Where there are no constraints yet, there is nothing to report of them.
+            (ConstraintMode::Audit, Pass::Mutate) if self.set.is_empty() => ConstraintReview::default(),
             (ConstraintMode::Audit, Pass::Mutate) => self.judge_in_force(request).reported(),
             // What constraints would have written is not there, and was reported before.
             (ConstraintMode::Audit, Pass::Validate) | (ConstraintMode::Off, _) => ConstraintReview::default(),

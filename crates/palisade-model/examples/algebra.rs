@@ -1,10 +1,10 @@
 //! The properties of the algebra of profiles over as many random pairs as the first argument gives.
 
-#![expect(clippy::print_stdout, reason = "a report for whoever runs it")]
+#![expect(clippy::print_stdout, reason = "a report on the terminal")]
 #![allow(missing_docs, reason = "not a library")]
 
 #[path = "../tests/it/algebra.rs"]
-#[allow(dead_code, reason = "the test beside it uses the rest")]
+#[allow(dead_code, clippy::unwrap_used, reason = "it is a test, and the example uses a part of it")]
 mod algebra;
 
 use std::{cell::Cell, process::ExitCode};

@@ -59,12 +59,12 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
             hint::spin_loop();
         }
     });
-    let is_done = || results.iter().all(|result| result.load(Ordering::SeqCst) != PENDING);
+    let all_made = || results.iter().all(|result| result.load(Ordering::SeqCst) != PENDING);
     let is_gone = || match thread_id.load(Ordering::SeqCst) {
         0 => false,
         id => !fs::exists(format!("/proc/self/task/{id}")).unwrap_or(true),
     };
-    while !is_done() && !is_gone() {
+    while !all_made() && !is_gone() {
         thread::sleep(Duration::from_millis(1));
     }
     for result in
@@ -72,5 +72,5 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     {
         println!("{result}");
     }
-    Ok(if is_done() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if all_made() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }

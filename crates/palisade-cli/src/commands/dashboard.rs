@@ -17,7 +17,7 @@ use super::{exceptions, rollout};
 use crate::{
     cluster::ClusterArgs,
     dashboard::{
-        page::{DashboardState, page},
+        page::{DashboardState, UnknownPart, page},
         serve::{Dashboard, Source},
     },
     failure::{Exit, Failure},
@@ -86,7 +86,7 @@ struct ClusterPage {
 
 impl Source for ClusterPage {
     async fn page(&self) -> String {
-        let text = |failure: Failure| failure.to_string();
+        let text = |failure: Failure| UnknownPart(failure.to_string());
         let (rollout, exceptions, nodes) = tokio::join!(
             rollout::of_cluster(&self.cluster),
             exceptions::review_cluster(&self.cluster),

@@ -486,10 +486,8 @@ fn document(path: &Path) -> Result<Value, Failure> {
         return Err(unusable(&format_args!(": {}", problem.summary)));
     }
     match (profiles.list.pop().map(|profile| profile.content), profiles.list.is_empty()) {
-        (None, _) => return Err(unusable(&" has no seccomp profile")),
-        (Some(_), false) => {
-            return Err(unusable(&" has several profiles: write the one to compare to a file"));
-        }
+        (None, _) => Err(unusable(&" has no seccomp profile")),
+        (Some(_), false) => Err(unusable(&" has several profiles: write the one to compare to a file")),
         (Some(Content::Text { text, .. }), true) => {
             strict_json::read(&text).map_err(|error| unusable(&format_args!(" {error}")))
         }

@@ -1,6 +1,7 @@
 //! From the state of a cluster to the page.
 
 use serde_json::Value;
+use thiserror::Error;
 
 use super::Html;
 
@@ -10,6 +11,11 @@ pub const STYLE: &str = include_str!("page.css");
 /// As many rows as a table shows; the rest is counted.
 const ROWS: usize = 500;
 
+/// Why a part of the page cannot be shown: the sentence that its command would print.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct UnknownPart(pub String);
+
 /// What the page shows. Each part is what a command prints as JSON, or why it cannot be had.
 #[derive(Debug)]
 pub struct DashboardState {
@@ -18,11 +24,11 @@ pub struct DashboardState {
     /// When it was read.
     pub read_at: String,
     /// `palisade rollout status -o json`.
-    pub rollout: Result<Value, String>,
+    pub rollout: Result<Value, UnknownPart>,
     /// `palisade exceptions --cluster -o json`.
-    pub exceptions: Result<Value, String>,
+    pub exceptions: Result<Value, UnknownPart>,
     /// `NodeSecurityReport` objects.
-    pub nodes: Result<Vec<Value>, String>,
+    pub nodes: Result<Vec<Value>, UnknownPart>,
 }
 
 /// The page.
@@ -61,8 +67,8 @@ fn is_ready(namespace: &Value) -> bool {
         && items(namespace, "unjudged").is_empty()
 }
 
-fn unknown(html: &mut Html, why: &str) {
-    html.element("<p class=\"warn\">Not known: ", why, "</p>");
+fn unknown(html: &mut Html, why: &UnknownPart) {
+    html.element("<p class=\"warn\">Not known: ", &why.0, "</p>");
 }
 
 fn left_out(html: &mut Html, count: usize) {
@@ -106,7 +112,7 @@ fn tiles(html: &mut Html, state: &DashboardState) {
     html.markup("</ul>");
 }
 
-fn rollout(html: &mut Html, rollout: &Result<Value, String>) {
+fn rollout(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
     // swallowed: reported with the namespaces
     let Ok(rollout) = rollout else { return };
     if rollout.get("status").is_none() && rollout.get("spec").is_none() {
@@ -116,7 +122,7 @@ fn rollout(html: &mut Html, rollout: &Result<Value, String>) {
     for (name, pointer) in [("Target", "/spec/enforcementMode"), ("Mode", "/status/enforcementMode")] {
         html.element("<tr><th>", name, "</th>").element("<td>", text(rollout, pointer), "</td></tr>");
     }
-    for wave in items(&rollout["status"], "waves") {
+    for wave in items(rollout, "waves") {
         html.element("<tr><th>Wave ", text(wave, "/name"), "</th><td>");
         html.text(text(wave, "/state")).markup(" ").text(text(wave, "/message")).markup("</td></tr>");
     }
@@ -130,7 +136,7 @@ fn rollout(html: &mut Html, rollout: &Result<Value, String>) {
     html.markup("</tbody></table>");
 }
 
-fn namespaces(html: &mut Html, rollout: &Result<Value, String>) {
+fn namespaces(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
     html.markup("<h2>Namespaces</h2>");
     let rollout = match rollout {
         Ok(rollout) => rollout,
@@ -201,7 +207,7 @@ fn undecided(html: &mut Html, namespace: &Value) {
     html.markup("</ul>");
 }
 
-fn exceptions(html: &mut Html, exceptions: &Result<Value, String>) {
+fn exceptions(html: &mut Html, exceptions: &Result<Value, UnknownPart>) {
     html.markup("<h2>Exceptions</h2>");
     let exceptions = match exceptions {
         Ok(exceptions) => items(exceptions, "exceptions"),
@@ -235,7 +241,7 @@ fn exceptions(html: &mut Html, exceptions: &Result<Value, String>) {
     left_out(html, exceptions.len());
 }
 
-fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, String>) {
+fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, UnknownPart>) {
     html.markup("<h2>Nodes</h2>");
     let nodes = match nodes {
         Ok(nodes) => nodes,
@@ -282,7 +288,7 @@ fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, String>) {
 mod tests {
     use serde_json::json;
 
-    use super::{DashboardState, page};
+    use super::{DashboardState, UnknownPart, page};
 
     const HOSTILE: &str = "<script>alert(1)</script>\"'";
 
@@ -293,7 +299,7 @@ mod tests {
             read_at: HOSTILE.to_owned(),
             rollout: Ok(json!({
                 "spec": {"enforcementMode": HOSTILE},
-                "status": {"waves": [{"name": HOSTILE, "state": HOSTILE}], "conditions": [{"type": HOSTILE, "message": HOSTILE}]},
+                "waves": [{"name": HOSTILE, "state": HOSTILE}], "status": {"conditions": [{"type": HOSTILE, "message": HOSTILE}]},
                 "namespaces": [
                     {"name": HOSTILE, "level": HOSTILE, "complies": HOSTILE, "blocks": true, "commands": [HOSTILE],
                      "blockers": [{"kind": HOSTILE, "name": HOSTILE, "rejection": HOSTILE, "causes": [{"summary": HOSTILE, "path": HOSTILE}]}]},
@@ -318,9 +324,9 @@ mod tests {
         let state = DashboardState {
             server: String::new(),
             read_at: String::new(),
-            rollout: Err("forbidden".to_owned()),
-            exceptions: Err("forbidden".to_owned()),
-            nodes: Err("forbidden".to_owned()),
+            rollout: Err(UnknownPart("forbidden".to_owned())),
+            exceptions: Err(UnknownPart("forbidden".to_owned())),
+            nodes: Err(UnknownPart("forbidden".to_owned())),
         };
         let text = page(&state);
         assert_eq!(text.matches("Not known: forbidden").count(), 3, "{text}");

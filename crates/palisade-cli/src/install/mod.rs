@@ -37,7 +37,8 @@ pub fn default_values() -> Value {
 }
 
 /// Kinds that the rollout alone uses.
-const OF_ROLLOUT: &[&str] = &["podsecurityrollouts.palisade.dev", "psaenforcementconfigs.config.openshift.io"];
+const OF_ROLLOUT: &[&str] =
+    &["podsecurityrollouts.palisade.dev", "psaenforcementconfigs.config.openshift.io"];
 
 /// The group of values whose `enabled` a kind depends on; `None`: it is always installed.
 fn needed_by(definition: &Definition) -> Option<&'static str> {
@@ -50,9 +51,8 @@ fn needed_by(definition: &Definition) -> Option<&'static str> {
 
 /// The kinds that are installed.
 fn definitions(values: &Value) -> impl Iterator<Item = &'static Definition> {
-    let is_needed = |definition: &&Definition| {
-        needed_by(definition).is_none_or(|group| values[group]["enabled"] == true)
-    };
+    let is_needed =
+        |definition: &&Definition| needed_by(definition).is_none_or(|group| values[group]["enabled"] == true);
     DEFINITIONS.iter().filter(is_needed)
 }
 
@@ -135,8 +135,11 @@ pub fn chart_templates() -> Vec<(String, String)> {
     for definition in DEFINITIONS {
         let text = definition_text(definition, &keep);
         if let Some(group) = needed_by(definition) {
-            let _ = writeln!(crds, "{{{{- if .Values.{group}.enabled }}}}
----");
+            let _ = writeln!(
+                crds,
+                "{{{{- if .Values.{group}.enabled }}}}
+---"
+            );
             crds.push_str(&text);
             crds.push_str("{{- end }}\n");
         } else {

@@ -175,7 +175,7 @@ fn ca_bundle(cluster: &Cluster) -> Option<String> {
 fn with_short_validities(manifests: &str) -> String {
     let argument = "        - --service=palisade-system/palisade-webhook:443\n";
     let validities = ["--ca-validity=150s", "--certificate-validity=60s", "--rotation-overlap=10s"];
-    let more: String = validities.iter().map(|validity| format!("        - {validity}\n")).collect();
+    let more = validities.map(|validity| format!("        - {validity}\n")).concat();
     assert!(manifests.contains(argument), "the webhook has no argument {argument}");
     manifests.replace(argument, &format!("{argument}{more}"))
 }

@@ -19,7 +19,8 @@ pub(crate) fn webhook_url(cluster: &Cluster, port: u16) -> String {
 
 /// Starts `palisade webhook --register` beside a cluster and waits until the API server sends pods to it.
 pub(crate) fn start_webhook(cluster: &mut Cluster, port: u16, more: &[&str]) -> Started {
-    cluster.apply(r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "palisade-system"}}"#);
+    // An installation may have made it, with labels of its own.
+    let _ = cluster.kubectl(&["create", "namespace", "palisade-system"]);
     let url = webhook_url(cluster, port);
     let listen = format!("{}:{port}", cluster.address());
     let mut command = palisade(cluster, &["webhook", "--register", "--url", &url, "--listen", &listen]);

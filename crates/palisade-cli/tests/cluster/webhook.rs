@@ -102,8 +102,7 @@ async fn creates(client: kube::Client, count: usize) -> Vec<String> {
 fn no_create_fails_when_the_certificate_secret_is_deleted() {
     let flags = ["--disable-admission-plugins=PodSecurity,ServiceAccount"];
     let Some(mut cluster) = Cluster::start_with(Parts::Api, &flags) else { return };
-    let crds =
-        palisade_testkit::command::output(&mut palisade(&cluster, &["install", "--components", "crds"]));
+    let crds = output(&mut palisade(&cluster, &["install", "--components", "crds"]));
     cluster.apply(&crds.expect_success());
     start_webhook(&mut cluster, 8443, &["--rotation-overlap=2s"]);
     cluster.apply(&namespace("web", "restricted").to_string());
@@ -132,9 +131,8 @@ fn no_create_fails_when_the_certificate_secret_is_deleted() {
 fn uninstall_leaves_a_cluster_that_admits_pods() {
     let flags = ["--disable-admission-plugins=PodSecurity"];
     let Some(mut cluster) = Cluster::start_with(Parts::Controllers, &flags) else { return };
-    let printed = |cluster: &Cluster, arguments: &[&str]| {
-        palisade_testkit::command::output(&mut palisade(cluster, arguments)).expect_success()
-    };
+    let printed =
+        |cluster: &Cluster, arguments: &[&str]| output(&mut palisade(cluster, arguments)).expect_success();
     cluster.apply(&printed(&cluster, &["install", "--fail-fast=warn", "--kubernetes-version=v1.37"]));
     start_webhook(&mut cluster, 8443, &[]);
     let removed = printed(&cluster, &["uninstall"]);

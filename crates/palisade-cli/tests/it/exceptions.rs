@@ -51,7 +51,7 @@ fn reports_the_state_of_every_exception() {
     project.file("workloads.yaml", DEPLOYMENT);
     project.file(
         "exceptions.yaml",
-        &[
+        [
             exception("a-used", &format!("{used}{until}")),
             exception("b-unused", &format!("{unused}{until}")),
             exception("c-expired", &format!("{used}  until: \"2020-01-01T00:00:00Z\"\n")),
@@ -86,7 +86,7 @@ fn reports_the_state_of_every_exception() {
     assert_eq!(report["exceptions"][3]["broad"][0], "selects every namespace");
 
     project.file("only/workloads.yaml", DEPLOYMENT);
-    project.file("only/exception.yaml", &exception("a-used", &format!("{used}{until}")));
+    project.file("only/exception.yaml", exception("a-used", &format!("{used}{until}")));
     let run = crate::support::Run::of(project.command().args(["exceptions", "only"]));
     assert_eq!(run.status, 0, "{run}");
     assert!(

@@ -241,19 +241,88 @@ const DENY_ALG: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
 fn an_intersection_is_printed_as_the_smallest_document() {
     let project = Project::new();
     project.file("mine.json", PROFILE).file("deny.json", DENY_ALG);
-    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "deny.json"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "deny.json"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "minimize", "deny.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "deny.json"]), @r#"
+    {
+      "defaultAction": "SCMP_ACT_ERRNO",
+      "syscalls": [
+        {
+          "action": "SCMP_ACT_ALLOW",
+          "names": [
+            "execve",
+            "exit_group",
+            "read",
+            "write"
+          ]
+        }
+      ]
+    }
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "deny.json"]), @r#"
+    {
+      "architectures": [
+        "SCMP_ARCH_X86_64"
+      ],
+      "defaultAction": "SCMP_ACT_ALLOW",
+      "syscalls": [
+        {
+          "action": "SCMP_ACT_ERRNO",
+          "args": [
+            {
+              "index": 0,
+              "op": "SCMP_CMP_EQ",
+              "value": 38
+            }
+          ],
+          "names": [
+            "socket"
+          ]
+        }
+      ]
+    }
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "deny.json"]), @r#"
+    {
+      "defaultAction": "SCMP_ACT_ALLOW",
+      "syscalls": [
+        {
+          "action": "SCMP_ACT_ERRNO",
+          "args": [
+            {
+              "index": 0,
+              "op": "SCMP_CMP_EQ",
+              "value": 38
+            }
+          ],
+          "errnoRet": 97,
+          "names": [
+            "socket"
+          ]
+        }
+      ]
+    }
+    exit status: 0
+    "#);
 }
 
 #[test]
 fn a_subset_has_no_counterexample() {
     let project = Project::new();
     project.file("mine.json", PROFILE).file("deny.json", DENY_ALG);
-    insta::assert_snapshot!(project.run(&["profile", "subset", "mine.json", "deny.json"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "subset", "deny.json", "mine.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "subset", "mine.json", "deny.json"]), @r#"
+    mine.json allows nothing that deny.json does not
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "subset", "deny.json", "mine.json"]), @r#"
+    socket() on SCMP_ARCH_X86_64: SCMP_ACT_ALLOW in deny.json, SCMP_ACT_ERRNO 1 in mine.json
+    exit status: 1
+    "#);
     let defaults = ["runtime-default:containerd@2.3.0", "runtime-default:containerd@2.3.1"];
-    insta::assert_snapshot!(project.run(&["profile", "subset", defaults[0], defaults[1]]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "subset", defaults[0], defaults[1]]), @r#"
+    socket(0x26) on SCMP_ARCH_X86_64: SCMP_ACT_ALLOW in runtime-default:containerd@2.3.0, SCMP_ACT_ERRNO 1 in runtime-default:containerd@2.3.1
+    exit status: 1
+    "#);
     let reverse = project.run(&["profile", "subset", defaults[1], defaults[0]]);
     assert_eq!(reverse.status, 0, "{reverse}");
     let admin =
@@ -278,9 +347,30 @@ fn a_tenants_allow_all_allows_no_more_than_the_default() {
 #[test]
 fn a_call_is_explained_for_given_arguments_or_for_all() {
     let project = Project::new();
-    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone", "0x10000000"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "personality", "-1"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone"]), @r#"
+    clone on SCMP_ARCH_X86_64:
+      argument 0 & 0x7e020000 == 0x0: SCMP_ACT_ALLOW
+      otherwise: SCMP_ACT_ERRNO 1
+    clone on SCMP_ARCH_X32:
+      argument 0 & 0x7e020000 == 0x0: SCMP_ACT_ALLOW
+      otherwise: SCMP_ACT_ERRNO 1
+    clone on SCMP_ARCH_X86:
+      argument 0 & 0x7e020000 == 0x0: SCMP_ACT_ALLOW
+      otherwise: SCMP_ACT_ERRNO 1
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "clone", "0x10000000"]), @r#"
+    clone(0x10000000) on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1
+    clone(0x10000000) on SCMP_ARCH_X32: SCMP_ACT_ERRNO 1
+    clone(0x10000000) on SCMP_ARCH_X86: SCMP_ACT_ERRNO 1
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "explain-call", "runtime-default:containerd@2.3", "personality", "-1"]), @r#"
+    personality(0xffffffffffffffff) on SCMP_ARCH_X86_64: SCMP_ACT_ERRNO 1
+    personality(0xffffffffffffffff) on SCMP_ARCH_X32: SCMP_ACT_ALLOW
+    personality(0xffffffffffffffff) on SCMP_ARCH_X86: SCMP_ACT_ALLOW
+    exit status: 0
+    "#);
 }
 
 #[test]
@@ -288,8 +378,31 @@ fn docker_conditions_are_dropped_unless_they_are_wanted() {
     let project = Project::new();
     project.file("docker.json", r#"{"defaultAction": "SCMP_ACT_ERRNO", "archMap": [{"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X32"]}],
         "syscalls": [{"names": ["mount"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_ADMIN"]}}]}"#);
-    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json", "--docker"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json"]), @r#"
+    {
+      "defaultAction": "SCMP_ACT_ERRNO",
+      "syscalls": [
+        {
+          "action": "SCMP_ACT_ALLOW",
+          "names": [
+            "mount"
+          ]
+        }
+      ]
+    }
+    warning: docker.json: includes, excludes, archMap and name are dropped, as containerd does; use --docker to evaluate them
+    exit status: 0
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "minimize", "docker.json", "--docker"]), @r#"
+    {
+      "architectures": [
+        "SCMP_ARCH_X32",
+        "SCMP_ARCH_X86_64"
+      ],
+      "defaultAction": "SCMP_ACT_ERRNO"
+    }
+    exit status: 0
+    "#);
     let run = project.run(&["profile", "minimize", "docker.json", "--docker", "--capabilities", "SYS_ADMIN"]);
     assert!(run.stdout.contains("mount"), "{run}");
 }
@@ -322,8 +435,14 @@ fn what_cannot_be_combined_is_reported_and_printed_nowhere() {
         assert_eq!(run.status, status, "{arguments:?}: {run}");
         assert_eq!(run.stdout, "", "{arguments:?}");
     }
-    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "none.json"]), @r"");
-    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "narrow.json"]), @r"");
+    insta::assert_snapshot!(project.run(&["profile", "intersect", "mine.json", "none.json"]), @r#"
+    error: none.json: has neither defaultAction nor syscalls: a runtime applies no profile at all
+    exit status: 2
+    "#);
+    insta::assert_snapshot!(project.run(&["profile", "merge", "mine.json", "narrow.json"]), @r#"
+    error: no profile can express the result: read() on SCMP_ARCH_X86 needs a rule of its own, and the rules of a profile apply to every architecture that it lists
+    exit status: 3
+    "#);
     let warned = project.run(&["profile", "intersect", "mine.json", "twice.json"]);
     assert!(warned.status == 0 && warned.stderr.contains("the strictest applies"), "{warned}");
 }

@@ -35,10 +35,11 @@ fn feature_gate(enabled: bool) -> Value {
            "status": {"featureGates": [gates]}})
 }
 
-fn kube_apiserver(level: &str) -> Value {
+/// `generation` is that of the object once it is written.
+fn kube_apiserver(level: &str, generation: u64) -> Value {
     json!({"apiVersion": "operator.openshift.io/v1", "kind": "KubeAPIServer", "metadata": {"name": "cluster"},
         "spec": {"observedConfig": {"admission": {"pluginConfig": {"PodSecurity": {"configuration": {"defaults": {"enforce": level}}}}}}},
-        "status": {"latestAvailableRevision": 2, "nodeStatuses": [{"currentRevision": 2}]}})
+        "status": {"observedGeneration": generation, "latestAvailableRevision": 2, "nodeStatuses": [{"currentRevision": 2}]}})
 }
 
 async fn state(live: &Live) -> (String, String) {
@@ -58,8 +59,7 @@ async fn on_openshift_progressing_names_the_component_and_ends_without_our_label
     live.namespace("agents", json!({})).await;
     live.grant("agents", "privileged").await;
     live.create(FEATURE_GATES, None, feature_gate(false)).await;
-    live.create(KUBE_APISERVERS, None, kube_apiserver("privileged")).await;
-    let api_server = |level: &str| (KUBE_APISERVERS.object(None, "cluster"), kube_apiserver(level));
+    live.create(KUBE_APISERVERS, None, kube_apiserver("privileged", 1)).await;
     let (gate_path, force) = (FEATURE_GATES.object(None, "cluster"), Patch::Apply { force: true });
 
     // The object decides, not the option.
@@ -89,7 +89,7 @@ async fn on_openshift_progressing_names_the_component_and_ends_without_our_label
     assert_eq!(mode, "Progressing");
     assert!(waits.contains("kube-apiserver cluster enforces privileged"), "{waits}");
 
-    let (path, enforcing) = api_server("restricted");
+    let (path, enforcing) = (KUBE_APISERVERS.object(None, "cluster"), kube_apiserver("restricted", 2));
     live.api.patch(&path, "test", force, &enforcing).await.unwrap();
     live.settle().await;
     assert_eq!(state(&live).await, ("Restricted".to_owned(), String::new()));

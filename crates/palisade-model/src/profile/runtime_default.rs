@@ -64,6 +64,7 @@ fn release(text: &str) -> Option<Release> {
     let mut numbers = text.split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor)), Some(Ok(patch)), None) => Some([major, minor, patch]),
+        // swallowed: the caller reports what is not a version
         _ => None,
     }
 }

@@ -91,10 +91,13 @@ impl Harmless {
     }
 
     /// Makes the call with values in the registers of arguments: the number that a filter answered with, if it denied it.
-    pub fn call(self, [a, b, c, d, e, f]: [u64; 6]) -> Result<(), i32> {
+    pub fn call(self, arguments: [u64; 6]) -> Result<(), i32> {
         // SAFETY: the call takes no arguments, so that the kernel reads none of the values, and it touches no memory. A filter
         // may end the thread or the process, which leaves nothing behind that another thread relies on.
-        let result = unsafe { libc::syscall(self.number(), a, b, c, d, e, f) };
+        let result = unsafe {
+            let [first, second, third, fourth, fifth, sixth] = arguments;
+            libc::syscall(self.number(), first, second, third, fourth, fifth, sixth)
+        };
         if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or_default()) }
     }
 }

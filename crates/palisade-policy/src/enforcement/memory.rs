@@ -232,6 +232,7 @@ fn day_text(day: i64) -> String {
 }
 
 fn read_day(text: &str) -> Option<i64> {
+    // swallowed: what is not a day was not written by the label syncer, and its entry does not count
     let mut parts = text.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
     ((1..=12).contains(&month) && (1..=31).contains(&day)).then(|| days_from_civil(year, month, day))

@@ -330,6 +330,7 @@ impl Rollout {
     /// The number of the wave of a namespace, the first that selects it; `None` if none does.
     #[must_use]
     pub fn wave_of(&self, labels: &StringMap<'_>) -> Option<usize> {
+        // swallowed: without a readable specification no namespace is in a wave, and labels are kept
         let spec = self.spec.as_ref().ok()?;
         spec.waves.iter().position(|wave| wave.selector.matches_with(|key| labels.get(key)))
     }
@@ -362,6 +363,7 @@ impl Rollout {
         instances: Instances,
         requested: bool,
     ) -> EnforceLabels {
+        // swallowed: a specification that cannot be read is reported in a condition; labels stay as they are
         let Ok(spec) = &self.spec else { return EnforceLabels::Keep };
         let own = self.wave_of(labels);
         let is_taken_back = spec.rollback.as_ref().is_some_and(|name| {

@@ -138,7 +138,7 @@ impl Keeper {
             if state == held {
                 break (state, version);
             }
-            if let Some(written) = self.write(&state, &version).await? {
+            if let Some(written) = self.write(&state, &version, used).await? {
                 tracing::warn!("the Secret lacked certificates in use; restored");
                 break (state, written);
             }
@@ -146,7 +146,7 @@ impl Keeper {
         self.adopt(&state, used);
         while let Some(step) = plan::next(&state, &self.options, now, &|ca| self.is_trusted(ca)) {
             let next = plan::take(state, step, &self.options, now)?;
-            (state, version) = if let Some(written) = self.write(&next, &version).await? {
+            (state, version) = if let Some(written) = self.write(&next, &version, used).await? {
                 tracing::info!(?step, "certificates changed");
                 (next, written)
             } else {
@@ -231,7 +231,7 @@ impl Keeper {
     }
 
     /// Writes a state over a version; the new version, or `None` if another replica was first.
-    async fn write(&self, state: &State, version: &str) -> Result<Option<String>, KeeperError> {
+    async fn write(&self, state: &State, version: &str, used: &State) -> Result<Option<String>, KeeperError> {
         let body = self.secret(state, version).to_string().into_bytes();
         let request = if version.is_empty() {
             Request::post(self.path())
@@ -242,7 +242,12 @@ impl Keeper {
         match self.client.request::<Secret>(request).await {
             Ok(secret) => Ok(Some(secret.metadata.resource_version)),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 && self.make_namespace().await => Ok(None),
+            // A namespace that was there and is gone was removed for good.
+            Err(kube::Error::Api(status))
+                if status.code == 404 && used.serving.is_none() && self.make_namespace().await =>
+            {
+                Ok(None)
+            }
             Err(source) => Err(KeeperError::Write { secret: self.secret_name(), source }),
         }
     }

@@ -67,4 +67,9 @@ impl Keep for Exceptions {
     fn status(&self) -> &Status {
         &self.status
     }
+
+    /// A role of an earlier release does not grant it. Without exceptions nothing more is admitted.
+    fn can_be_forbidden(&self) -> bool {
+        true
+    }
 }

@@ -24,6 +24,8 @@ use palisade_base::causes::root_cause;
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The pause before a kind that is not served is requested again.
 const ABSENT: Duration = Duration::from_secs(5);
+/// The pause before a kind that may not be listed is requested again.
+const FORBIDDEN: Duration = Duration::from_secs(30);
 
 /// Whether a watch has seen everything.
 #[derive(Debug, Default)]
@@ -66,6 +68,10 @@ pub(crate) trait Keep: Send + Sync + 'static {
     fn take(&self, change: Change<Self::Item>);
     /// Whether everything has been seen.
     fn status(&self) -> &Status;
+    /// Whether to go on without objects that the webhook may not list, as if there were none.
+    fn can_be_forbidden(&self) -> bool {
+        false
+    }
 }
 
 /// Follows all objects of a kind, in all namespaces.
@@ -102,6 +108,14 @@ pub(crate) async fn follow_in<K: Keep>(
                 keep.take(Change::All(Vec::new()));
                 ready(&*keep, what);
                 tokio::time::sleep(ABSENT).await;
+            }
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))
+                if status.code == 403 && keep.can_be_forbidden() =>
+            {
+                tracing::warn!(what, error = status.message, "cannot list objects; none of them counts");
+                keep.take(Change::All(Vec::new()));
+                ready(&*keep, what);
+                tokio::time::sleep(FORBIDDEN).await;
             }
             Err(error) => {
                 let error = root_cause(&error).to_string();

@@ -169,6 +169,7 @@ async fn certificate_files_are_read_again() {
 async fn makes_the_documented_calls_and_no_others() {
     let cluster = cluster(Server::builder().openshift(true)).await;
     install(&cluster, resources::PROFILE_POLICIES).await;
+    install(&cluster, resources::SECURITY_EXCEPTIONS).await;
     cluster.namespace("shop", &[]).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#}});
     cluster.make("/api/v1/namespaces/shop/configmaps", &map).await;

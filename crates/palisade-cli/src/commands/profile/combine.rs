@@ -3,7 +3,11 @@
 //! A profile is what the other commands take, or `runtime-default:<runtime>[@<version>]`: the default profile of a container
 //! runtime for a container with the given capabilities.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use palisade_model::profile::{
@@ -26,7 +30,7 @@ use crate::{
 
 /// The container that default profiles, and profiles in Docker's form, are resolved for.
 #[derive(Debug, Args)]
-pub struct ContainerArgs {
+pub(super) struct ContainerArgs {
     /// Capabilities of the container, such as NET_ADMIN,SYS_TIME, for runtime-default: and --docker; without it, those that
     /// the runtime gives to a container that sets none
     #[arg(long, value_name = "CAPABILITY", value_delimiter = ',', value_parser = capability)]
@@ -126,7 +130,7 @@ impl ContainerArgs {
         given.unwrap_or_else(|| default.default_capabilities())
     }
 
-    fn read(&self, path: &PathBuf, terminal: &Terminal) -> Result<Filter, Failure> {
+    fn read(&self, path: &Path, terminal: &Terminal) -> Result<Filter, Failure> {
         let name = path.to_string_lossy();
         let unusable = |error: &dyn std::fmt::Display| Failure::input(format!("{name}: {error}"));
         let value = if let Some(runtime) = name.strip_prefix(PREFIX) {
