@@ -40,24 +40,24 @@ fn an_exception_admits_the_pods_of_its_deployment_and_no_others() {
             (made.code == 0).then_some(())
         });
     }
-    let rejected = cluster.kubectl_with_input(
-        &["apply", "-f", "-"],
-        &exception("endless", "web", "never").to_string(),
-    );
+    let rejected =
+        cluster.kubectl_with_input(&["apply", "-f", "-"], &exception("endless", "web", "never").to_string());
     assert_eq!(rejected.code, 1, "{rejected:?}");
     for name in ["excepted", "late", "other"] {
         cluster.apply(&deployment(name).to_string());
     }
     let pods = |app: &str| {
         let selector = format!("app={app}");
-        let listed = cluster.kubectl(&["get", "pods", "--namespace", "web", "--selector", &selector, "--output=name"]);
+        let listed =
+            cluster.kubectl(&["get", "pods", "--namespace", "web", "--selector", &selector, "--output=name"]);
         listed.expect_success()
     };
     cluster.until("the pod of the exception", || (!pods("excepted").is_empty()).then_some(()));
     for name in ["late", "other"] {
         cluster.until("the rejection of the others", || {
             let path = format!("deployment/{name}");
-            let shown = cluster.kubectl(&["get", &path, "--namespace", "web", "--output=json"]).expect_success();
+            let shown =
+                cluster.kubectl(&["get", &path, "--namespace", "web", "--output=json"]).expect_success();
             shown.contains("violates PodSecurity").then_some(())
         });
         assert_eq!(pods(name), "", "{name}");

@@ -9,6 +9,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod exceptions;
 mod fail_fast;
 mod install;
 mod load;

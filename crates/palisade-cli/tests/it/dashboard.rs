@@ -40,8 +40,7 @@ async fn the_page_shows_the_cluster_to_who_has_the_address() {
     let server = Server::builder().compat(Compat::designs()).kubeconfig(&kubeconfig).start().await.unwrap();
     tokio::task::block_in_place(|| {
         kubectl(&kubeconfig, &["create", "-f", "-"], &objects());
-        let running =
-            Running::start(project.command().args(["dashboard", "--kubeconfig"]).arg(&kubeconfig));
+        let running = Running::start(project.command().args(["dashboard", "--kubeconfig"]).arg(&kubeconfig));
         let rest = running.line("http://127.0.0.1:");
         let (port, path) = rest.split_once('/').unwrap();
         let (port, path): (u16, String) = (port.parse().unwrap(), format!("/{path}"));

@@ -6,6 +6,7 @@ mod bad_input;
 mod cluster_errors;
 mod command_line;
 mod configuration;
+mod dashboard;
 mod exceptions;
 mod explain;
 mod export;
