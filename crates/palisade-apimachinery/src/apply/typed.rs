@@ -549,6 +549,12 @@ pub(crate) fn remove_items(of: TypeRef<'_>, value: &Value, remove: &FieldSet) ->
                     continue;
                 }
                 out.push(match remove.below(&element) {
+                    // An item stays until it is removed itself: without its fields it may still be identified by the
+                    // defaults of its keys, and a null has no identity.
+                    Some(below) if value.is_object() => match remove_items(item, value, below) {
+                        Value::Null => Value::Object(Map::new()),
+                        kept => kept,
+                    },
                     Some(below) => remove_items(item, value, below),
                     None => value.clone(),
                 });

@@ -35,6 +35,23 @@ fn numbers_conflict_by_value_not_by_spelling() {
     assert!(apply::apply(kind, Some(&made), &with(json!(1001)), &manager("b"), false).is_err());
 }
 
+#[test]
+fn an_item_identified_by_defaults_alone_can_be_applied_again() {
+    let kind = LATEST.by_kind("", "v1", "Pod").unwrap();
+    let manager = Manager { name: "a", subresource: "", now: NOW };
+    for spec in [
+        json!({"containers": [{}]}),
+        json!({"containers": [{"ports": [{}]}]}),
+        json!({"containers": [{"name": "c", "env": [{}], "ports": [{}, {"containerPort": 80}]}]}),
+        json!({"initContainers": [{"resources": {}}], "volumes": [{}], "hostAliases": [{}]}),
+    ] {
+        let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec});
+        let Ok(made) = apply::apply(kind, None, &config, &manager, false) else { continue };
+        let again = apply::apply(kind, Some(&made), &config, &manager, false).unwrap();
+        assert_eq!(made["spec"], again["spec"], "{config}");
+    }
+}
+
 /// A write by a manager.
 enum Write {
     Apply(&'static str, Value),
