@@ -4,7 +4,7 @@
 //! an enum of its module that carries the facts and renders the sentence. Tests are left alone.
 
 use syn::{
-    Attribute, GenericArgument, Item, PathArguments, PathSegment, Type,
+    GenericArgument, Item, PathArguments, PathSegment, Type,
     spanned::Spanned as _,
     visit::{self, Visit},
 };
@@ -33,13 +33,7 @@ struct Finder {
 
 impl<'ast> Visit<'ast> for Finder {
     fn visit_item(&mut self, item: &'ast Item) {
-        let attributes: &[Attribute] = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            _ => &[],
-        };
-        if !attributes.iter().any(crate::swallowed::is_test) {
+        if !crate::swallowed::is_test_item(item) {
             visit::visit_item(self, item);
         }
     }

@@ -137,13 +137,7 @@ impl Finder {
 
 impl<'ast> Visit<'ast> for Finder {
     fn visit_item(&mut self, item: &'ast Item) {
-        let attributes: &[Attribute] = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            _ => &[],
-        };
-        if !attributes.iter().any(is_test) {
+        if !is_test_item(item) {
             visit::visit_item(self, item);
         }
     }
@@ -254,7 +248,18 @@ impl<'ast> Visit<'ast> for Lets {
     }
 }
 
-pub(crate) fn is_test(attribute: &Attribute) -> bool {
+/// Whether an item is compiled for tests only.
+pub(crate) fn is_test_item(item: &Item) -> bool {
+    let attributes: &[Attribute] = match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        _ => &[],
+    };
+    attributes.iter().any(is_test)
+}
+
+fn is_test(attribute: &Attribute) -> bool {
     let text = attribute.meta.path().segments.last().map(|segment| segment.ident.to_string());
     match text.as_deref() {
         Some("test") => true,

@@ -34,6 +34,20 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
+/// The type of a decoded JSON value as the `%T` verb prints it.
+#[must_use]
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// [`Quoted`] as a string.
 #[must_use]
 pub fn quote(text: &str) -> String {

@@ -99,7 +99,10 @@ fn validate_at(
         }
         (TypeKind::Int(_) | TypeKind::Float, other) => {
             if !other.is_number() {
-                fail(path, format!("expected numeric (int or float), got {}", go_type(other)));
+                fail(
+                    path,
+                    format!("expected numeric (int or float), got {}", palisade_base::go::type_name(other)),
+                );
             }
         }
         (TypeKind::Quantity | TypeKind::IntOrString | TypeKind::Time | TypeKind::MicroTime, other) => {
@@ -107,18 +110,6 @@ fn validate_at(
                 fail(path, format!("expected any scalar, got &{{{}}}", palisade_base::go::display(other)));
             }
         }
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

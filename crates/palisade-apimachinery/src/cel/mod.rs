@@ -27,6 +27,31 @@ use budget::Budget;
 pub use budget::Fault;
 pub use value::{Key, Val};
 
+/// Words that cannot be names in expressions.
+pub(crate) const RESERVED: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 /// Code points of an expression, as cel-go has it.
 const MAX_CODE_POINTS: usize = 100_000;
 /// Operators, brackets and commas of an expression, those in texts and comments included. The parser spends stack, time and

@@ -16,7 +16,7 @@ use super::JsonSchema;
 use super::programs::compiled;
 use super::validate::join;
 use crate::cel::budget::PER_OBJECT;
-use crate::cel::{CompileError, Expression, Fault, Key, Val, evaluate};
+use crate::cel::{CompileError, Expression, Fault, Key, RESERVED, Val, evaluate};
 use crate::rest::path::{Errors, Get};
 
 /// What rules may name.
@@ -337,29 +337,6 @@ fn metadata(value: &Value) -> Val {
 
 /// Names that mean something else in expressions, or cannot be written there.
 pub(crate) fn escaped(name: &str) -> String {
-    const RESERVED: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }

@@ -13,6 +13,7 @@ use super::workload::reset_status;
 use super::{
     ResetFields, Strategy, bump_generation, no_reset, set_default, set_generation, update_spec_or_status,
 };
+use crate::cel::RESERVED;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
@@ -188,29 +189,6 @@ fn validate_variables(variables: &[Value], at: &Path<'_>, errors: &mut Errors) {
 }
 
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')

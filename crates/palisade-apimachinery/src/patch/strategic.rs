@@ -49,15 +49,8 @@ fn no_merge_key(item: &Value, key: &str) -> Error {
 }
 
 fn bad_type(expected: &str, found: &Value) -> Error {
-    let found = match found {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
+    // The type of nil is nil, which the verb `%s` cannot print.
+    let found = if found.is_null() { "%!s(<nil>)" } else { go::type_name(found) };
     Error::Other(format!("expected a {expected}, but received a {found}"))
 }
 

@@ -243,6 +243,19 @@ mod tests {
         ownership: Ownership,
     }
 
+    impl Given {
+        fn namespace<'a>(&'a self, name: &'a str) -> Namespace<'a> {
+            Namespace {
+                name,
+                labels: &self.labels,
+                annotations: &self.annotations,
+                ownership: &self.ownership,
+                is_terminating: false,
+                memory: None,
+            }
+        }
+    }
+
     fn given(fields: &[(&str, &str)]) -> Given {
         let mut given = Given::default();
         let mut owners: BTreeMap<&str, [Map<String, Value>; 2]> = BTreeMap::new();
@@ -276,15 +289,8 @@ mod tests {
     }
 
     fn planned(name: &str, fields: &[(&str, &str)], level: Option<Level>, enforce: EnforceLabels) -> String {
-        let Given { labels, annotations, ownership } = given(fields);
-        let namespace = Namespace {
-            name,
-            labels: &labels,
-            annotations: &annotations,
-            ownership: &ownership,
-            is_terminating: false,
-            memory: None,
-        };
+        let given = given(fields);
+        let namespace = given.namespace(name);
         plan(&namespace, level, enforce).map_or_else(
             || "nothing".to_owned(),
             |apply| {
@@ -414,15 +420,8 @@ mod tests {
             ("nothing known", advised_and(&[]), None, true),
             ("opted out", advised_and(&[("sync", "false")]), baseline, true),
         ] {
-            let Given { labels, annotations, ownership } = given(&fields);
-            let mut namespace = Namespace {
-                name: "team",
-                labels: &labels,
-                annotations: &annotations,
-                ownership: &ownership,
-                is_terminating: false,
-                memory: None,
-            };
+            let given = given(&fields);
+            let mut namespace = given.namespace("team");
             assert_eq!(are_done(&namespace, level), expected, "{case}");
             namespace.is_terminating = true;
             assert!(are_done(&namespace, level), "{case}");
@@ -473,15 +472,8 @@ mod tests {
             ("a name of OpenShift", "openshift-x", vec![], baseline, (false, false)),
             ("always privileged, without its label", "default", vec![], restricted, (false, true)),
         ] {
-            let Given { labels, annotations, ownership } = given(&fields);
-            let namespace = Namespace {
-                name,
-                labels: &labels,
-                annotations: &annotations,
-                ownership: &ownership,
-                is_terminating: false,
-                memory: None,
-            };
+            let given = given(&fields);
+            let namespace = given.namespace(name);
             let found = (is_covered(&namespace, level, true), is_covered(&namespace, level, false));
             assert_eq!(found, expected, "{case}");
         }
