@@ -14,6 +14,10 @@ use crate::Failure;
 
 /// Messages that are not objects in JSON; the decoder handles them.
 const SPECIAL: &[&str] = &[
+    "apiextensions.JSON",
+    "apiextensions.JSONSchemaPropsOrArray",
+    "apiextensions.JSONSchemaPropsOrBool",
+    "apiextensions.JSONSchemaPropsOrStringArray",
     "intstr.IntOrString",
     "meta.FieldsV1",
     "meta.MicroTime",
@@ -27,8 +31,12 @@ type MessageField<'a> = (u32, &'a str, &'a str);
 
 /// The table of one release.
 pub(crate) fn table(kinds: &[Kind], release: &Release) -> Result<String, Failure> {
-    let mut table = Table { release, files: BTreeMap::new(), messages: BTreeMap::new() };
-    for kind in kinds.iter().filter(|kind| kind.protobuf) {
+    let mut table =
+        Table { release, aliases: BTreeMap::new(), files: BTreeMap::new(), messages: BTreeMap::new() };
+    let kinds = || kinds.iter().filter(|kind| kind.protobuf && kind.is_in(release));
+    let names = kinds().filter_map(|kind| Some((kind, kind.type_name.split_once('.')?)));
+    table.aliases.extend(names.map(|(kind, (alias, _))| (kind.import_path.as_str(), alias)));
+    for kind in kinds() {
         let name = kind.type_name.rsplit('.').next().unwrap_or_default();
         table.add(&kind.import_path, name)?;
     }
@@ -48,6 +56,8 @@ pub(crate) fn table(kinds: &[Kind], release: &Release) -> Result<String, Failure
 
 struct Table<'a> {
     release: &'a Release,
+    /// What `kinds.txt` calls a package: two versions of one group have a name each.
+    aliases: BTreeMap<&'a str, &'a str>,
     /// The text of each package's `generated.proto`.
     files: BTreeMap<String, String>,
     messages: BTreeMap<String, String>,
@@ -56,7 +66,8 @@ struct Table<'a> {
 impl Table<'_> {
     /// Adds a message and those it refers to; its name in the table.
     fn add(&mut self, import_path: &str, name: &str) -> Result<String, Failure> {
-        let full = format!("{}.{name}", package_alias(import_path));
+        let alias = self.aliases.get(import_path).copied().unwrap_or_else(|| package_alias(import_path));
+        let full = format!("{alias}.{name}");
         if SPECIAL.contains(&full.as_str()) || self.messages.contains_key(&full) {
             return Ok(full);
         }
@@ -105,7 +116,7 @@ impl Table<'_> {
                     let path = path.split_once('/').map_or(path.clone(), |(domain, rest)| {
                         format!("{domain}/{}", rest.replace('.', "/"))
                     });
-                    self.add(&path.replace("apiextensions_apiserver", "apiextensions-apiserver"), name)?
+                    self.add(&path.replace('_', "-"), name)?
                 }
                 None => self.add(import_path, ty)?,
             },
@@ -116,7 +127,8 @@ impl Table<'_> {
 /// The fields of a message in the order of their numbers.
 fn message<'a>(text: &'a str, name: &str) -> Option<Vec<MessageField<'a>>> {
     let (_, rest) = text.split_once(&format!("\nmessage {name} {{\n"))?;
-    let (body, _) = rest.split_once("\n}").or_else(|| rest.split_once('}'))?;
+    // A message without fields ends at once; the first line break before a bracket is that of a later one.
+    let body = if rest.starts_with('}') { "" } else { rest.split_once("\n}")?.0 };
     let mut fields: Vec<MessageField<'a>> = body.lines().filter_map(field).collect();
     fields.sort_unstable();
     Some(fields)

@@ -54,7 +54,14 @@ pub(crate) fn table(before: &str, kinds: &[Kind], releases: &[Release]) -> Resul
         let next = releases.get(at + 1);
         let goes_on = |kind: &Kind| !kind.is_in(release) || next.is_some_and(|next| kind.is_in(next));
         let definitions = if kinds.iter().all(goes_on) { None } else { Some(release.openapi()?) };
-        table.add(Tree::of(release, kinds, definitions.as_ref())?, release.minor, OLDEST);
+        let tree = Tree {
+            release,
+            definitions: definitions.as_ref(),
+            newest: next.is_none(),
+            structs: BTreeMap::new(),
+            packages: BTreeMap::new(),
+        };
+        table.add(tree.of(kinds)?, release.minor, OLDEST);
     }
     let newest = releases.last().map_or(OLDEST, |release| release.minor);
     let header = format!("{HEADER}# Kubernetes v1.{OLDEST} to v1.{newest}\n");
@@ -66,23 +73,20 @@ struct Tree<'a> {
     release: &'a Release,
     /// Of the newest release only: how fields are written in older ones does not matter.
     definitions: Option<&'a Definitions>,
+    /// Whether OpenAPI must have every type; the documents of older releases leave out whole groups.
+    newest: bool,
     structs: BTreeMap<String, Struct>,
     /// Import paths of the names in the table, to find two packages that claim one name.
     packages: BTreeMap<String, String>,
 }
 
-impl<'a> Tree<'a> {
-    fn of(
-        release: &'a Release,
-        kinds: &[Kind],
-        definitions: Option<&'a Definitions>,
-    ) -> Result<BTreeMap<String, Struct>, Failure> {
-        let mut tree = Self { release, definitions, structs: BTreeMap::new(), packages: BTreeMap::new() };
-        for kind in kinds.iter().filter(|kind| kind.is_in(release)) {
+impl Tree<'_> {
+    fn of(mut self, kinds: &[Kind]) -> Result<BTreeMap<String, Struct>, Failure> {
+        for kind in kinds.iter().filter(|kind| kind.is_in(self.release)) {
             let (alias, name) = kind.type_name.split_once('.').unwrap_or(("", &kind.type_name));
-            tree.add(alias, &kind.import_path, name)?;
+            self.add(alias, &kind.import_path, name)?;
         }
-        Ok(tree.structs)
+        Ok(self.structs)
     }
 
     /// Adds a struct and what its fields lead to; its name in the table.
@@ -95,11 +99,11 @@ impl<'a> Tree<'a> {
             return Err(Failure(format!("{full} is a type of {path} and of {import_path}")));
         }
         let Some(fields) = self.release.fields(import_path, name, Field::inline) else { return Ok(full) };
-        let definition = match self.definitions {
-            None => &Value::Null,
-            Some(definitions) => definitions
-                .get(&model_name(import_path, name))
-                .ok_or_else(|| Failure(format!("OpenAPI has no {}", model_name(import_path, name))))?,
+        let model = model_name(import_path, name);
+        let definition = match self.definitions.map(|definitions| definitions.get(&model)) {
+            Some(Some(definition)) => definition,
+            Some(None) if self.newest => return Err(Failure(format!("OpenAPI has no {model}"))),
+            _ => &Value::Null,
         };
         let mut lines = Vec::new();
         for field in fields {

@@ -15,6 +15,7 @@ const TREES: &[(&str, &str)] = &[
     ("staging/src/k8s.io/api", "k8s.io/api"),
     ("staging/src/k8s.io/apimachinery/pkg", "k8s.io/apimachinery/pkg"),
     ("staging/src/k8s.io/apiextensions-apiserver/pkg/apis", "k8s.io/apiextensions-apiserver/pkg/apis"),
+    ("staging/src/k8s.io/kube-aggregator/pkg/apis", "k8s.io/kube-aggregator/pkg/apis"),
     ("pkg/apis/core", "k8s.io/kubernetes/pkg/apis/core"),
 ];
 

@@ -120,6 +120,7 @@ message ObjectMeta {
         "package v1\ntype PodSpec struct {\n\tRestartPolicy string `json:\"restartPolicy\"`\n\tShine *string `json:\"shine\"`\n}\n",
     ),
     ("staging/src/k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go", "package v1\n"),
+    ("staging/src/k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/types.go", "package v1\n"),
 ];
 
 const ROLES: &str = "plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata";

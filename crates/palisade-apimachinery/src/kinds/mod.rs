@@ -10,6 +10,7 @@ mod cluster;
 mod config;
 pub mod cron;
 mod definitions;
+mod infrastructure;
 mod internal;
 pub mod pod;
 mod policy;

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 use palisade_base::version::KubeVersion;
 
 use super::{
-    Builtin, Strategy, admission_policies, batch, cluster, config, definitions, no_default,
+    Builtin, Strategy, admission_policies, batch, cluster, config, definitions, infrastructure, no_default,
     no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, validate_meta_only,
     validate_update_meta_only, webhooks, workload,
 };
@@ -99,7 +99,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "" "v1" "Binding" "bindings" "binding" "core.Binding" { verbs: CREATE }
         "" "v1" "ConfigMap" "configmaps" "configmap" "core.ConfigMap" {
             short_names: &["cm"], strategy: &config::CONFIG_MAP }
-        "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" { short_names: &["ep"] }
+        "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" {
+            short_names: &["ep"], strategy: &infrastructure::ENDPOINTS }
         "" "v1" "Event" "events" "event" "core.Event" { short_names: &["ev"], strategy: &cluster::EVENT }
         "" "v1" "LimitRange" "limitranges" "limitrange" "core.LimitRange" {
             short_names: &["limits"], strategy: &config::LIMIT_RANGE }
@@ -110,6 +111,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["no"], namespaced: false, strategy: &cluster::NODE, subresources: &[STATUS] }
         "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" "core.PersistentVolumeClaim" {
             short_names: &["pvc"], strategy: &config::CLAIM, subresources: &[STATUS] }
+        "" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" "core.PersistentVolume" {
+            short_names: &["pv"], namespaced: false, strategy: &infrastructure::VOLUME, subresources: &[STATUS] }
         "" "v1" "Pod" "pods" "pod" "core.Pod" {
             short_names: &["po"], categories: &["all"], strategy: &pod::POD,
             subresources: POD_SUBRESOURCES }
@@ -179,14 +182,43 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "authorization.k8s.io" "v1" "SubjectAccessReview" "subjectaccessreviews" "subjectaccessreview"
         "authorization.SubjectAccessReview" { namespaced: false, verbs: CREATE }
 
+        "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" "horizontalpodautoscaler"
+        "autoscalingv2.HorizontalPodAutoscaler" {
+            short_names: &["hpa"], categories: &["all"], since: 23, strategy: &infrastructure::AUTOSCALER, subresources: &[STATUS] }
         "batch" "v1" "CronJob" "cronjobs" "cronjob" "batch.CronJob" {
             short_names: &["cj"], categories: &["all"], strategy: &batch::CRON_JOB, subresources: &[STATUS], since: 21 }
         "batch" "v1" "Job" "jobs" "job" "batch.Job" {
             categories: &["all"], strategy: &batch::JOB, subresources: &[STATUS] }
 
         "coordination.k8s.io" "v1" "Lease" "leases" "lease" "coordination.Lease" { strategy: &cluster::LEASE }
+        "discovery.k8s.io" "v1" "EndpointSlice" "endpointslices" "endpointslice"
+        "discovery.EndpointSlice" {
+            since: 21, strategy: &infrastructure::ENDPOINT_SLICE }
         "events.k8s.io" "v1" "Event" "events" "event" "events.Event" {
             short_names: &["ev"], strategy: &cluster::NEW_EVENT }
+
+        "flowcontrol.apiserver.k8s.io" "v1" "FlowSchema" "flowschemas" "flowschema"
+        "flowcontrol.FlowSchema" {
+            namespaced: false, since: 29, strategy: &infrastructure::FLOW_SCHEMA, subresources: &[STATUS] }
+        "flowcontrol.apiserver.k8s.io" "v1" "PriorityLevelConfiguration" "prioritylevelconfigurations" "prioritylevelconfiguration"
+        "flowcontrol.PriorityLevelConfiguration" {
+            namespaced: false, since: 29, strategy: &infrastructure::PRIORITY_LEVEL, subresources: &[STATUS] }
+
+        "networking.k8s.io" "v1" "IngressClass" "ingressclasses" "ingressclass"
+        "networking.IngressClass" {
+            namespaced: false, strategy: &infrastructure::INGRESS_CLASS }
+        "networking.k8s.io" "v1" "Ingress" "ingresses" "ingress"
+        "networking.Ingress" {
+            short_names: &["ing"], strategy: &infrastructure::INGRESS, subresources: &[STATUS] }
+        "networking.k8s.io" "v1" "IPAddress" "ipaddresses" "ipaddress"
+        "networking.IPAddress" {
+            short_names: &["ip"], namespaced: false, since: 33, strategy: &infrastructure::IP_ADDRESS }
+        "networking.k8s.io" "v1" "NetworkPolicy" "networkpolicies" "networkpolicy"
+        "networking.NetworkPolicy" {
+            short_names: &["netpol"], strategy: &infrastructure::NETWORK_POLICY }
+        "networking.k8s.io" "v1" "ServiceCIDR" "servicecidrs" "servicecidr"
+        "networking.ServiceCIDR" {
+            namespaced: false, since: 33, strategy: &infrastructure::SERVICE_CIDR, subresources: &[STATUS] }
 
         "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses" "runtimeclass" "node.RuntimeClass" {
             namespaced: false, strategy: &cluster::RUNTIME_CLASS, since: 20 }
@@ -203,6 +235,48 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "rbac.authorization.k8s.io" "v1" "RoleBinding" "rolebindings" "rolebinding" "rbac.RoleBinding" {
             strategy: &rbac::BINDING }
         "rbac.authorization.k8s.io" "v1" "Role" "roles" "role" "rbac.Role" { strategy: &rbac::ROLE }
+
+        "resource.k8s.io" "v1" "DeviceClass" "deviceclasses" "deviceclass"
+        "resource.DeviceClass" {
+            namespaced: false, since: 34, strategy: &infrastructure::DEVICE_CLASS }
+        "resource.k8s.io" "v1" "DeviceTaintRule" "devicetaintrules" "devicetaintrule"
+        "resource.DeviceTaintRule" {
+            namespaced: false, since: 37, strategy: &infrastructure::DEVICE_TAINT_RULE, subresources: &[STATUS] }
+        "resource.k8s.io" "v1" "ResourceClaim" "resourceclaims" "resourceclaim"
+        "resource.ResourceClaim" {
+            since: 34, strategy: &infrastructure::RESOURCE_CLAIM, subresources: &[STATUS] }
+        "resource.k8s.io" "v1" "ResourceClaimTemplate" "resourceclaimtemplates" "resourceclaimtemplate"
+        "resource.ResourceClaimTemplate" {
+            since: 34, strategy: &infrastructure::RESOURCE_CLAIM_TEMPLATE }
+        "resource.k8s.io" "v1" "ResourceSlice" "resourceslices" "resourceslice"
+        "resource.ResourceSlice" {
+            namespaced: false, since: 34, strategy: &infrastructure::RESOURCE_SLICE }
+
+        "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses" "priorityclass"
+        "scheduling.PriorityClass" {
+            short_names: &["pc"], namespaced: false, strategy: &infrastructure::PRIORITY_CLASS }
+
+        "storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver"
+        "storage.CSIDriver" {
+            namespaced: false, strategy: &infrastructure::CSI_DRIVER }
+        "storage.k8s.io" "v1" "CSINode" "csinodes" "csinode"
+        "storage.CSINode" {
+            namespaced: false, strategy: &infrastructure::CSI_NODE, subresources: &[STATUS] }
+        "storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity"
+        "storage.CSIStorageCapacity" {
+            since: 24, strategy: &infrastructure::CSI_STORAGE_CAPACITY }
+        "storage.k8s.io" "v1" "StorageClass" "storageclasses" "storageclass"
+        "storage.StorageClass" {
+            short_names: &["sc"], namespaced: false, strategy: &infrastructure::STORAGE_CLASS }
+        "storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" "volumeattachment"
+        "storage.VolumeAttachment" {
+            namespaced: false, strategy: &infrastructure::VOLUME_ATTACHMENT, subresources: &[STATUS] }
+        "storage.k8s.io" "v1" "VolumeAttributesClass" "volumeattributesclasses" "volumeattributesclass"
+        "storage.VolumeAttributesClass" {
+            short_names: &["vac"], namespaced: false, since: 34, strategy: &infrastructure::VOLUME_ATTRIBUTES_CLASS }
+        "storagemigration.k8s.io" "v1" "StorageVersionMigration" "storageversionmigrations" "storageversionmigration"
+        "storagemigration.StorageVersionMigration" {
+            namespaced: false, since: 37, strategy: &infrastructure::STORAGE_VERSION_MIGRATION, subresources: &[STATUS] }
     }
 });
 
@@ -311,5 +385,69 @@ pub(crate) fn internal_package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
         other => other.split('.').next().unwrap_or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use palisade_base::version::KubeVersion;
+
+    use crate::scheme::Scheme;
+
+    /// What v1.37 serves by default and this server does not.
+    const NOT_SERVED: &[(&str, &str)] = &[
+        ("apiregistration.k8s.io/v1 apiservices", "no aggregation: nothing serves the APIs of others"),
+        ("autoscaling/v1 horizontalpodautoscalers", "converted from autoscaling/v2, which is served"),
+        ("certificates.k8s.io/v1 certificatesigningrequests", "needs the admission of approvers and signers"),
+        ("certificates.k8s.io/v1 clustertrustbundles", "needs the admission of attesters"),
+        ("certificates.k8s.io/v1 podcertificaterequests", "needs the admission of nodes"),
+        ("v1 componentstatuses", "deprecated since v1.19"),
+        ("v1 nodes/proxy", "no proxy"),
+        ("v1 pods/proxy", "no proxy"),
+        ("v1 services/proxy", "no proxy"),
+    ];
+
+    /// The lines of `discovery-v1.37.txt` for the kinds of that release.
+    fn served() -> BTreeSet<String> {
+        let mut lines = BTreeSet::new();
+        for kind in Scheme::new(KubeVersion::v1(37)).kinds() {
+            let resource = format!("{} {}", kind.api_version(), kind.plural);
+            let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
+            let (verbs, short, categories) =
+                (kind.verbs.join(","), kind.short_names.join(","), kind.categories.join(","));
+            lines.insert(format!(
+                "{resource} {} {} {scope} {verbs} [{short}] [{categories}]",
+                kind.kind, kind.singular
+            ));
+            for subresource in &kind.subresources {
+                let kind = if subresource.kind.is_empty() { kind.kind.as_str() } else { subresource.kind };
+                lines.insert(format!(
+                    "{resource}/{} {kind} {}",
+                    subresource.name,
+                    subresource.verbs.join(",")
+                ));
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn serves_what_a_real_server_lists_in_discovery() {
+        let recorded = include_str!("discovery-v1.37.txt").lines().filter(|line| !line.starts_with('#'));
+        let not_served = |line: &&str| {
+            NOT_SERVED.iter().any(|(resource, _)| {
+                line.strip_prefix(resource).is_some_and(|rest| rest.starts_with([' ', '/']))
+            })
+        };
+        let (missing, expected): (Vec<&str>, Vec<&str>) = recorded.partition(not_served);
+        let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
+        let served = served();
+        let differences: Vec<_> = expected.symmetric_difference(&served).collect();
+        assert!(differences.is_empty(), "{differences:#?}");
+        for (resource, _) in NOT_SERVED {
+            assert!(missing.iter().any(|line| line.starts_with(resource)), "{resource} is not in v1.37");
+        }
     }
 }

@@ -7,6 +7,7 @@ use palisade_apimachinery::Status;
 use serde_json::{Map, Value, json};
 
 use crate::admission_chain::{Admission, InReview, Notes, Operation, Plugin, Request};
+use crate::meta::meta_text;
 
 /// The spec of a pod that is written; none of any other object.
 fn spec_of_pod<'a>(
@@ -22,16 +23,75 @@ fn spec_of_pod<'a>(
     }
 }
 
-/// The policy of the classes that exist.
-const PREEMPTS: &str = "PreemptLowerPriority";
+const CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 
-/// Resolves the priority class to a number. There are no PriorityClass objects here, only the two of the system.
+/// What a class gives to a pod.
+struct Class {
+    name: String,
+    priority: i64,
+    preemption_policy: String,
+}
+
+impl Class {
+    /// The class that a new pod names; without a name the global default, and 0 if there is none.
+    fn of(request: &Request<'_>, name: &str) -> Result<Self, Box<Status>> {
+        let found = if name.is_empty() {
+            global_defaults(request).into_iter().min_by_key(value_of)
+        } else {
+            let class = request.cluster.get(CLASSES, "", name).map(|class| Value::Object(class.parse()));
+            let missing = || request.forbidden(&format!("no PriorityClass with name {name} was found"));
+            Some(class.ok_or_else(missing)?)
+        };
+        let policy = found.as_ref().and_then(|class| class.get("preemptionPolicy")).and_then(Value::as_str);
+        Ok(Self {
+            name: found.as_ref().map(|class| meta_text(class, "name").to_owned()).unwrap_or_default(),
+            priority: found.as_ref().map_or(0, value_of),
+            preemption_policy: policy.unwrap_or("PreemptLowerPriority").to_owned(),
+        })
+    }
+}
+
+fn value_of(class: &Value) -> i64 {
+    class.get("value").and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn is_global_default(class: &Value) -> bool {
+    class.get("globalDefault").and_then(Value::as_bool) == Some(true)
+}
+
+fn global_defaults(request: &Request<'_>) -> Vec<Value> {
+    const FIELD: &[u8] = b"globalDefault";
+    let classes = request.cluster.list(CLASSES, "");
+    // Nearly all classes leave the field out, and every pod without a class comes here.
+    let named = classes.iter().filter(|class| class.json.windows(FIELD.len()).any(|part| part == FIELD));
+    named.map(|class| Value::Object(class.parse())).filter(is_global_default).collect()
+}
+
+/// Resolves the priority class of a pod to a number. At most one class is the default of pods that name none.
 #[derive(Debug, Clone, Copy)]
 pub struct Priority;
 
 impl Plugin for Priority {
     fn name(&self) -> &'static str {
         "Priority"
+    }
+
+    fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Admission {
+        let written = matches!(request.operation, Operation::Create | Operation::Update);
+        let Some(class) = object.filter(|_| written && request.is("scheduling.k8s.io", "priorityclasses"))
+        else {
+            return Ok(());
+        };
+        if !is_global_default(class) {
+            return Ok(());
+        }
+        match global_defaults(request).iter().find(|other| meta_text(other, "name") != request.name) {
+            Some(other) => Err(request.forbidden(&format!(
+                "PriorityClass {} is already marked as default. Only one default can exist",
+                meta_text(other, "name")
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn admit(&self, request: &Request<'_>, object: &mut InReview, _: &mut Notes) -> Admission {
@@ -46,15 +106,11 @@ impl Plugin for Priority {
             }
             return Ok(());
         }
-        let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let priority = match class.as_str() {
-            "" => 0,
-            "system-cluster-critical" => 2_000_000_000,
-            "system-node-critical" => 2_000_001_000,
-            _ => {
-                return Err(request.forbidden(&format!("no PriorityClass with name {class} was found")));
-            }
-        };
+        let named = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default();
+        let Class { name, priority, preemption_policy } = Class::of(request, named)?;
+        if named.is_empty() && !name.is_empty() {
+            spec.insert("priorityClassName".to_owned(), name.into());
+        }
         if let Some(given) = spec.get("priority").and_then(Value::as_i64).filter(|given| *given != priority) {
             return Err(request.forbidden(&format!(
                 "the integer value of priority ({given}) must not be provided in pod spec; priority admission \
@@ -63,13 +119,13 @@ impl Plugin for Priority {
         }
         spec.insert("priority".to_owned(), priority.into());
         let given = spec.get("preemptionPolicy").and_then(Value::as_str);
-        if let Some(given) = given.filter(|given| *given != PREEMPTS) {
+        if let Some(given) = given.filter(|given| *given != preemption_policy) {
             return Err(request.forbidden(&format!(
                 "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
-                 controller computed {PREEMPTS} from the given PriorityClass name"
+                 controller computed {preemption_policy} from the given PriorityClass name"
             )));
         }
-        spec.entry("preemptionPolicy").or_insert_with(|| PREEMPTS.into());
+        spec.entry("preemptionPolicy").or_insert_with(|| preemption_policy.into());
         Ok(())
     }
 }

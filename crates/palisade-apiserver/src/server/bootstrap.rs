@@ -1,4 +1,4 @@
-//! What is there before the first request: the system's namespaces, the default roles.
+//! What is there before the first request: the system's namespaces and priority classes, the default roles.
 
 use std::sync::Arc;
 
@@ -18,12 +18,32 @@ use crate::verbs::write;
 
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// The priority classes of the system: name, value, description.
+const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
 /// Makes what is missing. Roles that are there are left as they are.
 pub(crate) async fn run(api: &Arc<Api>) {
     let served = api.registry.served();
     if let Some(entry) = served.find("", "v1", "namespaces") {
         for name in NAMESPACES {
             put(api, entry, "", json!({"metadata": {"name": name}})).await;
+        }
+    }
+    if let Some(entry) = served.find("scheduling.k8s.io", "v1", "priorityclasses") {
+        for (name, value, description) in PRIORITY_CLASSES {
+            let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+            put(api, entry, "", class).await;
         }
     }
     for role in bootstrap::objects() {

@@ -232,3 +232,30 @@ async fn patches_are_rejected_in_upstreams_words() {
     let warned = send(&client, "PATCH", &format!("{DEPLOYMENTS}/d"), &json!({"spec": {"nope": 1}})).await;
     assert_eq!((warned.code, warned.warnings), (200, vec!["unknown field \"spec.nope\"".to_owned()]));
 }
+
+#[tokio::test]
+async fn pods_get_the_priority_of_their_class_or_of_the_global_default() {
+    let server = server().await;
+    let client = admin(&server);
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class =
+        |name: &str, default: bool| json!({"metadata": {"name": name}, "value": 7, "globalDefault": default});
+    let of = |class: &str| {
+        let mut pod = pod(&format!("p-{class}"));
+        pod["spec"]["priorityClassName"] = class.into();
+        pod
+    };
+    assert_eq!(send(&client, "POST", PODS, &of("absent")).await.code, 403);
+    let system = send(&client, "POST", PODS, &of("system-node-critical")).await;
+    assert_eq!(system.body["spec"]["priority"], 2_000_001_000, "{}", system.body);
+    let none = send(&client, "POST", PODS, &pod("none")).await;
+    assert_eq!(none.body["spec"]["priority"], 0, "{}", none.body);
+    assert_eq!(send(&client, "POST", classes, &class("usual", true)).await.code, 201);
+    assert_eq!(send(&client, "POST", classes, &class("other", true)).await.code, 403);
+    assert_eq!(send(&client, "POST", classes, &class("other", false)).await.code, 201);
+    let usual = send(&client, "POST", PODS, &pod("usual")).await;
+    assert_eq!(usual.body["spec"]["priorityClassName"], "usual", "{}", usual.body);
+    assert_eq!(usual.body["spec"]["priority"], 7);
+    let reserved = json!({"metadata": {"name": "system-mine"}, "value": 1});
+    assert_eq!(send(&client, "POST", classes, &reserved).await.code, 422);
+}

@@ -155,6 +155,9 @@ fn message_name(api_version: &str, kind: &str) -> String {
     if kind == "DeleteOptions" {
         return "meta.DeleteOptions".to_owned();
     }
+    if (api_version, kind) == ("autoscaling/v2", "HorizontalPodAutoscaler") {
+        return "autoscalingv2.HorizontalPodAutoscaler".to_owned();
+    }
     let group = api_version.split_once('/').map_or("core", |(group, _)| group);
     format!("{}.{kind}", group.split('.').next().unwrap_or(group))
 }
@@ -249,7 +252,10 @@ fn read_special(name: &str, bytes: &[u8], depth: usize, before: Value) -> Result
     match name {
         "meta.Time" | "meta.MicroTime" => time(bytes, name == "meta.MicroTime"),
         "resource.Quantity" => Ok(first_text(bytes, 1)?.into()),
-        "meta.FieldsV1" | "runtime.RawExtension" => {
+        "apiextensions.JSONSchemaPropsOrArray" => schema_or(bytes, depth, 1, Alternative::Schemas),
+        "apiextensions.JSONSchemaPropsOrBool" => schema_or(bytes, depth, 2, Alternative::Allows),
+        "apiextensions.JSONSchemaPropsOrStringArray" => schema_or(bytes, depth, 1, Alternative::Properties),
+        "apiextensions.JSON" | "meta.FieldsV1" | "runtime.RawExtension" => {
             let mut reader = Reader(bytes);
             let mut value = Value::Null;
             while let Some((number, wire)) = reader.field()? {
@@ -291,6 +297,48 @@ fn read_special(name: &str, bytes: &[u8], depth: usize, before: Value) -> Result
             Ok(Value::Object(object))
         }
     }
+}
+
+/// What may stand in the place of a schema in a definition.
+#[derive(Debug, Clone, Copy)]
+enum Alternative {
+    Schemas,
+    Allows,
+    Properties,
+}
+
+/// A schema, which is the field with number `schema`, or what stands in its place, which is the other one of the two.
+fn schema_or(
+    bytes: &[u8],
+    depth: usize,
+    schema: u64,
+    alternative: Alternative,
+) -> Result<Value, ProtobufError> {
+    const SCHEMA: &str = "apiextensions.JSONSchemaProps";
+    if depth > DEPTH {
+        return Err(ProtobufError::Depth);
+    }
+    let (mut whole, mut items, mut allows) = (None, Vec::new(), false);
+    let mut reader = Reader(bytes);
+    while let Some((number, wire)) = reader.field()? {
+        match (number, wire, alternative) {
+            (number, Wire::Bytes(bytes), _) if number == schema => {
+                whole = Some(read_special(SCHEMA, bytes, depth + 1, whole.take().unwrap_or_default())?);
+            }
+            (2, Wire::Bytes(bytes), Alternative::Schemas) => {
+                items.push(read_special(SCHEMA, bytes, depth + 1, Value::Null)?);
+            }
+            (2, Wire::Bytes(bytes), Alternative::Properties) => items.push(text(bytes, "property")?.into()),
+            (1, Wire::Number(number), Alternative::Allows) => allows = number != 0,
+            (1 | 2, ..) => return Err(ProtobufError::WireType(number.to_string())),
+            _ => {}
+        }
+    }
+    Ok(match (whole, alternative) {
+        (Some(whole), _) => whole,
+        (None, Alternative::Allows) => allows.into(),
+        (None, _) => items.into(),
+    })
 }
 
 fn first_text(bytes: &[u8], wanted: u64) -> Result<String, ProtobufError> {
@@ -390,12 +438,40 @@ mod tests {
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let length = u8::try_from(bytes.len()).expect("short");
-        [&[number << 3 | 2, length], bytes].concat()
+        let tag = u16::from(number) << 3 | 2;
+        let low = u8::try_from(tag & 0x7f).expect("seven bits");
+        match u8::try_from(tag >> 7).expect("short") {
+            0 => [&[low, length], bytes].concat(),
+            high => [&[low | 0x80, high, length], bytes].concat(),
+        }
     }
 
     fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
         let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
         [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn reads_definitions_with_what_may_stand_for_a_schema() {
+        let object = field(5, b"object");
+        let any = field(29, &[field(1, b"a"), field(2, &field(30, &[8, 1]))].concat());
+        let list = field(29, &[field(1, b"b"), field(2, &field(24, &field(1, &object)))].concat());
+        let default = field(8, &field(1, b"{\"x\":1}"));
+        let schema = field(1, &[object.clone(), any, list, default].concat());
+        let version = field(7, &[field(1, b"v1"), field(4, &schema)].concat());
+        let raw = field(2, &version);
+        let read = decode(&envelope("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw)).unwrap();
+        assert_eq!(
+            read["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            json!({
+                "type": "object",
+                "default": {"x": 1},
+                "properties": {
+                    "a": {"additionalProperties": true},
+                    "b": {"items": {"type": "object"}},
+                },
+            })
+        );
     }
 
     #[test]
@@ -457,6 +533,10 @@ mod tests {
             "resource.Quantity",
             "meta.FieldsV1",
             "runtime.RawExtension",
+            "apiextensions.JSON",
+            "apiextensions.JSONSchemaPropsOrArray",
+            "apiextensions.JSONSchemaPropsOrBool",
+            "apiextensions.JSONSchemaPropsOrStringArray",
             "intstr.IntOrString",
         ];
         for (name, message) in MESSAGES.iter() {
