@@ -106,6 +106,12 @@ impl ApiError {
         matches!(self, Self::Refused { code: 409, .. }) && !self.is_already_exists()
     }
 
+    /// The namespace is being deleted, and takes nothing new.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, Self::Refused { code: 403, message, .. } if message.contains("because it is being terminated"))
+    }
+
     /// The version that was requested is no longer known.
     #[must_use]
     pub fn is_gone(&self) -> bool {

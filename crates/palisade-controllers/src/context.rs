@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     observe::{Observed, State},
     readiness::plan::{self, ReadinessPlan},
-    time,
+    rejected_pods, time,
 };
 
 /// Many changes together are looked at once.
@@ -101,6 +101,7 @@ impl Context {
         let waiting_for = waiting_for(alive(), configuration);
         let (labels_by, rollout) = (self.labels_by(state), state.waves());
         let waves = rollout.as_ref().and_then(Rollout::describe);
+        let rejected = rejected_pods::plan::describe(&state.cluster.rejected_workloads());
         then(&plan::Observed {
             release: self.release,
             gate: state.gate.unwrap_or(self.gate),
@@ -116,6 +117,7 @@ impl Context {
                 waiting_for: waiting_for.as_deref(),
                 labels_by: labels_by.as_deref(),
                 waves: waves.as_ref().map(|(reason, message)| (*reason, message.as_str())),
+                rejected: rejected.as_deref(),
             },
             rollout: rollout.as_ref(),
             now: &time::seconds(),

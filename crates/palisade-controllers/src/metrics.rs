@@ -11,7 +11,10 @@ use std::{
 use palisade_base::metrics::{Metric, Registry};
 use palisade_policy::enforcement::classify::Class;
 
-use crate::{cluster::NamespaceRecord, observe::State};
+use crate::{
+    cluster::{NamespaceRecord, RejectedBy, RejectedWorkload},
+    observe::State,
+};
 
 static LEADER: Metric = Metric::gauge("palisade_controller_leader", "Whether this process leads.");
 static SYNCED: Metric = Metric::gauge("palisade_controller_synced", "Whether all watches have synced.");
@@ -34,6 +37,18 @@ static EVALUATED: Metric = Metric::gauge(
     "palisade_rollout_last_evaluation_timestamp_seconds",
     "When all namespaces were last evaluated.",
 );
+
+static REJECTED: Metric = Metric::gauge(
+    "palisade_workload_pods_rejected",
+    "Workloads whose pods are rejected: the first hundred, by namespace, kind and name.",
+);
+static REJECTED_COUNT: Metric = Metric::gauge(
+    "palisade_workloads_with_rejected_pods",
+    "All workloads whose pods are rejected, by what rejects them.",
+);
+
+/// How many workloads have a series of their own.
+const MOST_WORKLOADS: usize = 100;
 
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +123,27 @@ impl Metrics {
         self.registry.set(&LEADER, &[], self.is_leader());
         self.registry.set(&SYNCED, &[], state.has_synced());
         self.measure_rollout(state);
+        self.measure_rejected(&state.cluster.rejected_workloads());
         self.registry.text()
+    }
+
+    /// Names come from users, so that only a bounded number of them become series.
+    fn measure_rejected(&self, rejected: &[RejectedWorkload]) {
+        let registry = &self.registry;
+        registry.clear(&REJECTED);
+        for workload in rejected.iter().take(MOST_WORKLOADS) {
+            let labels = [
+                ("namespace", workload.namespace.as_str()),
+                ("kind", workload.kind),
+                ("name", &workload.name),
+                ("by", workload.by.as_str()),
+            ];
+            registry.set(&REJECTED, &labels, true);
+        }
+        for by in RejectedBy::ALL {
+            let count = rejected.iter().filter(|workload| workload.by == by).count();
+            registry.set(&REJECTED_COUNT, &[("by", by.as_str())], count);
+        }
     }
 
     fn measure_rollout(&self, state: &State) {
@@ -150,7 +185,34 @@ impl Metrics {
 mod tests {
     use std::time::Duration;
 
-    use super::{Metrics, State, WriteOutcome};
+    use super::{MOST_WORKLOADS, Metrics, RejectedBy, RejectedWorkload, State, WriteOutcome};
+
+    #[test]
+    fn rejected_workloads_have_a_bounded_number_of_series() {
+        let metrics = Metrics::default();
+        let workload = |number: usize| RejectedWorkload {
+            namespace: "team".to_owned(),
+            kind: "Deployment",
+            name: format!("web-{number:04}"),
+            api_version: "apps/v1".to_owned(),
+            uid: String::new(),
+            by: RejectedBy::PodSecurity,
+            message: "no".to_owned(),
+        };
+        let series = |metrics: &Metrics| {
+            let text = metrics.registry.text();
+            let lines = text.lines().filter(|line| line.starts_with("palisade_workload_pods_rejected{"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        metrics.measure_rejected(&(0..250).map(workload).collect::<Vec<_>>());
+        assert_eq!(series(&metrics).len(), MOST_WORKLOADS);
+        let text = metrics.registry.text();
+        let count = "palisade_workloads_with_rejected_pods{by=\"PodSecurity\"} 250";
+        assert!(text.lines().any(|line| line == count), "{text}");
+        metrics.measure_rejected(&[workload(7)]);
+        let one = "palisade_workload_pods_rejected{namespace=\"team\",kind=\"Deployment\",name=\"web-0007\",by=\"PodSecurity\"} 1";
+        assert_eq!(series(&metrics), [one]);
+    }
 
     #[test]
     fn writes_counters_and_the_state_of_the_rollout() {

@@ -26,18 +26,19 @@ use crate::{
     leader::{Candidate, Timing},
     metrics::Metrics,
     observe::{Observed, Scope},
-    range_allocator, readiness,
+    range_allocator, readiness, rejected_pods,
 };
 
 /// Turns true when everything is to end.
 pub type Shutdown = watch::Receiver<bool>;
 
 /// The controllers of the rollout.
-pub const ROLLOUT: [&str; 4] = [
+pub const ROLLOUT: [&str; 5] = [
     label_syncer::apply::NAME,
     readiness::apply::NAME,
     config_observer::apply::NAME,
     range_allocator::apply::NAME,
+    rejected_pods::apply::NAME,
 ];
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -129,7 +130,7 @@ impl Runner {
     /// Controllers that do not run yet.
     #[must_use]
     pub fn new(client: Client, options: Options) -> Arc<Self> {
-        let scope = Scope { levels: options.levels, platform: options.platform.unwrap_or_default() };
+        let scope = scope(options.levels, options.platform.unwrap_or_default());
         let observed = Observed::new(options.compat.unwrap_or_default(), scope);
         Arc::new(Self { client, options, metrics: Arc::default(), current: Mutex::new(observed) })
     }
@@ -196,6 +197,11 @@ impl Runner {
             None => recognised(&api).await,
         };
         let scope = scope(self.options.levels, platform);
+        let wants = |name: &&str| self.options.controllers.contains(*name);
+        // No other controller of the list needs more than workloads and their events.
+        let workloads_only =
+            ROLLOUT.iter().filter(|name| wants(name)).all(|name| *name == rejected_pods::apply::NAME);
+        let scope = Scope { workloads_only, ..scope };
         let observed = Observed::new(compat, scope);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
         self.metrics.lead(true);
@@ -234,6 +240,9 @@ impl Runner {
         if wanted(range_allocator::apply::NAME) {
             tasks.spawn(range_allocator::apply::run(context()));
         }
+        if wanted(rejected_pods::apply::NAME) {
+            tasks.spawn(rejected_pods::apply::run(context()));
+        }
         // Without a controller of the rollout there is no state.
         let _watches = ROLLOUT.iter().any(|name| wanted(name)).then(|| observed.watch(&api));
         for hosted in self.options.hosted.iter().filter(|hosted| wanted(hosted.name)) {
@@ -252,8 +261,8 @@ impl Runner {
 #[must_use]
 pub const fn scope(levels: LevelSource, platform: Platform) -> Scope {
     match platform {
-        Platform::OpenShift => Scope { levels: LevelSource::Constraints, platform },
-        Platform::Kubernetes => Scope { levels, platform },
+        Platform::OpenShift => Scope { levels: LevelSource::Constraints, platform, workloads_only: false },
+        Platform::Kubernetes => Scope { levels, platform, workloads_only: false },
     }
 }
 

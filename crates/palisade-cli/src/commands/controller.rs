@@ -34,7 +34,7 @@ pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
     #[arg(long, value_name = "RELEASE")]
     pub release: Option<Release>,
-    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, profile-publisher, or none
+    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, or none
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub controllers: Option<Vec<String>>,
     /// How often all namespaces are evaluated again, in addition to every change [default: 4h]

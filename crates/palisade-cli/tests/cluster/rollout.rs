@@ -6,7 +6,7 @@ use palisade_testkit::kubernetes::{Cluster, Parts, Started};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{palisade, webhook_url};
+use crate::support::{namespace, palisade, webhook_url};
 
 /// The table in the documentation, which this test makes.
 const DOCUMENTED: &str = include_str!("../../../../docs/rollout.md");
@@ -256,4 +256,38 @@ fn a_wave_stops_when_pods_are_rejected_and_the_administrator_takes_it_back_or_re
     assert_eq!(pods(&cluster, "dev"), 1);
     let _ = waves(&["rollout", "pause"]).expect_success();
     assert_eq!(cluster.get(&["podsecurityrollout", "cluster"])["spec"]["paused"], true);
+}
+
+/// The condition and events that kube-controller-manager writes reach the workload that its author wrote.
+#[test]
+fn workloads_whose_pods_are_rejected_get_an_event_with_the_message() {
+    let Some(mut cluster) = Cluster::start(Parts::Controllers) else { return };
+    cluster.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "somewhere"}}"#);
+    let arguments = ["controller", "--leader-elect=false", "--controllers=rejected-pods"];
+    let mut command = palisade(&cluster, &arguments);
+    cluster.spawn("palisade-controller", &mut command);
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"] {
+        let name = kind.to_lowercase();
+        cluster.apply(&namespace(&name, "restricted").to_string());
+        let pod = json!({"hostNetwork": true, "restartPolicy": if kind == "Job" { "Never" } else { "Always" },
+            "containers": [{"name": "c", "image": "localhost/busybox:1"}]});
+        assert!(make(&cluster, &name, kind, &pod), "{kind}");
+        let event = cluster.until("an event on the workload", || {
+            let events = cluster.get(&["events", "-n", &name, "--field-selector=reason=PodsRejected"]);
+            events["items"].as_array()?.first().cloned()
+        });
+        let involved = &event["involvedObject"];
+        assert_eq!((involved["kind"].as_str(), involved["name"].as_str()), (Some(kind), Some("web")));
+        let own = cluster.get(&[&name, "web", "-n", &name]);
+        assert_eq!(involved["uid"], own["metadata"]["uid"], "{kind}");
+        let message = event["message"].as_str().unwrap_or_default();
+        assert!(
+            message.starts_with(
+                r#"violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)"#
+            ),
+            "{kind}: {message}"
+        );
+    }
+    let events = cluster.get(&["events", "-A", "--field-selector=reason=PodsRejected"]);
+    assert_eq!(events["items"].as_array().map(Vec::len), Some(5), "{events}");
 }

@@ -45,7 +45,9 @@ const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
         "another client has put other bytes under the name, or marked it",
     ),
     ("palisade-controller", "events", "patch", "the same event occurs again"),
+    ("palisade-controller", "events", "get", "the same event occurs again"),
     ("palisade-node", "events", "patch", "the same event occurs again"),
+    ("palisade-controller", "deploymentconfigs", "watch", "there is such a kind, as on OpenShift"),
 ];
 
 fn granted(objects: &[Value], component: &str) -> BTreeSet<Right> {
@@ -270,18 +272,58 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     world.apply(&unwanted);
     world
         .kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256::hex(PROFILE.as_bytes())], "");
+    // A workload whose pods are rejected.
+    let labels = json!({"app": "web"});
+    world.apply(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}}));
+    let rejected = json!({"status": {"replicas": 0, "conditions": [{"type": "ReplicaFailure", "status": "True",
+        "reason": "FailedCreate", "message": "pods \"web-x\" is forbidden: violates PodSecurity \"restricted:latest\": privileged",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+    .to_string();
+    world.kubectl(
+        &[
+            "patch",
+            "replicaset",
+            "web",
+            "-n",
+            "team",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &rejected,
+        ],
+        "",
+    );
     let controller = world.start(
         "palisade-controller",
-        &["controller", "--controllers=profile-publisher", "--profile-grace-period=1h"],
+        &["controller", "--controllers=profile-publisher,rejected-pods", "--profile-grace-period=1h"],
     );
     for right in [
         ("publishedprofiles", "create"),
         ("publishedprofiles", "delete"),
         ("publishedprofiles/status", "patch"),
         ("events", "create"),
+        ("events", "watch"),
+        ("namespaces", "watch"),
+        ("replicationcontrollers", "watch"),
+        ("deployments", "watch"),
+        ("daemonsets", "watch"),
+        ("statefulsets", "watch"),
+        ("replicasets", "watch"),
+        ("jobs", "watch"),
+        ("cronjobs", "watch"),
         ("leases", "update"),
     ] {
         world.until("published", "palisade-controller", right).await;
+    }
+    // The event of rejected pods is in the core group, unlike those of the publisher.
+    let recorded = ["get", "events", "-n", "team", "--field-selector=reason=PodsRejected", "-o", "name"];
+    for _ in 0..600 {
+        if !world.kubectl(&recorded, "").is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mark = "palisade.dev/unreferenced-since=2020-01-01T00:00:00Z";
     world.kubectl(&["annotate", "publishedprofile", &sha256::hex(PROFILE.as_bytes()), mark], "");
@@ -343,6 +385,7 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "podsecurityrollouts", "get", "another client wrote at the same time"),
     ("palisade-controller", "podsecurityrollouts/status", "update", "there are waves"),
     ("palisade-controller", "events", "patch", "the same event occurs again"),
+    ("palisade-controller", "events", "get", "the same event occurs again"),
     ("palisade-controller", "leases", "delete", "an instance has gone without a word"),
     ("palisade-controller", "namespaces", "get", "another client wrote at the same time"),
     ("palisade-controller", "psaenforcementconfigs", "get", "another client wrote at the same time"),
@@ -368,8 +411,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     );
     let account = "palisade-controller";
     let run = |release: &str| {
-        let controllers =
-            "--controllers=label-syncer,readiness,config-observer,namespace-ranges,profile-publisher";
+        let controllers = "--controllers=label-syncer,readiness,config-observer,namespace-ranges,rejected-pods,profile-publisher";
         world.start(account, &["controller", controllers, CONSTRAINTS, "--release", release])
     };
     let evaluating = run("n");

@@ -26,9 +26,7 @@ use palisade_model::{
     workload::{WORKLOADS, WorkloadKind, group_of},
 };
 use palisade_policy::{
-    enforcement::{
-        classify::is_by_user, level::LevelSource, state::Evaluation, violations::Verdict, waves::Rejection,
-    },
+    enforcement::{classify::is_by_user, level::LevelSource, state::Evaluation, violations::Verdict},
     scc::{
         choose::VALIDATED,
         constraint::{Constraint, ReadError},
@@ -44,6 +42,7 @@ use serde_json::Value;
 
 use self::{
     judged::{Judge, Judged, Subject, Supply},
+    rejections::Reports,
     template::{Held, Template},
 };
 
@@ -51,6 +50,7 @@ pub use self::{
     judged::{Blocker, Cause, Undecided},
     namespace::NamespaceRecord,
     observe::{Seen, holds_pod, is_of_openshift},
+    rejections::{RejectedBy, RejectedWorkload},
 };
 
 /// Everything the rollout depends on in the cluster's objects.
@@ -85,8 +85,8 @@ pub struct Cluster {
     today: i64,
     /// Whether all pods are being listed: of none of them it is known that it is new.
     lists_pods: bool,
-    /// Workloads whose pods Pod Security rejects, by namespace and where that was seen.
-    rejections: BTreeMap<String, BTreeMap<String, Rejection>>,
+    /// Workloads whose pods are rejected, by namespace and where that was seen.
+    rejections: BTreeMap<String, Reports>,
 }
 
 impl Default for Cluster {

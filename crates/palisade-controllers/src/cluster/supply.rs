@@ -69,6 +69,24 @@ pub(super) fn supply(kind: &WorkloadKind, object: &Value) -> Supply {
     }
 }
 
+/// Whether fewer pods exist than a workload requests, for whatever reason.
+pub(super) fn lacks_pods(kind: &WorkloadKind, object: &Value) -> bool {
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    let of = |pointer: &str| number(pointer).unwrap_or_default();
+    match kind.kind {
+        "DaemonSet" => of("/status/currentNumberScheduled") < of("/status/desiredNumberScheduled"),
+        "Job" if has_ended(object) || object["spec"]["suspend"] == true => false,
+        "Job" => {
+            let left = number("/spec/completions").map(|all| all.saturating_sub(of("/status/succeeded")));
+            let parallel = number("/spec/parallelism").unwrap_or(1);
+            of("/status/active") < left.map_or(parallel, |left| left.min(parallel))
+        }
+        // Its Jobs report.
+        "CronJob" => false,
+        _ => of("/status/replicas") < number("/spec/replicas").unwrap_or(1),
+    }
+}
+
 /// Whether a Job makes no pods any more.
 pub(super) fn has_ended(job: &Value) -> bool {
     let conditions = job.pointer("/status/conditions").and_then(Value::as_array);

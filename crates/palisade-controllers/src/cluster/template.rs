@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use super::{
     judged::{DEFAULT_ACCOUNT, Judge, Judged, Subject, Supply},
     namespace::NamespaceRecord,
-    supply::{has_ended, supply},
+    supply::{has_ended, lacks_pods, supply},
 };
 
 /// Fields of a container that decide nothing here, and take the most space.
@@ -52,8 +52,12 @@ const CONTROLLER: &str = "system:serviceaccount:kube-system:workload-controller"
 pub(super) struct Template {
     pub(super) kind: &'static WorkloadKind,
     pub(super) name: Box<str>,
+    /// Its unique id; empty in manifests.
+    pub(super) uid: Box<str>,
     text: Box<str>,
     supply: Supply,
+    /// Whether fewer pods exist than it requests, for whatever reason.
+    pub(super) lacks_pods: bool,
     /// The workload that controls this one.
     owner: Option<Owner>,
     /// Whether it makes no pods any more, as a ReplicaSet of an old revision.
@@ -112,8 +116,10 @@ impl Template {
         Held::Template(Self {
             kind,
             name: name.into(),
+            uid: object["metadata"]["uid"].as_str().unwrap_or_default().into(),
             text: kept.to_string().into(),
             supply: supply(kind, object),
+            lacks_pods: lacks_pods(kind, object),
             owner: owner(object),
             is_idle: is_idle(kind, object),
             left_to: None,

@@ -31,6 +31,10 @@ pub(super) enum Watched {
 impl Watched {
     /// Everything the rollout depends on.
     pub(super) fn all(scope: Scope) -> Vec<Self> {
+        let workloads = WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads);
+        if scope.workloads_only {
+            return [Self::Namespaces, Self::Events].into_iter().chain(workloads).collect();
+        }
         let mut all = vec![
             Self::Namespaces,
             Self::Config,
@@ -53,7 +57,7 @@ impl Watched {
         if scope.platform == Platform::OpenShift {
             all.push(Self::KubeApiServers);
         }
-        all.extend(WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads));
+        all.extend(workloads);
         all.push(Self::Pods);
         all
     }
@@ -138,7 +142,8 @@ mod tests {
 
     #[test]
     fn everything_that_decides_is_watched() {
-        let scope = Scope { levels: LevelSource::Constraints, platform: Platform::OpenShift };
+        let scope =
+            Scope { levels: LevelSource::Constraints, platform: Platform::OpenShift, workloads_only: false };
         let paths: Vec<String> = Watched::all(scope).iter().map(|watched| watched.target().path).collect();
         for expected in [
             "/api/v1/namespaces",
@@ -177,5 +182,9 @@ mod tests {
         };
         assert!(!plain.iter().any(is_of_constraints), "{plain:?}");
         assert_eq!(plain.len(), 16);
+        let few = Watched::all(Scope { workloads_only: true, ..scope });
+        let paths: Vec<String> = few.iter().map(|watched| watched.target().path).collect();
+        assert!(!paths.iter().any(|path| path.contains("palisade") || path.contains("config.")), "{paths:?}");
+        assert_eq!(paths.len(), 10, "{paths:?}");
     }
 }

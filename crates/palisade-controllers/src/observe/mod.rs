@@ -46,6 +46,8 @@ pub struct Scope {
     pub levels: LevelSource,
     /// What the cluster is.
     pub platform: Platform,
+    /// Whether only workloads and their events are watched: no controller of a rollout runs, and its rights may be missing.
+    pub workloads_only: bool,
 }
 
 /// Everything that was observed.

@@ -96,7 +96,8 @@ fn object(write: &Write) -> Value {
 }
 
 async fn record_event(context: &Context, write: &Write) {
-    let about = About { api_version: "v1", kind: "Namespace", name: &write.name, uid: &write.uid };
+    let about =
+        About { api_version: "v1", kind: "Namespace", namespace: None, name: &write.name, uid: &write.uid };
     let news = News {
         component: MANAGER,
         is_warning: false,

@@ -196,6 +196,7 @@ impl Controller {
             let about = About {
                 api_version: "security.openshift.io/v1",
                 kind: "SecurityContextConstraints",
+                namespace: None,
                 name,
                 uid: &uid,
             };
@@ -237,6 +238,7 @@ async fn move_waves(context: &Context) -> Result<bool, ApiError> {
         let about = About {
             api_version: "palisade.dev/v1alpha1",
             kind: KIND,
+            namespace: None,
             name: NAME_OF_ROLLOUT,
             uid: object["metadata"]["uid"].as_str().unwrap_or_default(),
         };
@@ -280,6 +282,7 @@ fn about_config(config: &Value) -> About<'_> {
     About {
         api_version: "config.openshift.io/v1alpha1",
         kind: resource::KIND,
+        namespace: None,
         name: resource::NAME,
         uid: config["metadata"]["uid"].as_str().unwrap_or_default(),
     }
@@ -288,7 +291,7 @@ fn about_config(config: &Value) -> About<'_> {
 /// Records a transition, on the object it is about.
 async fn record_event(context: &Context, config: &Value, event: &events::Event, uid: &str) {
     let about = match event.namespace.as_deref() {
-        Some(name) => About { api_version: "v1", kind: "Namespace", name, uid },
+        Some(name) => About { api_version: "v1", kind: "Namespace", namespace: None, name, uid },
         None => about_config(config),
     };
     let news = News {

@@ -12,7 +12,7 @@ use crate::standards::level::Level;
 /// A condition without its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// `Ready`, `Progressing`, `Degraded` or `Upgradeable`.
+    /// `Ready`, `Progressing`, `Degraded`, `PodsRejected` or `Upgradeable`.
     pub kind: &'static str,
     /// Whether it holds.
     pub status: bool,
@@ -35,6 +35,8 @@ pub struct Troubles<'t> {
     pub labels_by: Option<&'t str>,
     /// The state of the waves: a word and a sentence.
     pub waves: Option<(&'static str, &'t str)>,
+    /// Workloads whose pods admission rejects, and the messages. Nothing waits for them.
+    pub rejected: Option<&'t str>,
 }
 
 /// The conditions of a state. `violating` is the number of namespaces that violate now.
@@ -44,7 +46,7 @@ pub fn conditions(
     outputs: Outputs,
     violating: usize,
     troubles: Troubles<'_>,
-) -> [Condition; 4] {
+) -> [Condition; 5] {
     let enforcing = outputs.default_enforce == Level::Restricted;
     let waiting = |what: &str| match troubles.waiting_for {
         Some(instances) => format!("{what}: {instances}"),
@@ -100,6 +102,12 @@ pub fn conditions(
             status: degraded.is_some(),
             reason: degraded.map_or("AsExpected", |(reason, _)| reason),
             message: degraded.map_or_else(String::new, |(_, message)| message.to_owned()),
+        },
+        Condition {
+            kind: "PodsRejected",
+            status: troubles.rejected.is_some(),
+            reason: troubles.rejected.map_or("AsExpected", |_| "FailedCreate"),
+            message: troubles.rejected.unwrap_or_default().to_owned(),
         },
         Condition {
             kind: "Upgradeable",
@@ -201,7 +209,7 @@ mod tests {
             ),
             ("cannot work", done, Some("no access"), [("False", "Degraded"), ("False", "AsExpected")]),
         ] {
-            let [ready, progressing, broken, _] =
+            let [ready, progressing, broken, ..] =
                 conditions(inputs, decide(inputs), 2, Troubles { failing: degraded, ..Troubles::default() });
             let shown = |status: bool| if status { "True" } else { "False" };
             assert_eq!(
@@ -232,7 +240,7 @@ mod tests {
     fn a_skipped_constraint_is_reported_and_stops_nothing() {
         let inputs = Inputs { labels_done: true, instances: Instances::All, ..Inputs::default() };
         let troubles = Troubles { skipped: Some("scc x"), ..Troubles::default() };
-        let [ready, _, degraded, _] = conditions(inputs, decide(inputs), 0, troubles);
+        let [ready, _, degraded, ..] = conditions(inputs, decide(inputs), 0, troubles);
         assert!(ready.status || ready.reason != "Degraded");
         assert_eq!((degraded.status, degraded.reason), (true, "ConstraintsSkipped"));
         assert_eq!(degraded.message, "scc x");
@@ -286,5 +294,17 @@ mod tests {
         let troubles = Troubles { waves: Some(("WaveStopped", "wave x is stopped")), ..troubles };
         let [_, progressing, ..] = conditions(inputs, decide(inputs), 0, troubles);
         assert_eq!((progressing.reason, progressing.message.as_str()), ("WaveStopped", "wave x is stopped"));
+    }
+
+    #[test]
+    fn rejected_pods_are_a_condition_and_nothing_waits_for_them() {
+        let inputs = Inputs::default();
+        let rejected = "the pods of 1 workload are rejected: Deployment web in namespace team: no";
+        let [quiet_ready, .., quiet, _] = conditions(inputs, decide(inputs), 0, Troubles::default());
+        assert_eq!((quiet.kind, quiet.status, quiet.reason), ("PodsRejected", false, "AsExpected"));
+        let troubles = Troubles { rejected: Some(rejected), ..Troubles::default() };
+        let [ready, .., found, _] = conditions(inputs, decide(inputs), 0, troubles);
+        assert_eq!((found.status, found.reason, found.message.as_str()), (true, "FailedCreate", rejected));
+        assert_eq!(ready, quiet_ready);
     }
 }
