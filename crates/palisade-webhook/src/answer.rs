@@ -198,8 +198,7 @@ impl Answerer {
         let profiles = if wanted.is_empty() {
             Profiles::default()
         } else {
-            let publish = review.dry_run != Some(true) && mutation.is_new_pod();
-            self.facts.profiles.read(&review.namespace, &wanted, publish, deadline).await
+            self.facts.profiles.read(&review.namespace, &wanted, deadline).await
         };
         let grants = |identity: &Identity<'_>, constraint: &str| {
             constraints.as_ref().is_some_and(|facts| {

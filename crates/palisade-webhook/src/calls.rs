@@ -140,14 +140,6 @@ pub const CALLS: &[Call] = &[
         "findings that are accepted for a while",
     ),
     call(
-        "palisade.dev",
-        "publishedprofiles",
-        &["create", "patch"],
-        Scope::Cluster,
-        When::ConfigMapProfiles,
-        "gives the nodes the bytes of a profile",
-    ),
-    call(
         "coordination.k8s.io",
         "leases",
         &["create", "delete", "patch"],

@@ -21,11 +21,6 @@ static AUDITED: Metric = Metric::counter(
     "palisade_webhook_constraint_audits_total",
     "Pods that security context constraints would reject or change, in audit mode.",
 );
-/// Profiles that could not be published.
-pub static PUBLISH_ERRORS: Metric = Metric::counter(
-    "palisade_webhook_publish_errors_total",
-    "Profiles that could not be published while a pod was admitted.",
-);
 /// Configurations that could not be used.
 pub static CONFIGURATION_ERRORS: Metric = Metric::counter(
     "palisade_webhook_configuration_errors_total",
@@ -93,8 +88,7 @@ impl Default for Metrics {
             }
             registry.declare(&DURATION, &[("webhook", webhook)]);
         }
-        let counters =
-            [&PATCHES, &PUBLISH_ERRORS, &CONFIGURATION_ERRORS, &REGISTRATIONS, &REFUSED_CONNECTIONS];
+        let counters = [&PATCHES, &CONFIGURATION_ERRORS, &REGISTRATIONS, &REFUSED_CONNECTIONS];
         for metric in counters.into_iter().chain([&CERTIFICATE_EXPIRY, &AUTHORITY_EXPIRY]) {
             registry.declare(metric, &[]);
         }

@@ -124,7 +124,7 @@ impl Webhook {
     pub async fn start(options: Options, client: Client) -> Result<Self, StartError> {
         let metrics = Arc::new(Metrics::default());
         let configuration = follower(&options, &metrics)?;
-        let facts = ClusterFacts::new(client.clone(), options.constraints, metrics.clone());
+        let facts = ClusterFacts::new(client.clone(), options.constraints);
         let fail_fast = options.fail_fast.map(|mode| FailFast::new(client.clone(), mode));
         let answerer =
             Answerer::new(facts, configuration.clone(), metrics.clone(), options.emulate, options.gates);

@@ -315,7 +315,6 @@ impl Webhook {
             } else {
                 palisade_policy::scc::mode::ConstraintMode::Off
             },
-            metrics.clone(),
         );
         let mut watches = JoinSet::new();
         facts.watch(&mut watches);

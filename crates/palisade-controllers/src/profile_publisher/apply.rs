@@ -141,7 +141,7 @@ impl Writer {
                 self.profiles().create(&params, &object).await.map(drop)
             };
             return match result {
-                // The webhook was faster.
+                // Another client was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 result => result,
             };

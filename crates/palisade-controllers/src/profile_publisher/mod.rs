@@ -1,9 +1,10 @@
 //! Brings seccomp profiles from ConfigMaps to where nodes find them: one `PublishedProfile` for each hash.
 //!
-//! Implements: ConfigMap profiles with a stock kubelet. The webhook publishes while it admits; this controller makes what
-//! is missing all the same (a webhook that was killed, an object that was deleted), counts the pods that refer to each
-//! profile, reports which ConfigMaps hold another one by now (from a watch, and at an interval in case there is none),
-//! and removes what no pod has referred to for a grace period. The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
+//! Implements: ConfigMap profiles with a stock kubelet. The webhook writes nothing while it
+//! reviews: what is published follows from pods that exist, and comes from the ConfigMap in a pod's own namespace. This
+//! controller makes what is missing, counts the pods that refer to each profile, reports which ConfigMaps hold another one by
+//! now (from a watch, and at an interval in case there is none), and removes what no pod has referred to for a grace period.
+//! The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
 //!
 //! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash proves that
 //! nothing changed since), writing files (the node agent).

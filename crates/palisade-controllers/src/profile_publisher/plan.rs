@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::observe::{Index, ProfileRecord, SourceKey, SourceState};
 
-/// How long a new profile waits for its first pod before it counts as unreferenced: the webhook publishes while it admits,
-/// and the pod is seen only afterwards.
+/// How long a new profile waits for its first pod before it counts as unreferenced: an
+/// administrator may publish one before its pods.
 const SETTLING: Duration = Duration::from_mins(1);
 
 /// One thing to do. Every one can be repeated, and none depends on another.

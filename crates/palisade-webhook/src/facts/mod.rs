@@ -29,8 +29,6 @@ pub use reading::LookupError;
 use reading::Reader;
 pub(crate) use watch::{Change, Keep, Status, follow_in};
 
-use crate::metrics::Metrics;
-
 /// What is known of the cluster.
 #[derive(Debug)]
 pub struct ClusterFacts {
@@ -48,7 +46,7 @@ pub struct ClusterFacts {
 impl ClusterFacts {
     /// Nothing known yet.
     #[must_use]
-    pub fn new(client: Client, constraints: ConstraintMode, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, constraints: ConstraintMode) -> Self {
         let reader = Reader::new(client);
         Self {
             namespaces: Arc::new(Namespaces::default()),
@@ -56,7 +54,7 @@ impl ClusterFacts {
             exceptions: Arc::new(Exceptions::default()),
             constraints: (constraints != ConstraintMode::Off).then(Arc::default),
             constraint_mode: constraints,
-            profiles: ProfileReader::new(reader.clone(), metrics),
+            profiles: ProfileReader::new(reader.clone()),
             reader,
         }
     }

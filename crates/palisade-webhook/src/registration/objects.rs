@@ -170,11 +170,7 @@ fn webhook(
             "matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": excluded}],
         },
         "rules": rules,
-        "sideEffects": match kind {
-            // A profile is given to the nodes while a pod is admitted.
-            Kind::Mutating => "NoneOnDryRun",
-            Kind::Validating => "None",
-        },
+        "sideEffects": "None",
         "timeoutSeconds": options.timeout_seconds,
     });
     if kind == Kind::Mutating {

@@ -58,7 +58,7 @@ async fn is_made_and_put_right() {
         );
         let pods = &mutating["webhooks"][0];
         assert_eq!(pods["clientConfig"]["url"], format!("https://{address}/mutate"));
-        assert_eq!((&pods["failurePolicy"], &pods["sideEffects"]), (&json!("Fail"), &json!("NoneOnDryRun")));
+        assert_eq!((&pods["failurePolicy"], &pods["sideEffects"]), (&json!("Fail"), &json!("None")));
         assert_eq!((&pods["reinvocationPolicy"], &pods["timeoutSeconds"]), (&json!("IfNeeded"), &json!(5)));
         assert_eq!(
             pods["namespaceSelector"]["matchExpressions"],
