@@ -76,11 +76,26 @@ impl Api {
         self.make("/api/v1/namespaces", &json!({"metadata": {"name": name, "labels": labels}})).await;
     }
 
-    /// Applies policies and bindings.
+    /// Applies policies and bindings, and waits until all of them are in effect. They reach admission a moment after they are
+    /// stored, not all at once but in the order they were made: when a marker that was made last decides, so do they.
     async fn make_policies(&self, objects: &[Value]) {
         for object in objects {
             self.make(&policy_path(object), object).await;
         }
+        let name = format!("marker-{}", objects[0]["metadata"]["name"].as_str().unwrap()).replace('.', "-");
+        for marker in marker_policies(&name) {
+            self.make(&policy_path(&marker), &marker).await;
+        }
+        let namespace = json!({"metadata": {"name": name}});
+        for _ in 0..600 {
+            let answer = self.post("/api/v1/namespaces?dryRun=All", &namespace).await;
+            // Mutation comes first, so a message of the one that has seen the label of the other speaks for both.
+            if answer.code == 422 && answer.message().contains(&name) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the policies {name} are not in effect");
     }
 
     /// Waits until the policies of a namespace are in effect: they reach admission a moment after they are stored.
@@ -98,6 +113,30 @@ impl Api {
     async fn dry_run(&self, namespace: &str, pod: &Value) -> Answer {
         self.post(&format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), pod).await
     }
+}
+
+/// A policy that labels namespaces, and one that denies the namespace of that name once it has the label.
+fn marker_policies(name: &str) -> [Value; 4] {
+    let version = "admissionregistration.k8s.io/v1";
+    let rules = json!({"resourceRules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"],
+    }]});
+    let label = format!("Object{{metadata: Object.metadata{{labels: {{'{name}': 'seen'}}}}}}");
+    let denied =
+        format!("object.metadata.name != '{name}' || !('{name}' in object.metadata.?labels.orValue({{}}))");
+    [
+        json!({"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
+            "matchConstraints": rules, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": label}}],
+        }}),
+        json!({"apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name}}),
+        json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
+            "matchConstraints": rules, "validations": [{"expression": denied, "message": name}],
+        }}),
+        json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]}}),
+    ]
 }
 
 fn policy_path(object: &Value) -> String {
