@@ -157,7 +157,8 @@ fn namespaces(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
         html.element("<tr><td>", text(namespace, "/name"), "</td>");
         let level = text(namespace, "/level");
         html.element("<td>", if level.is_empty() { "set by its owner" } else { level }, "</td>");
-        html.element("<td>", text(namespace, "/complies"), "</td><td>");
+        let complies = text(namespace, "/complies");
+        html.element("<td>", if complies.is_empty() { "undecided" } else { complies }, "</td><td>");
         if namespace["blocks"] == true {
             blocked(html, namespace);
         } else if is_ready(namespace) {

@@ -139,6 +139,27 @@ fn reads_lists_from_stdin_and_objects_without_a_namespace() {
     assert_eq!(namespace["blockers"][0]["name"], "p");
 }
 
+/// A level that part of a namespace was not judged for is never shown as one that the namespace complies with.
+#[test]
+fn a_namespace_that_cannot_be_judged_complies_with_no_level() {
+    let unreadable = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {template: {spec: {containers: 7}}}\n";
+    for (case, other, judged) in [
+        ("nothing else", String::new(), None),
+        ("beside a pod that complies", format!("---\n{GOOD}"), None),
+        ("alone", GOOD.to_owned(), Some("restricted")),
+    ] {
+        let text = if judged.is_none() { format!("{unreadable}{other}") } else { other };
+        let project = Project::with(&text);
+        let run = project.run(&["rollout", "status", "-n", "team", "-o", "json", "pod.yaml"]);
+        assert_eq!(run.json()["namespaces"][0]["complies"], serde_json::json!(judged), "{case}: {run}");
+        let table = project.run(&["rollout", "status", "-n", "team", "pod.yaml"]);
+        let row =
+            table.stdout.lines().find(|line| line.starts_with("team")).unwrap_or_else(|| panic!("{table}"));
+        let cell = row.split_whitespace().nth(2);
+        assert_eq!(cell, Some(judged.unwrap_or("undecided")), "{case}: {table}");
+    }
+}
+
 #[test]
 fn exit_statuses_are_as_documented() {
     let good = Project::with(GOOD).run(&["rollout", "status", "-n", "team", "pod.yaml"]);

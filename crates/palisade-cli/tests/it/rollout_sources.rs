@@ -9,7 +9,7 @@ use std::{
 };
 
 use palisade_testkit::shared;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Project, Run, Running, kubectl};
 
@@ -75,6 +75,8 @@ fn verdicts(run: &Run) -> Verdicts {
                 (_, Value::Null) => "complies",
                 _ => "undecided",
             };
+            let is_judged = namespace["undecided"].is_null() && namespace["unjudged"] == json!([]);
+            assert_eq!(namespace["complies"].is_string(), is_judged, "{namespace:#}");
             let lists = (names(&namespace["blockers"]), names(&namespace["unjudged"]));
             (namespace["name"].as_str().unwrap().to_owned(), (verdict.to_owned(), lists.0, lists.1))
         })

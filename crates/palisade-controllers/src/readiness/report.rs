@@ -28,8 +28,8 @@ pub struct NamespaceReport {
     pub level: Option<Level>,
     /// The level that its enforce label sets now.
     pub own_level: Level,
-    /// The strictest level that all that is in it complies with.
-    pub complies: Level,
+    /// The strictest level that all that is in it complies with; `None` if not all of it can be judged.
+    pub complies: Option<Level>,
     /// Why it would violate; `None` if it would not.
     pub class: Option<Class>,
     /// Why it is not known whether it would violate; `None` if that is known.
@@ -54,10 +54,14 @@ pub struct NamespaceReport {
 
 impl NamespaceReport {
     fn of(namespace: &NamespaceRecord) -> Self {
-        let complies = [Level::Restricted, Level::Baseline]
-            .into_iter()
-            .find(|&level| namespace.violating(level) == 0)
-            .unwrap_or(Level::Privileged);
+        let undecided = namespace.undecided();
+        let doubts = if namespace.is_terminating() { Vec::new() } else { namespace.doubts() };
+        let complies = (undecided.is_none() && doubts.is_empty()).then(|| {
+            [Level::Restricted, Level::Baseline]
+                .into_iter()
+                .find(|&level| namespace.violating(level) == 0)
+                .unwrap_or(Level::Privileged)
+        });
         let because = namespace.level().because.iter().map(|(constraint, causes)| {
             (constraint.clone(), causes.iter().map(|cause| cause.field).collect())
         });
@@ -67,8 +71,8 @@ impl NamespaceReport {
             own_level: namespace.enforced(),
             complies,
             class: namespace.class(),
-            undecided: namespace.undecided(),
-            doubts: if namespace.is_terminating() { Vec::new() } else { namespace.doubts() },
+            undecided,
+            doubts,
             needed: namespace.needed(),
             levels: namespace.levels(),
             needing: if namespace.needed().is_some() {
@@ -83,12 +87,13 @@ impl NamespaceReport {
         }
     }
 
-    /// The command that would let what runs go on running.
+    /// The command that would let what runs go on running. What cannot be judged may need anything.
     #[must_use]
     pub fn label_command(&self) -> String {
         format!(
             "kubectl label --overwrite namespace {} pod-security.kubernetes.io/enforce={}",
-            self.name, self.complies
+            self.name,
+            self.complies.unwrap_or(Level::Privileged)
         )
     }
 }
@@ -119,7 +124,9 @@ impl NamespaceReport {
                 );
             }
             // Only where the syncer would choose a level that all comply with.
-            Some(Class::DisabledSyncer) if self.needed.is_some_and(|needed| needed <= self.complies) => {
+            Some(Class::DisabledSyncer)
+                if self.needed.zip(self.complies).is_some_and(|(needed, complies)| needed <= complies) =>
+            {
                 let label = "security.openshift.io/scc.podSecurityLabelSync=true";
                 commands.push(format!("kubectl label --overwrite namespace {} {label}", self.name));
             }

@@ -188,7 +188,7 @@ fn row(namespace: &NamespaceReport) -> [String; 5] {
     [
         namespace.name.clone(),
         level_text(namespace),
-        namespace.complies.to_string(),
+        namespace.complies.map_or_else(|| "undecided".to_owned(), |level| level.to_string()),
         namespace.blockers.len().to_string(),
         reason_text(namespace).to_owned(),
     ]
@@ -355,7 +355,7 @@ pub(super) fn json_text(answer: &Answer) -> String {
             json!({
                 "name": namespace.name,
                 "level": namespace.level.map(|level| level.to_string()),
-                "complies": namespace.complies.to_string(),
+                "complies": namespace.complies.map(|level| level.to_string()),
                 "blocks": namespace.class.is_some(),
                 "undecided": namespace.undecided,
                 "unjudged": namespace.doubts.iter().map(undecided_json).collect::<Vec<_>>(),
