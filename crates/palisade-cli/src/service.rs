@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use palisade_node::kernel::resident::give_code_back;
+use palisade_node::kernel::resident::{give_code_back, give_freed_memory_back, resident_bytes};
 use palisade_serve::status::{self, Status};
 
 use crate::{
@@ -14,12 +14,15 @@ use crate::{
 /// reloading a certificate or writing a report wakes code that sleeps for hours afterwards.
 const FIRST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 const THEN_EVERY: Duration = Duration::from_mins(1);
+/// Freed memory is given back when so much more is resident than when that was last done.
+const GROWTH: usize = 4 << 20;
 
 /// Runs a long-running command: its log goes to stderr, `work` has all processors, and what only the start needed is given back.
 pub fn run(terminal: &Terminal, work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     log_to_stderr(terminal);
     let runtime = started(&mut tokio::runtime::Builder::new_multi_thread())?;
-    runtime.spawn(stay_small());
+    runtime.spawn(give_code_back_regularly());
+    runtime.spawn(give_memory_back_after_growth());
     runtime.block_on(work)
 }
 
@@ -28,11 +31,29 @@ pub fn started(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::
     builder.enable_all().build().map_err(|error| Failure::incomplete(format!("cannot start: {error}")))
 }
 
-/// Keeps what is resident of the process to what it uses, for as long as it lives.
-async fn stay_small() {
+/// Unmaps code that is no longer used, for as long as the process lives.
+async fn give_code_back_regularly() {
     for pause in FIRST_PAUSES.into_iter().chain(std::iter::repeat(THEN_EVERY)) {
         tokio::time::sleep(pause).await;
         give_code_back();
+    }
+}
+
+/// Releases freed memory within a second of the work that left it, for as long as the process lives.
+async fn give_memory_back_after_growth() {
+    let mut usual = resident_bytes().unwrap_or_default();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let Some(resident) = resident_bytes() else { return };
+        if resident > usual.saturating_add(GROWTH) {
+            // A large heap takes milliseconds: no request waits behind it.
+            if tokio::task::spawn_blocking(give_freed_memory_back).await.is_err() {
+                return;
+            }
+            usual = resident_bytes().unwrap_or(resident);
+        } else {
+            usual = usual.min(resident);
+        }
     }
 }
 

@@ -1,12 +1,15 @@
-//! Gives the code of the start back to the kernel.
+//! Gives back to the kernel what is resident and not used: the code of the start, and memory that was freed.
 //!
 //! Nearly all that is resident of an idle agent or server is its own code: what reads the command line, a kubeconfig and
 //! certificates runs once, and every page of it stays mapped, with its neighbours, for as long as the process lives. The pages
 //! are clean and the file's, so unmapping them costs nothing but a short fault where one is needed again; what still runs is back
 //! at once, and the rest is no longer counted against the node. Memory that holds data is never touched.
 //!
+//! Reading a large document takes several times its size for a moment, in pieces among what is kept. The allocator of glibc keeps
+//! their pages for later; here they are released as soon as the work is done.
+//!
 //! When to do so is left to the caller.
-#![allow(unsafe_code, reason = "no safe call unmaps pages")]
+#![allow(unsafe_code, reason = "no safe call unmaps pages or trims the heap")]
 
 use std::{fs, path::Path};
 
@@ -23,6 +26,22 @@ pub fn give_code_back() {
         // differs from the file: the next access, by this very function too, gets the same bytes from the file.
         let _ = unsafe { madvise(start as *mut _, length, Advice::LinuxDontNeed) };
     }
+}
+
+/// Releases the pages of the heap that hold nothing. Other allocators than that of glibc do so by themselves.
+pub fn give_freed_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no arguments that could be wrong, takes the locks of the allocator, and touches free memory only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// How many bytes of this process are resident, if /proc has it.
+#[must_use]
+pub fn resident_bytes() -> Option<usize> {
+    let pages = fs::read_to_string("/proc/self/statm").ok()?;
+    pages.split_ascii_whitespace().nth(1)?.parse::<usize>().ok()?.checked_mul(rustix::param::page_size())
 }
 
 /// Start and length of a mapping in a line of `/proc/self/maps`, if it is code of the program.
