@@ -155,6 +155,8 @@ pub enum Patch {
     Merge,
     /// RFC 6902.
     Json,
+    /// Kubernetes' own: lists are merged by key.
+    Strategic,
 }
 
 /// A client.
@@ -226,6 +228,7 @@ impl Api {
             }
             Patch::Merge => "application/merge-patch+json",
             Patch::Json => "application/json-patch+json",
+            Patch::Strategic => "application/strategic-merge-patch+json",
         };
         self.call(Method::PATCH, &path, Some(content_type), change).await
     }
@@ -237,6 +240,11 @@ impl Api {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Deletes an object; what is left of it, or a `Status` if nothing is.
+    pub async fn delete_with(&self, path: &str, options: &Value) -> Result<Value, ApiError> {
+        self.call(Method::DELETE, path, Some("application/json"), options).await
     }
 
     /// The bytes of an answer.

@@ -12,7 +12,7 @@
 //! and drives the state machine, [`config_observer`] writes the global configuration, which every [`instance`] applies
 //! and reports. [`rejected_pods`] reports workloads whose pods are rejected. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
 //! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
-//! [`scheduler`] gives the pods of an embedded cluster their nodes.
+//! [`scheduler`] gives the pods of an embedded cluster their nodes, [`workloads`] makes the pods of ReplicaSets.
 
 pub mod api;
 mod backoff;
@@ -33,3 +33,4 @@ pub mod rejected_pods;
 pub mod runner;
 pub mod scheduler;
 pub mod time;
+pub mod workloads;

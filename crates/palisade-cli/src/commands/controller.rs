@@ -34,8 +34,9 @@ pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
     #[arg(long, value_name = "RELEASE")]
     pub release: Option<Release>,
-    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, or none
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, or none. `up`
+    /// also runs replicaset-controller and replicationcontroller-controller: `*` for all, `-name` for all but one
+    #[arg(long, value_name = "NAME", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Option<Vec<String>>,
     /// How often all namespaces are evaluated again, in addition to every change [default: 4h]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]

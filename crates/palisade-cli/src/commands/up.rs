@@ -10,11 +10,15 @@ use std::{
 
 use clap::Args;
 use palisade_admission::configuration::PodSecurityConfiguration;
-use palisade_apiserver::{Server, pod_security::PodSecurityPlugin, server::SnapshotReport};
+use palisade_apiserver::{Server, auth::UserInfo, pod_security::PodSecurityPlugin, server::SnapshotReport};
 use palisade_controllers::{
     api::Api,
     config_observer, crds,
     runner::{Options, ROLLOUT},
+    workloads::{
+        self,
+        selection::{Selection, is_about},
+    },
 };
 use palisade_model::compat::Compat;
 use palisade_node::{kubelet, node::NodeConfig};
@@ -95,8 +99,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     if args.runtime.is_given() && !args.node {
         return Err(Failure::input("the options of the node require --node"));
     }
-    let has_rollout = args.openshift || args.rollout.is_given();
-    let rollout = args.rollout.options(&args.feature_gates, &ROLLOUT)?;
+    let (selection, rollout_args) = split_controllers(&args.rollout, !args.snapshot.is_empty());
+    let has_rollout = args.openshift || rollout_args.is_given();
+    let rollout = rollout_args.options(&args.feature_gates, &ROLLOUT)?;
     let follows = rollout.controllers.contains(config_observer::apply::NAME);
     if has_rollout && follows && args.admission_config.is_some() {
         return Err(Failure::input(
@@ -161,6 +166,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
     let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
+    let making_pods = (!selection.is_empty()).then(|| tokio::spawn(run_workloads(&server, selection)));
     match node.map(|config| node::node(config, client)).transpose().map_err(Failure::input)? {
         None => stopped().await,
         Some(node) => {
@@ -175,6 +181,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
     }
     scheduling.abort();
+    if let Some(task) = making_pods {
+        task.abort();
+    }
     if let Some(rollout) = rollout {
         rollout.stop().await;
     }
@@ -183,6 +192,28 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     }
     server.shutdown().await;
     Ok(Exit::Clean)
+}
+
+/// The controllers that make pods, and the options of the rollout without them: each group is chosen by its own names. The
+/// objects of a snapshot stay as they are, unless controllers are named.
+fn split_controllers(args: &RolloutRunArgs, has_snapshot: bool) -> (Selection, RolloutRunArgs) {
+    let names = args.controllers.as_deref().unwrap_or_default();
+    let (ours, others): (Vec<String>, Vec<String>) = names.iter().cloned().partition(|name| is_about(name));
+    let selection = if ours.is_empty() && has_snapshot { Selection::none() } else { Selection::of(names) };
+    let controllers = (!others.is_empty()).then_some(others);
+    (selection, RolloutRunArgs { controllers, ..args.clone() })
+}
+
+/// Runs the controllers that make pods, each as the service account that it has in a cluster.
+fn run_workloads(server: &Server, selection: Selection) -> impl Future<Output = ()> + Send + use<> {
+    let router = server.router();
+    let client = move |account: &str| match account {
+        "" => kube::Client::new(router.clone(), "default"),
+        name => {
+            kube::Client::new(router.as_user(UserInfo::service_account("kube-system", name, "")), "default")
+        }
+    };
+    workloads::run(client, selection)
 }
 
 /// Prints what of a snapshot is not there; nothing is left out silently.

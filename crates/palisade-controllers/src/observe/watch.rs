@@ -2,8 +2,9 @@
 //!
 //! The one exception to `kube::runtime::watcher` in this crate. A pod is read from the bytes of its event into the index, and no
 //! more of it than counts: 6.5 us a pod, see "1,000,000 pods" in BENCHMARKS.md and `examples/rollout_measure.rs`, where kube's
-//! watcher first makes an owned object of every pod. The other kinds of the index come the same way, because the index
-//! also needs what kube's watcher does not report: that a kind does not exist, and that a broken watch works again.
+//! watcher first makes an owned object of every pod. The mirrors of `workloads` read pods
+//! the same way. The other kinds of the index come the same way, because the index also needs what kube's watcher does not
+//! report: that a kind does not exist, and that a broken watch works again.
 //!
 //! Implements: Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/>

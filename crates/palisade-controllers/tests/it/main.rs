@@ -16,4 +16,5 @@ mod plain;
 mod profile_publisher;
 mod rollout;
 mod scheduler;
+mod workloads;
 mod world;
