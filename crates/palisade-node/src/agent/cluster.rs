@@ -54,12 +54,11 @@ pub(super) enum PublishedChange {
 pub(super) struct Cluster {
     client: Client,
     node: String,
-    recorder: Recorder,
 }
 
 impl Cluster {
     pub(super) fn new(client: Client, node: &str) -> Self {
-        Self { recorder: Recorder::new(client.clone(), reporter(node)), client, node: node.to_owned() }
+        Self { client, node: node.to_owned() }
     }
 
     fn profiles(&self) -> Api<DynamicObject> {
@@ -160,7 +159,7 @@ impl Cluster {
         self.reports().patch_status(&self.node, &params, &Patch::Apply(report)).await.map(drop)
     }
 
-    /// Records an event on a pod.
+    /// Records an event on a pod that is never joined with another one: a pod can differ in more than one check.
     pub(super) async fn record_pod_event(&self, pod: &PodKey, reason: &str, note: String) {
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -170,7 +169,7 @@ impl Cluster {
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        record(&self.recorder, &regarding, reason, note).await;
+        self.record(&regarding, reason, note).await;
     }
 
     /// Records an event on the node that is never joined with another one.
@@ -182,33 +181,31 @@ impl Cluster {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
+        self.record(&regarding, reason, note).await;
+    }
+
+    async fn record(&self, regarding: &ObjectReference, reason: &str, mut note: String) {
+        // The API takes no longer ones.
+        while note.len() > 1000 {
+            note.pop();
+        }
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Verifying".to_owned(),
+            secondary: None,
+        };
         // A recorder joins what has the same reason, whatever its note: a new one has nothing to join with.
-        let recorder = Recorder::new(self.client.clone(), reporter(&self.node));
-        record(&recorder, &regarding, reason, note).await;
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(self.node.clone()) };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        if let Err(error) = recorder.publish(&event, regarding).await {
+            // An event that is lost is also in the report.
+            debug!(error = %root_cause(&error), "failed to record an event");
+        }
     }
 }
 
-fn reporter(node: &str) -> Reporter {
-    Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(node.to_owned()) }
-}
-
-async fn record(recorder: &Recorder, regarding: &ObjectReference, reason: &str, mut note: String) {
-    // The API takes no longer ones.
-    while note.len() > 1000 {
-        note.pop();
-    }
-    let event = Event {
-        type_: EventType::Warning,
-        reason: reason.to_owned(),
-        note: Some(note),
-        action: "Verifying".to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = recorder.publish(&event, regarding).await {
-        // An event that is lost is also in the report.
-        debug!(error = %root_cause(&error), "failed to record an event");
-    }
-}
 /// The node's taints without ours; `None` if it does not have ours.
 fn without_taint(node: &Node) -> Option<Vec<Value>> {
     let taints = node.spec.as_ref()?.taints.as_ref()?;

@@ -50,7 +50,7 @@ use self::{
     watch::{FolderWatch, Touched},
 };
 use crate::{
-    api::{PodSource as _, kube::KubeSource},
+    api::{PodKey, PodSource as _, kube::KubeSource},
     cri::client::{EndpointError, Runtime},
     kernel::probe::NodeFeatures,
     node::NodeConfig,
@@ -172,6 +172,10 @@ struct Agent {
     taint_lifted: bool,
     reported: Option<(Value, Instant)>,
     recorded: BTreeMap<String, Instant>,
+    /// Differences between declarations and the kernel that have their event, by pod and note.
+    drifting: BTreeSet<(String, String)>,
+    /// When the last events about differences were recorded.
+    drift_events: Vec<Instant>,
     /// Incidents that are not recorded yet, and when the last ones were.
     incident_notes: Vec<String>,
     incident_events: Vec<Instant>,
@@ -200,6 +204,8 @@ impl Agent {
             taint_lifted: false,
             reported: None,
             recorded: BTreeMap::new(),
+            drifting: BTreeSet::new(),
+            drift_events: Vec::new(),
             incident_notes: Vec::new(),
             incident_events: Vec::new(),
             settings,
@@ -618,6 +624,7 @@ impl Agent {
 
     async fn verify_containers(&mut self) {
         let mut alarms = Vec::new();
+        let mut failed = BTreeSet::new();
         for (uid, known) in self.pods.iter() {
             match verify_pod(&self.settings.node, &self.runtime, None, &known.pod).await {
                 Ok(report) => {
@@ -638,6 +645,7 @@ impl Agent {
                     warn!(%error, pod = %known.pod.key, "not verified");
                     // What was found before may no longer hold.
                     self.findings.verified.remove(uid);
+                    failed.insert(known.pod.key.uid.clone());
                 }
             }
         }
@@ -652,8 +660,22 @@ impl Agent {
                 None
             }
         };
+        self.record_drift(alarms, &failed).await;
+    }
+
+    /// Records each difference as an event of its own when it appears. One that went away and comes back is a new incident; one of a
+    /// pod that could not be compared this time is still the same. Beyond the limit, events follow as time passes.
+    async fn record_drift(&mut self, alarms: Vec<(PodKey, String)>, failed: &BTreeSet<String>) {
+        let now = Instant::now();
+        self.drift_events.retain(|at| now.duration_since(*at) < RECORD_AGAIN);
+        let found: BTreeSet<(String, String)> =
+            alarms.iter().map(|(pod, note)| (pod.uid.clone(), note.clone())).collect();
+        self.drifting.retain(|known| found.contains(known) || failed.contains(&known.0));
         for (pod, note) in alarms {
-            if self.may_record(&format!("{}: {note}", pod.uid)) {
+            let key = (pod.uid.clone(), note.clone());
+            if !self.drifting.contains(&key) && self.drift_events.len() < MOST_INCIDENT_EVENTS {
+                self.drift_events.push(now);
+                self.drifting.insert(key);
                 warn!(%pod, note, "a container does not run as its pod declares");
                 self.cluster.record_pod_event(&pod, "SecurityDrift", note).await;
             }

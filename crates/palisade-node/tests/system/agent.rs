@@ -66,6 +66,18 @@ async fn profiles_reach_containers_and_what_the_kernel_does_is_reported() {
     until("an alarm", || async { world.events().await.contains_key("SecurityDrift").then_some(()) }).await;
     assert_eq!(running.metrics.get(&DRIFT, &[]), 1);
 
+    // Two differences of one pod are two events.
+    let context = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    let declared = sleeper("twice", context, json!({"capabilities": {"drop": ["ALL"]}}));
+    both(&world, &lab, declared, sleeper("twice", json!({}), json!({}))).await;
+    let status =
+        world.until_status("both differences", |status| status["driftCount"].as_u64() > Some(2)).await;
+    let count = usize::try_from(status["driftCount"].as_u64().unwrap()).unwrap();
+    until("an event for each", || async {
+        (world.events().await.get("SecurityDrift") == Some(&count)).then_some(())
+    })
+    .await;
+
     // The tmpfs is unmounted: it comes back, with everything in it.
     unmount(&folder, UnmountFlags::DETACH).unwrap();
     until("mounted and filled again", || async {
