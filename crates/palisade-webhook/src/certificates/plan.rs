@@ -119,14 +119,16 @@ pub fn reconcile(mut held: State, memory: &State, options: &Managed, now: i64) -
         let ends = certificate::about(&authority.pair.certificate).map_or(i64::MIN, |about| about.not_after);
         ends > now && authority.retired.is_none_or(|since| since.saturating_add(overlap) > now)
     });
-    let mut returned = false;
-    for authority in lost {
-        if held.authorities.iter().all(|known| known.pair.certificate != authority.pair.certificate) {
-            held.authorities.push(authority.clone());
-            returned = true;
-        }
-    }
+    let lost: Vec<_> = lost
+        .filter(|authority| {
+            held.authorities.iter().all(|known| known.pair.certificate != authority.pair.certificate)
+        })
+        .cloned()
+        .collect();
+    let returned = !lost.is_empty();
     if returned {
+        // Of two that were announced in the same second, the one that has been served is the older one.
+        held.authorities.splice(0..0, lost);
         held.authorities.sort_by_key(|authority| authority.announced);
     }
     if returned || held.serving.is_none() {
@@ -320,6 +322,12 @@ mod tests {
         assert_eq!(steps, []);
         let (_, steps) = settle(both, start + 105, true);
         assert_eq!(steps, [RotationStep::Serve(1)]);
+        // Even if both were announced in the same second.
+        let (twin, _) = settle(State::default(), start, true);
+        assert_eq!(
+            reconciled(twin.clone(), start + 10).trust().authorities,
+            [memory.trust().authorities, twin.trust().authorities].concat()
+        );
         // What has ended stays away, and a replica without memory takes what it finds.
         assert_eq!(reconciled(other.clone(), start + 100_000), other);
         assert_eq!(reconcile(memory.clone(), &State::default(), &options(), start), memory);
