@@ -48,6 +48,24 @@ pub struct Blocker {
     pub rejection: Option<String>,
 }
 
+impl Blocker {
+    /// Whether everything that is wrong with a pod is wrong with this workload's template.
+    pub(super) fn explains(&self, pod: &Self) -> bool {
+        let is_in_template = |path: &str, of_pod: &str| {
+            path.strip_suffix(of_pod).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
+        };
+        let has = |cause: &Cause| {
+            self.causes
+                .iter()
+                .any(|own| own.summary == cause.summary && is_in_template(&own.path, &cause.path))
+        };
+        pod.rejection.is_none()
+            && (&pod.service_account, &pod.constraint, pod.is_by_user)
+                == (&self.service_account, &self.constraint, self.is_by_user)
+            && pod.causes.iter().all(has)
+    }
+}
+
 /// An object of which it is not known whether a level rejects it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undecided {

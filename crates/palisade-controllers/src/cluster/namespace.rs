@@ -285,7 +285,8 @@ impl NamespaceRecord {
     }
 
     /// What would be refused, and whose pods are rejected now, by kind and name. What a workload controls that is listed
-    /// itself is left out.
+    /// itself is left out; a pod only if the workload has each of its causes: an owner reference proves nothing, and what the
+    /// workload does not explain stays listed.
     #[must_use]
     pub fn blockers(&self) -> Vec<Blocker> {
         let level = self.level_to_test();
@@ -296,10 +297,14 @@ impl NamespaceRecord {
             (None, Standing::Complies(_) | Standing::Undecided) => None,
         };
         let mut blockers: Vec<_> = self.judged.values().filter_map(listed).collect();
-        let names: BTreeSet<(String, String)> =
-            blockers.iter().map(|blocker| (blocker.kind.to_string(), blocker.name.clone())).collect();
+        let listed: BTreeMap<(String, String), Blocker> = blockers
+            .iter()
+            .filter(|blocker| blocker.kind != "Pod")
+            .map(|blocker| ((blocker.kind.to_string(), blocker.name.clone()), blocker.clone()))
+            .collect();
         blockers.retain(|blocker| {
-            blocker.kind == "Pod" || blocker.owner.as_ref().is_none_or(|owner| !names.contains(owner))
+            let owner = blocker.owner.as_ref().and_then(|owner| listed.get(owner));
+            owner.is_none_or(|owner| blocker.kind == "Pod" && !owner.explains(blocker))
         });
         blockers.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
         blockers
