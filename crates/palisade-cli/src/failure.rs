@@ -10,18 +10,26 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// No findings.
-    Clean = 0,
+    Clean,
     /// Findings.
-    Findings = 1,
+    Findings,
     /// Wrong usage, or input that cannot be used.
-    Input = 2,
+    Input,
     /// Something outside the input stopped the command: the cluster, the runtime, the disk.
-    Incomplete = 3,
+    Incomplete,
+    /// The exit status of the command that `palisade up -- COMMAND` ran.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Clean => 0,
+            Exit::Findings => 1,
+            Exit::Input => 2,
+            Exit::Incomplete => 3,
+            Exit::Command(status) => status,
+        })
     }
 }
 

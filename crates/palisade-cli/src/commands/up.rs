@@ -1,9 +1,13 @@
-//! `palisade up`: the embedded API server, until SIGTERM or Ctrl-C.
+//! `palisade up`: the embedded API server, until SIGTERM or Ctrl-C, or until the command that it runs ends.
 //!
 //! The server itself is `palisade-apiserver`; here its options are read, its place is announced, and its Pod Security
 //! configuration is kept up to date with its file.
 
+mod announcement;
+mod guest;
+
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -41,6 +45,11 @@ use crate::{
     failure::{Exit, Failure},
     service::{self, stopped},
     terminal::Terminal,
+};
+
+use self::{
+    announcement::{Announcement, absolute},
+    guest::Guest,
 };
 
 /// `palisade up`
@@ -88,9 +97,12 @@ pub struct UpArgs {
     /// Which runtime.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
+    /// Run a command with KUBECONFIG set once the server is ready, stop with it, and exit with its status
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
-/// Serves until interrupted.
+/// Serves until interrupted, or until the command ends.
 pub fn run(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     service::run(terminal, serve(args, terminal))
 }
@@ -110,7 +122,18 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         ));
     }
     let compat = FeatureGate::apply(&args.feature_gates, args.emulate_kubernetes.unwrap_or_default().0);
-    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| PathBuf::from("palisade.kubeconfig"));
+    let own_folder = if args.command.is_empty() || args.kubeconfig.is_some() {
+        None
+    } else {
+        // Several commands may run at once in one folder: each has a kubeconfig of its own.
+        let folder = tempfile::Builder::new().prefix("palisade-up-").tempdir();
+        Some(folder.map_err(|error| Failure::incomplete(format!("cannot make a folder: {error}")))?)
+    };
+    let kubeconfig = match (&args.kubeconfig, &own_folder) {
+        (Some(file), _) => file.clone(),
+        (None, Some(folder)) => folder.path().join("kubeconfig"),
+        (None, None) => PathBuf::from("palisade.kubeconfig"),
+    };
     let mut builder = Server::builder().listen(args.listen).kubeconfig(&kubeconfig);
     if let Some(Emulated(emulated)) = args.emulate_kubernetes {
         builder = builder.version(emulated.api);
@@ -143,6 +166,10 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let levels = if args.openshift { LevelSource::Constraints } else { LevelSource::Workloads };
     // Whatever this server behaves as, nothing else sets its labels.
     let rollout = Options { compat: Some(compat), levels, platform: Some(Platform::Kubernetes), ..rollout };
+    let mut controllers: Vec<&'static str> = selection.names().collect();
+    if has_rollout {
+        controllers.extend(&rollout.controllers);
+    }
     let rollout = if has_rollout {
         if !args.openshift {
             let api = Api::new(kube::Client::new(server.router(), "default"));
@@ -153,26 +180,37 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     } else {
         None
     };
-    let announced = format!(
-        "palisade is up on {}, {}\n\n  export KUBECONFIG={}\n  kubectl label --overwrite namespace default \
-         pod-security.kubernetes.io/enforce=restricted\n  kubectl run web --image=nginx --privileged --dry-run=server  # rejected\n\n\
-         Stop it with Ctrl-C.\n",
-        server.url(),
-        args.emulate_kubernetes.unwrap_or_default(),
-        absolute(&kubeconfig).display()
-    );
-    terminal.report_text(&announced);
+    let announcement = Announcement {
+        url: server.url(),
+        release: args.emulate_kubernetes.unwrap_or_default().to_string(),
+        extensions: compat.is_designs().then_some(compat.gates),
+        openshift: args.openshift,
+        node: node.as_ref().map(|config| (config.node_name.clone(), config.runtime_endpoint.clone())),
+        controllers,
+        data: args.data_dir.clone(),
+        kubeconfig: kubeconfig.clone(),
+    };
+    terminal.report(announcement.to_string().trim_end());
+    if args.command.is_empty() {
+        terminal.report_text(&announcement.first_steps());
+    }
     let reloading =
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
     let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
     let making_pods = (!selection.is_empty()).then(|| tokio::spawn(run_workloads(&server, selection)));
+    let guest = Guest::start(&args.command, &absolute(&announcement.kubeconfig))?;
+    let mut exit = Ok(Exit::Clean);
+    let end = async {
+        match guest {
+            None => stopped().await,
+            Some(guest) => exit = guest.ended().await,
+        }
+    };
     match node.map(|config| node::node(config, client)).transpose().map_err(Failure::input)? {
-        None => stopped().await,
+        None => end.await,
         Some(node) => {
-            let (name, endpoint) = (&node.config.node_name, &node.config.runtime_endpoint);
-            terminal.report(format!("Node {name} runs pods on {endpoint}."));
-            kubelet::run(node.clone(), stopped()).await;
+            kubelet::run(node.clone(), end).await;
             if args.data_dir.is_none() {
                 // Their objects end with this process.
                 terminal.report("stopping the pods of this node");
@@ -191,7 +229,7 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         task.abort();
     }
     server.shutdown().await;
-    Ok(Exit::Clean)
+    Ok(exit?)
 }
 
 /// The controllers that make pods, and the options of the rollout without them: each group is chosen by its own names. The
@@ -251,10 +289,6 @@ fn node_config(args: &UpArgs, compat: Compat) -> Result<Option<NodeConfig>, Fail
     let config = args.runtime.config(compat)?;
     node::need_root()?;
     Ok(Some(config))
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Why a text is not a usable `PodSecurityConfiguration`.

@@ -29,3 +29,4 @@ mod rollout_sources;
 mod support;
 mod suppressions;
 mod uninstall;
+mod up_command;

@@ -50,6 +50,11 @@ impl Selection {
         self.0.contains(name)
     }
 
+    /// The names of the controllers that run.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().copied()
+    }
+
     /// Whether none runs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
