@@ -12,8 +12,9 @@ use kube::{
 };
 use palisade_base::sha256;
 use palisade_base::time::rfc3339;
-use palisade_model::profile::published::{
-    CHANGED_SOURCES_ANNOTATION, GROUP, UNREFERENCED_ANNOTATION, VERSION, published_name,
+use palisade_model::profile::{
+    config_map::check_document,
+    published::{CHANGED_SOURCES_ANNOTATION, GROUP, UNREFERENCED_ANNOTATION, VERSION, published_name},
 };
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -128,6 +129,12 @@ impl Writer {
                     continue;
                 }
             };
+            // A pod can name a hash that no webhook has looked at.
+            if let Err(error) = check_document(&text) {
+                let SourceKey { namespace, config_map, key } = source;
+                why.push(format!("key {key} of ConfigMap {namespace}/{config_map} {error}"));
+                continue;
+            }
             let params =
                 PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             let object = published_profile(sha256, &text);

@@ -6,8 +6,9 @@
 //! now (from a watch, and at an interval in case there is none), and removes what no pod has referred to for a grace period.
 //! The time is written on the object, so that a restart forgets nothing. There are no finalizers: nothing waits for us.
 //!
-//! Leaves to others: checking a profile ([the webhook](palisade_model::profile::document) did, and the hash proves that
-//! nothing changed since), writing files (the node agent).
+//! A profile is checked before it is published, whatever the webhook answered: a pod can name a hash that no webhook has seen.
+//!
+//! Leaves to others: writing files (the node agent).
 
 pub mod apply;
 pub mod observe;

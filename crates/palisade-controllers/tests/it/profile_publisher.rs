@@ -28,7 +28,8 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tower::filter::Filter;
 
-const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW" }"#;
+const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ERRNO" }"#;
+const LATE: &str = r#"{ "defaultAction": "SCMP_ACT_KILL" }"#;
 const SOON: Duration = Duration::from_secs(20);
 
 /// A server with our kinds, and no service accounts, so that pods need none.
@@ -216,6 +217,31 @@ async fn unpublishable_profiles_have_one_event_on_each_pod() {
 }
 
 #[tokio::test]
+async fn a_document_that_is_no_profile_is_not_published_whatever_a_pod_claims() {
+    let world = World::new(&server().await);
+    let texts = [
+        ("other", r#"{"foo":1}"#),
+        ("list", "[]"),
+        ("open", r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#),
+        ("listener", r#"{"defaultAction":"SCMP_ACT_ERRNO","listenerPath":"/run/a.sock"}"#),
+    ];
+    for (name, text) in texts {
+        world.put_map(name, text).await;
+        world.put_pod(name, Some(name), &sha256::hex(text.as_bytes())).await;
+    }
+    world.put_map("twin", PROFILE).await;
+    world.put_pod("twin", Some("twin"), &sha256::hex(PROFILE.as_bytes())).await;
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    world.until_profile(&sha256::hex(PROFILE.as_bytes()), "the twin is published", |_| true).await;
+    let notes =
+        until("four events", || async { Some(world.notes().await).filter(|notes| notes.len() == 4) }).await;
+    assert!(notes.iter().all(|(pod, _)| pod != "twin"), "{notes:?}");
+    let list = world.profiles.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 1, "nothing but the twin");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn the_grace_period_outlives_a_restart_and_a_pod_that_comes_back_stops_it() {
     let world = World::new(&server().await);
     let hash = sha256::hex(PROFILE.as_bytes());
@@ -264,7 +290,7 @@ async fn a_new_profile_is_not_marked_before_its_pod_can_appear() {
 #[tokio::test]
 async fn a_changed_config_map_is_reported_at_once() {
     let world = World::new(&server().await);
-    let (hash, late) = (sha256::hex(PROFILE.as_bytes()), sha256::hex(b"late"));
+    let (hash, late) = (sha256::hex(PROFILE.as_bytes()), sha256::hex(LATE.as_bytes()));
     world.put_map("web", PROFILE).await;
     world.put_pod("one", Some("web"), &hash).await;
     let running = Running::hearing(world.client.clone());
@@ -279,7 +305,7 @@ async fn a_changed_config_map_is_reported_at_once() {
     // One that comes after its pod.
     world.put_pod("two", Some("late"), &late).await;
     until("an event", || async { (!world.notes().await.is_empty()).then_some(()) }).await;
-    world.put_map("late", "late").await;
+    world.put_map("late", LATE).await;
     world.until_profile(&late, "published late", |found| sources(found) == "1 late:Current").await;
     running.stop().await;
 }
@@ -320,7 +346,7 @@ async fn an_api_server_that_fails_now_and_then_only_costs_time() {
     let router = server().await;
     let world = World::new(&router);
     for number in 0..20 {
-        let text = format!("{{\"n\": {number}}}");
+        let text = format!("{{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"comment\": \"{number}\"}}");
         world.put_map(&format!("m{number}"), &text).await;
         world
             .put_pod(&format!("p{number}"), Some(&format!("m{number}")), &sha256::hex(text.as_bytes()))

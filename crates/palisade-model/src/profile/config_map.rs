@@ -1,7 +1,9 @@
 //! A profile that a ConfigMap holds: is it there, is it a document at all, and where it came from, by the pod.
 //!
 //! Implements: "Starting containers with non-existent profile" of the ConfigMap profile design, with bounds that the design
-//! takes for granted: size, depth, and no NUL, which a C library behind the runtime would take for the end of a name.
+//! takes for granted: size, depth, and no NUL, which a C library behind the runtime would take for the end of a name. The design
+//! requires valid JSON only and leaves the rest to the runtime; here a document must be a profile in every part, because a
+//! tenant writes it and what a runtime drops or reads differently is not what was judged.
 //! Reading the ConfigMap and hashing its bytes is the caller's.
 
 use std::fmt;
@@ -13,7 +15,8 @@ use thiserror::Error;
 use super::{
     ProfileRef,
     decision::TooComplex,
-    filter::{Filter, FilterError},
+    document::COMMENT_KEYS,
+    filter::{ARGUMENT_KEYS, Filter, FilterError, RULE_KEYS, TOP_KEYS},
     json::{self, JsonError},
     seccomp,
 };
@@ -48,6 +51,22 @@ pub enum DocumentError {
     /// JSON, but not a profile that has one meaning.
     #[error("is not a seccomp profile: {0}")]
     NotAProfile(String),
+    /// A key that runtimes drop: the profile would mean something else than its author reads in it.
+    #[error("is not a seccomp profile: {at}: is not a key of a profile: remove it, or write one of {known}")]
+    UnknownKey {
+        /// The key, with its path.
+        at: String,
+        /// The keys that may stand there.
+        known: String,
+    },
+    /// A process outside the container would decide about calls, and may allow what the profile seems to deny.
+    #[error(
+        "leaves system calls to a listener: {at}: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata"
+    )]
+    Listener {
+        /// The field.
+        at: String,
+    },
     /// It denies no system call. `Unconfined` has the same effect, and policies see it.
     #[error("confines nothing: no system call is denied")]
     ConfinesNothing,
@@ -59,11 +78,30 @@ pub enum DocumentError {
     Nul,
 }
 
-/// Checks that a text is a profile that confines something: JSON within bounds that has one meaning, by which at least one
-/// system call is denied.
-///
-/// What every runtime refuses is left to the runtime, as the design of ConfigMap profiles requires: a document that is no object, an unknown action.
+/// Checks that a text is a profile that a tenant may bring along: JSON within bounds that has one meaning, no key that a runtime
+/// drops, no call that a listener decides about, and at least one system call that is denied.
 pub fn check_document(text: &str) -> Result<(), DocumentError> {
+    let value = bounded_json(text)?;
+    let filter = Filter::read(&value).map_err(|error| DocumentError::NotAProfile(error.to_string()))?;
+    check_keys(&value)?;
+    match filter.denied_call() {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(DocumentError::ConfinesNothing),
+        Err(TooComplex) => Err(DocumentError::NotJudged),
+    }
+}
+
+/// Checks that a runtime makes a filter of a file that an administrator put on the node: it takes `{}` for no profile at all, and
+/// a key that is there twice for either. What the filter denies and who listens is the administrator's to decide; what every
+/// runtime rejects by itself is left to the runtime: a document that is no object, an unknown action.
+pub fn check_node_file(text: &str) -> Result<(), DocumentError> {
+    match Filter::read(&bounded_json(text)?) {
+        Ok(_) | Err(FilterError::NotAnObject | FilterError::UnknownAction { .. }) => Ok(()),
+        Err(error) => Err(DocumentError::NotAProfile(error.to_string())),
+    }
+}
+
+fn bounded_json(text: &str) -> Result<Value, DocumentError> {
     if text.len() > MAX_PROFILE_BYTES {
         return Err(DocumentError::TooLarge { size: text.len() });
     }
@@ -78,17 +116,43 @@ pub fn check_document(text: &str) -> Result<(), DocumentError> {
         JsonError::TooDeep => DocumentError::TooDeep,
         JsonError::DuplicateKey(key) => DocumentError::DuplicateKey(key),
     })?;
-    if has_nul(&value) {
-        return Err(DocumentError::Nul);
+    if has_nul(&value) { Err(DocumentError::Nul) } else { Ok(value) }
+}
+
+/// The keys of a document that [`Filter::read`] has read, so that its lists are lists of objects.
+fn check_keys(document: &Value) -> Result<(), DocumentError> {
+    for key in ["listenerPath", "listenerMetadata"] {
+        if document.get(key).is_some_and(|value| !value.is_null()) {
+            return Err(DocumentError::Listener { at: key.to_owned() });
+        }
     }
-    match Filter::read(&value) {
-        Ok(filter) => match filter.denied_call() {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(DocumentError::ConfinesNothing),
-            Err(TooComplex) => Err(DocumentError::NotJudged),
-        },
-        Err(FilterError::NotAnObject | FilterError::UnknownAction { .. }) => Ok(()),
-        Err(error) => Err(DocumentError::NotAProfile(error.to_string())),
+    known_keys(document, "", TOP_KEYS)?;
+    for (index, rule) in items(document, "syscalls").enumerate() {
+        let at = format!("syscalls[{index}]");
+        known_keys(rule, &format!("{at}."), RULE_KEYS)?;
+        if rule.get("action").and_then(Value::as_str) == Some("SCMP_ACT_NOTIFY") {
+            return Err(DocumentError::Listener { at: format!("{at}.action") });
+        }
+        for (index, argument) in items(rule, "args").enumerate() {
+            known_keys(argument, &format!("{at}.args[{index}]."), ARGUMENT_KEYS)?;
+        }
+    }
+    Ok(())
+}
+
+fn items<'v>(object: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> + use<'v> {
+    object.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn known_keys(object: &Value, at: &str, known: &[&str]) -> Result<(), DocumentError> {
+    let is_unknown = |key: &&String| !known.contains(&key.as_str()) && !COMMENT_KEYS.contains(&key.as_str());
+    match object.as_object().and_then(|fields| fields.keys().find(is_unknown)) {
+        None => Ok(()),
+        Some(key) => {
+            let listener = |name: &&&str| !name.starts_with("listener");
+            let known: Vec<&str> = known.iter().filter(listener).copied().collect();
+            Err(DocumentError::UnknownKey { at: format!("{at}{key}"), known: known.join(", ") })
+        }
     }
 }
 
@@ -213,8 +277,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_json_within_bounds_and_nothing_else() {
-        let large = format!("\"{}\"", "x".repeat(MAX_PROFILE_BYTES - 2));
+    fn takes_profiles_within_bounds_and_nothing_else() {
+        let profile = r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#;
+        let large = format!("{profile}{}", " ".repeat(MAX_PROFILE_BYTES - profile.len()));
         let too_large = format!("{large} ");
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         for (case, text, expected) in [
@@ -224,7 +289,53 @@ mod tests {
                 r#"{"defaultAction":"SCMP_ACT_LOG","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO"}]}"#,
                 "ok",
             ),
-            ("a list is the runtime's business", "[]", "ok"),
+            ("a list", "[]", "is not a seccomp profile: is not a JSON object"),
+            ("a text", "\"SCMP_ACT_ERRNO\"", "is not a seccomp profile: is not a JSON object"),
+            (
+                "another document",
+                r#"{"foo":1}"#,
+                "is not a seccomp profile: has neither defaultAction nor syscalls: a runtime applies no profile at all",
+            ),
+            (
+                "a key that is not known",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","foo":1}"#,
+                "is not a seccomp profile: foo: is not a key of a profile: remove it, or write one of architectures, defaultAction, defaultErrnoRet, flags, syscalls",
+            ),
+            (
+                "a condition of Docker's, which others drop",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount"],"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}]}"#,
+                "is not a seccomp profile: syscalls[0].includes: is not a key of a profile: remove it, or write one of action, args, errnoRet, names",
+            ),
+            (
+                "a key of a condition that is not known",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"op":"SCMP_CMP_EQ","value":1,"mask":2}]}]}"#,
+                "is not a seccomp profile: syscalls[0].args[0].mask: is not a key of a profile: remove it, or write one of index, op, value, valueTwo",
+            ),
+            (
+                "comments",
+                r#"{"comment":"x","$schema":"y","defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"comment":"z","names":["read"],"action":"SCMP_ACT_ALLOW"}]}"#,
+                "ok",
+            ),
+            (
+                "a listener decides",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount"],"action":"SCMP_ACT_NOTIFY"}]}"#,
+                "leaves system calls to a listener: syscalls[0].action: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata",
+            ),
+            (
+                "a listener decides about a call that does not exist",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["nope"],"action":"SCMP_ACT_NOTIFY"}]}"#,
+                "leaves system calls to a listener: syscalls[0].action: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata",
+            ),
+            (
+                "a listener",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","listenerPath":"/run/x.sock"}"#,
+                "leaves system calls to a listener: listenerPath: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata",
+            ),
+            (
+                "what a listener is given",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","listenerMetadata":""}"#,
+                "leaves system calls to a listener: listenerMetadata: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata",
+            ),
             (
                 "no profile",
                 "{}",
@@ -265,7 +376,16 @@ mod tests {
                 r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultaction":"SCMP_ACT_ALLOW"}"#,
                 "is not a seccomp profile: defaultaction: must be written defaultAction: runtimes read it as that key",
             ),
-            ("an unknown action is the runtime's business", r#"{"defaultAction":"NOPE"}"#, "ok"),
+            (
+                "an unknown action",
+                r#"{"defaultAction":"NOPE"}"#,
+                "is not a seccomp profile: defaultAction: \"NOPE\" is not an action",
+            ),
+            (
+                "an unknown action of a rule",
+                r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read"],"action":"ALLOW"}]}"#,
+                "is not a seccomp profile: syscalls[0].action: \"ALLOW\" is not an action",
+            ),
             ("1 MiB", &large, "ok"),
             ("1 MiB and a byte", &too_large, "has 1048577 bytes, more than the 1048576 a profile may have"),
             ("empty", "", "is empty"),

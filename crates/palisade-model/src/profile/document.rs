@@ -108,7 +108,7 @@ const FLAG_KERNELS: &[(&str, KernelVersion)] = &[
 const FIRST_KERNEL: KernelVersion = (3, 5);
 
 /// Keys for readers of the file; no runtime reads them.
-const COMMENT_KEYS: &[&str] = &["comment", "$schema"];
+pub(super) const COMMENT_KEYS: &[&str] = &["comment", "$schema"];
 
 /// Calls without which the runtime cannot start any program.
 const NEEDED_TO_START: &[&str] = &["execve", "exit_group"];

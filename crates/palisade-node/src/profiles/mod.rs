@@ -9,7 +9,7 @@ use palisade_base::sha256;
 use palisade_base::version::KubeVersion;
 use palisade_model::profile::{
     ProfileRef,
-    config_map::{ConfigMapProblem, text_in},
+    config_map::{ConfigMapProblem, check_node_file, text_in},
 };
 use thiserror::Error;
 
@@ -150,14 +150,10 @@ pub async fn config_map_profile(
     Ok(text.to_owned())
 }
 
-/// Checks that a runtime makes a filter of a file on the node: it takes `{}` for no profile at all, and a key that is there twice for
-/// either. What the filter denies is the administrator's to decide.
+/// Checks a file on the node as [`check_node_file`] does.
 fn check_file(content: &[u8]) -> Result<(), DocumentError> {
     let text = std::str::from_utf8(content).map_err(|error| DocumentError::NotJson(error.to_string()))?;
-    match check_document(text) {
-        Ok(()) | Err(DocumentError::ConfinesNothing | DocumentError::NotJudged) => Ok(()),
-        Err(error) => Err(error),
-    }
+    check_node_file(text)
 }
 
 fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
@@ -191,6 +187,8 @@ mod tests {
             r#"{"defaultAction":"SCMP_ACT_LOG"}"#,
             // Rejected by every runtime, in its own words.
             r#"{"defaultAction":"SCMP_ACT_NOPE"}"#,
+            // An administrator's recorder.
+            r#"{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/run/a.sock","syscalls":[{"names":["mount"],"action":"SCMP_ACT_NOTIFY"}]}"#,
         ] {
             assert_eq!(check_file(text.as_bytes()), Ok(()), "{text}");
         }

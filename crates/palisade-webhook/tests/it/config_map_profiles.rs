@@ -24,7 +24,11 @@ async fn with_profiles(cluster: &Cluster) {
     cluster.namespace("shop", &[("enforce", "restricted")]).await;
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"},
-        "data": {"block.json": PROFILE, "broken.json": "{"}, "binaryData": {"bytes.json": "e30="},
+        "data": {"block.json": PROFILE, "broken.json": "{", "other.json": r#"{"foo":1}"#, "list.json": "[]",
+            "action.json": r#"{"defaultAction":"NOPE"}"#,
+            "key.json": r#"{"defaultAction":"SCMP_ACT_ERRNO","foo":1}"#,
+            "notify.json": r#"{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount"],"action":"SCMP_ACT_NOTIFY"}]}"#},
+        "binaryData": {"bytes.json": "e30="},
     });
     cluster.make("/api/v1/namespaces/shop/configmaps", &map).await;
 }
@@ -108,6 +112,26 @@ async fn what_cannot_be_used_is_refused_in_the_designs_words() {
         (
             "configmap/web/broken.json",
             "seccomp profile configmap/web/broken.json is not valid JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            "configmap/web/other.json",
+            "seccomp profile configmap/web/other.json is not a seccomp profile: has neither defaultAction nor syscalls: a runtime applies no profile at all",
+        ),
+        (
+            "configmap/web/list.json",
+            "seccomp profile configmap/web/list.json is not a seccomp profile: is not a JSON object",
+        ),
+        (
+            "configmap/web/action.json",
+            "seccomp profile configmap/web/action.json is not a seccomp profile: defaultAction: \"NOPE\" is not an action",
+        ),
+        (
+            "configmap/web/key.json",
+            "seccomp profile configmap/web/key.json is not a seccomp profile: foo: is not a key of a profile: remove it, or write one of architectures, defaultAction, defaultErrnoRet, flags, syscalls",
+        ),
+        (
+            "configmap/web/notify.json",
+            "seccomp profile configmap/web/notify.json leaves system calls to a listener: syscalls[0].action: use SCMP_ACT_ERRNO or SCMP_ACT_LOG, and no listenerPath or listenerMetadata",
         ),
     ] {
         let object = annotated(&[(POD, value)]);
