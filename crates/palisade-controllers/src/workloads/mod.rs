@@ -8,6 +8,7 @@
 //! They act as kube-controller-manager does and never beside it: while another process holds its Lease, they do not run.
 
 pub mod context;
+pub mod deployment;
 pub mod events;
 mod lease;
 pub mod meta;
