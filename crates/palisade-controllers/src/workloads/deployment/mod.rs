@@ -3,3 +3,4 @@
 //! Implements: Deployments, <https://kubernetes.io/docs/concepts/workloads/controllers/deployment/>.
 
 pub mod plan;
+pub mod status;

@@ -86,9 +86,10 @@ fn without_hash(template: &Value) -> Value {
 pub fn template_hash(template: &Value, collisions: Option<i64>) -> String {
     let text = without_hash(template).to_string();
     let suffix = collisions.map(|count| count.to_string()).unwrap_or_default();
-    let hash = text.bytes().chain(suffix.bytes()).fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = text
+        .bytes()
+        .chain(suffix.bytes())
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let letter = |digit: u8| ALPHABET.get(usize::from(digit) % ALPHABET.len()).copied().unwrap_or(b'b');
     hash.to_string().bytes().map(|digit| char::from(letter(digit))).collect()
 }
@@ -188,7 +189,7 @@ pub fn roll<'s>(deployment: &Object, sets: &Sets<'s>) -> Vec<Scale<'s>> {
         }
     }
     let size = |set: &Object| sizes.get(&*set.meta.name).copied().unwrap_or_default();
-    let scales = sets.old.iter().map(|set| Scale { set, to: size(set) });
+    let scales = sets.old.iter().copied().map(|set| Scale { set, to: size(set) });
     scales.filter(|scale| scale.to != scale.set.replicas()).collect()
 }
 
@@ -208,7 +209,7 @@ pub fn share<'s>(deployment: &Object, sets: &Sets<'s>) -> Vec<Scale<'s>> {
             && new.count("/status/availableReplicas") == wanted
     };
     if sets.new.as_ref().is_some_and(is_saturated) {
-        let old = sets.old.iter().filter(|set| set.replicas() > 0);
+        let old = sets.old.iter().copied().filter(|set| set.replicas() > 0);
         return old.map(|set| Scale { set, to: 0 }).collect();
     }
     if deployment.text("/spec/strategy/type") != "RollingUpdate" {
