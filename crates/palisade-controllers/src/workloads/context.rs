@@ -20,6 +20,8 @@ use crate::{
 
 /// Pods.
 pub const PODS: Resource = Resource::new("", "v1", "pods");
+/// Deployments.
+pub const DEPLOYMENTS: Resource = Resource::new("apps", "v1", "deployments");
 /// ReplicaSets.
 pub const REPLICA_SETS: Resource = Resource::new("apps", "v1", "replicasets");
 /// ReplicationControllers.
@@ -33,6 +35,8 @@ const CONCURRENT: usize = 5;
 pub struct Mirrors {
     /// Pods.
     pub pods: Mirror<Pod>,
+    /// Deployments.
+    pub deployments: Mirror<Object>,
     /// ReplicaSets.
     pub replica_sets: Mirror<Object>,
     /// ReplicationControllers.
@@ -44,6 +48,7 @@ impl Mirrors {
     pub async fn run(&self, api: &Api) {
         tokio::join!(
             mirror(api, PODS, &self.pods),
+            mirror(api, DEPLOYMENTS, &self.deployments),
             mirror(api, REPLICA_SETS, &self.replica_sets),
             mirror(api, REPLICATION_CONTROLLERS, &self.replication_controllers),
         );
@@ -52,6 +57,7 @@ impl Mirrors {
     /// Returns once all kinds have been listed.
     pub async fn synced(&self) {
         self.pods.synced().await;
+        self.deployments.synced().await;
         self.replica_sets.synced().await;
         self.replication_controllers.synced().await;
     }

@@ -1,4 +1,4 @@
-//! The controllers that make pods, for the embedded cluster: ReplicaSet and ReplicationController.
+//! The controllers that make pods, for the embedded cluster: Deployment, ReplicaSet and ReplicationController.
 //!
 //! ```text
 //!  watches ─► Mirrors ─► Queue ─► <controller>::plan ─► <controller>::apply ─► API server
@@ -60,8 +60,18 @@ async fn controllers(api: &Api, client: &impl Fn(&str) -> Client, selection: &Se
             replica_set::run(Arc::new(context), flavor).await;
         }
     };
+    let deployments = async {
+        if selection.contains(selection::DEPLOYMENT) {
+            let api = Api::new(client("deployment-controller"));
+            let recorder = Recorder::new(api.clone(), "deployment-controller");
+            let queue = Arc::new(Queue::default());
+            let context = Context { api, recorder, mirrors: mirrors.clone(), queue };
+            deployment::run(Arc::new(context)).await;
+        }
+    };
     tokio::join!(
         mirrors.run(api),
+        deployments,
         replicas(selection::REPLICA_SET, "replicaset-controller", replica_set::REPLICA_SET),
         replicas(
             selection::REPLICATION_CONTROLLER,

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+/// Deployments.
+pub const DEPLOYMENT: &str = "deployment-controller";
 /// ReplicaSets.
 pub const REPLICA_SET: &str = "replicaset-controller";
 /// ReplicationControllers.
 pub const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
 /// Every controller, by the names of kube-controller-manager.
-pub const NAMES: [&str; 2] = [REPLICA_SET, REPLICATION_CONTROLLER];
+pub const NAMES: [&str; 3] = [DEPLOYMENT, REPLICA_SET, REPLICATION_CONTROLLER];
 
 /// The controllers that run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub fn is_about(entry: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{NAMES, REPLICA_SET, REPLICATION_CONTROLLER, Selection};
+    use super::{DEPLOYMENT, NAMES, REPLICA_SET, REPLICATION_CONTROLLER, Selection};
 
     #[test]
     fn lists_are_read_as_kube_controller_manager_reads_them() {
@@ -79,9 +81,9 @@ mod tests {
             ("none", &[]),
             ("readiness", &NAMES[..]),
             ("replicaset-controller", &[REPLICA_SET]),
-            ("*,-replicaset-controller", &[REPLICATION_CONTROLLER]),
+            ("*,-replicaset-controller", &[DEPLOYMENT, REPLICATION_CONTROLLER]),
             ("-replicaset-controller", &[]),
-            ("-replicaset-controller,replicaset-controller,*", &[REPLICATION_CONTROLLER]),
+            ("-replicaset-controller,replicaset-controller,*", &[DEPLOYMENT, REPLICATION_CONTROLLER]),
         ] {
             let list: Vec<String> = list.split(',').map(str::to_owned).collect();
             assert_eq!(Selection::of(&list), Selection(expected.iter().copied().collect()), "{list:?}");

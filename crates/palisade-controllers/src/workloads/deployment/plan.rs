@@ -5,9 +5,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::workloads::object::Object;
+use crate::workloads::{
+    meta::{Texts, controller_reference},
+    object::Object,
+};
 
 /// The label with the hash of the template.
 pub const HASH: &str = "pod-template-hash";
@@ -267,6 +270,76 @@ pub fn expired<'s>(deployment: &Object, sets: &Sets<'s>) -> Vec<&'s Object> {
         set.replicas() == 0 && set.count("/status/replicas") == 0 && is_observed
     });
     old
+}
+
+/// Annotations of a Deployment that its ReplicaSets do not get.
+const OWN: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deprecated.deployment.rollback.to",
+    REVISION,
+    HISTORY,
+    DESIRED,
+    MAX,
+];
+/// The revisions that a ReplicaSet had before.
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// The history of revisions has at most so many characters.
+const LONGEST_HISTORY: usize = 2000;
+
+/// The new ReplicaSet with the annotations of the Deployment and its revision, if that changes it.
+#[must_use]
+pub fn annotations(deployment: &Object, set: &Object, revision: i64) -> Option<Value> {
+    let mut texts = set.meta.annotations.clone();
+    let copied = deployment.meta.annotations.iter().filter(|(key, _)| !OWN.contains(&&***key));
+    texts.extend(copied.map(|(key, value)| (key.clone(), value.clone())));
+    let known = set.meta.annotation(REVISION);
+    // A revision that is no number is left alone, as upstream leaves it.
+    let number: Option<i64> = known.map_or(Some(0), |known| known.parse().ok());
+    if number.is_some_and(|number| number < revision) {
+        texts.insert(REVISION.into(), revision.to_string().into());
+        if let Some(known) = known {
+            let mut history: Vec<&str> =
+                set.meta.annotation(HISTORY).unwrap_or_default().split(',').collect();
+            history.retain(|one| !one.is_empty());
+            history.push(known);
+            while history.len() > 1 && history.join(",").len() > LONGEST_HISTORY {
+                history.remove(0);
+            }
+            texts.insert(HISTORY.into(), history.join(",").into());
+        }
+    }
+    let min_ready = deployment.count("/spec/minReadySeconds");
+    if texts == set.meta.annotations && min_ready == set.count("/spec/minReadySeconds") {
+        return None;
+    }
+    let mut object = set.value.clone();
+    object["metadata"]["annotations"] = json!(texts);
+    object["spec"]["minReadySeconds"] = json!(min_ready);
+    Some(object)
+}
+
+/// The ReplicaSet of a Deployment's template.
+#[must_use]
+pub fn new_set(deployment: &Object, sets: &Sets<'_>) -> Value {
+    let mut template = deployment.at("/spec/template").clone();
+    let hash = template_hash(&template, deployment.int("/status/collisionCount"));
+    template["metadata"]["labels"][HASH] = json!(hash);
+    let mut selector = deployment.at("/spec/selector").clone();
+    selector["matchLabels"][HASH] = json!(hash);
+    let wanted = deployment.replicas();
+    let copied = deployment.meta.annotations.iter().filter(|(key, _)| !OWN.contains(&&***key));
+    let mut annotations: Texts = copied.map(|(key, value)| (key.clone(), value.clone())).collect();
+    annotations.insert(REVISION.into(), sets.next_revision().to_string().into());
+    annotations.insert(DESIRED.into(), wanted.to_string().into());
+    annotations.insert(MAX.into(), (wanted + Bounds::of(deployment).surge).to_string().into());
+    // A name has at most 253 characters; it is ASCII.
+    let room = 252_usize.saturating_sub(hash.len());
+    let prefix = deployment.meta.name.get(..room).unwrap_or(&deployment.meta.name);
+    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": format!("{prefix}-{hash}"),
+        "namespace": deployment.meta.namespace, "labels": template["metadata"]["labels"], "annotations": annotations,
+        "ownerReferences": [controller_reference("apps/v1", "Deployment", &deployment.meta)]},
+        "spec": {"replicas": new_size(deployment, sets), "minReadySeconds": deployment.count("/spec/minReadySeconds"),
+        "selector": selector, "template": template}})
 }
 
 #[cfg(test)]

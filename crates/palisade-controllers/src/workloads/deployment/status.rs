@@ -16,6 +16,15 @@ pub fn deadline(deployment: &Object) -> Option<i64> {
     seconds.filter(|seconds| *seconds != i64::from(i32::MAX))
 }
 
+/// Whether the status that was written is that of a complete rollout.
+#[must_use]
+pub fn is_complete(deployment: &Object) -> bool {
+    let has_all =
+        |key: &str| deployment.at("/status")[key].as_i64().unwrap_or_default() == deployment.replicas();
+    ["replicas", "updatedReplicas", "availableReplicas"].into_iter().all(has_all)
+        && deployment.count("/status/observedGeneration") >= deployment.meta.generation
+}
+
 /// A condition of a Deployment.
 fn condition<'c>(conditions: &'c [Value], kind: &str) -> Option<&'c Value> {
     conditions.iter().find(|one| one["type"] == kind)
