@@ -13,6 +13,7 @@ use tower::ServiceBuilder;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Value {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -72,6 +73,84 @@ async fn a_replica_set_has_as_many_pods_as_it_wants() {
     send(&client, "PATCH", &format!("{SETS}/web"), &json!({"spec": {"replicas": 1}})).await;
     let left = until(&client, PODS, |pods| count(pods) == 1).await;
     assert_eq!(left["items"][0]["metadata"]["name"], chosen.as_str(), "the one that is ready stays");
+    running.abort();
+}
+
+fn deployment(image: &str, replicas: u32) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": replicas,
+        "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": image}]}}}})
+}
+
+/// Reports every pod as ready.
+async fn run_pods(client: &Client) {
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    let pods = send(client, "GET", PODS, &Value::Null).await;
+    for pod in pods["items"].as_array().unwrap() {
+        let path = format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
+        // It may have been deleted since it was listed.
+        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+        let _ = client.request::<Value>(request.body(ready.to_string().into_bytes()).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_deployment_replaces_its_replica_set_and_keeps_the_old_one() {
+    let (client, running) = cluster();
+    send(&client, "POST", DEPLOYMENTS, &deployment("a", 4)).await;
+    until(&client, PODS, |pods| count(pods) == 4).await;
+    let path = format!("{DEPLOYMENTS}/web");
+    let is_complete = |one: &Value| {
+        let progress = one["status"]["conditions"].as_array().into_iter().flatten();
+        let mut progress = progress.filter(|condition| condition["type"] == "Progressing");
+        one["status"]["observedGeneration"] == one["metadata"]["generation"]
+            && progress.any(|condition| condition["reason"] == "NewReplicaSetAvailable")
+    };
+    run_pods(&client).await;
+    let first = until(&client, &path, is_complete).await;
+    assert_eq!(first["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}});
+    send(&client, "PATCH", &path, &image).await;
+    let rolling = async {
+        loop {
+            run_pods(&client).await;
+            let found = send(&client, "GET", &path, &Value::Null).await;
+            if is_complete(&found)
+                && found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
+            {
+                return;
+            }
+            assert!(
+                count(&send(&client, "GET", PODS, &Value::Null).await) <= 5,
+                "more than the surge allows"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), rolling).await.expect("the rollout completes");
+    let pods = until(&client, PODS, |pods| count(pods) == 4).await;
+    let images = pods["items"].as_array().unwrap().iter().map(|pod| &pod["spec"]["containers"][0]["image"]);
+    assert!(images.into_iter().all(|image| image == "b"));
+    assert_eq!(count(&send(&client, "GET", SETS, &Value::Null).await), 2, "the old one is the history");
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_deployment_reports_why_its_pods_are_rejected() {
+    let (client, running) = cluster();
+    let enforce = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    send(&client, "PATCH", "/api/v1/namespaces/default", &enforce).await;
+    send(&client, "POST", DEPLOYMENTS, &deployment("a", 3)).await;
+    let failure = |one: &Value| {
+        let mut conditions = one["status"]["conditions"].as_array().into_iter().flatten().cloned();
+        conditions.find(|condition| condition["type"] == "ReplicaFailure")
+    };
+    let failed = until(&client, &format!("{DEPLOYMENTS}/web"), |one| failure(one).is_some()).await;
+    let failed = failure(&failed).unwrap();
+    assert_eq!(failed["reason"], "FailedCreate");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("violates PodSecurity \"restricted:latest\""), "{message}");
     running.abort();
 }
 

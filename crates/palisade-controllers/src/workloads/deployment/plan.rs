@@ -333,8 +333,8 @@ pub fn new_set(deployment: &Object, sets: &Sets<'_>) -> Value {
     annotations.insert(DESIRED.into(), wanted.to_string().into());
     annotations.insert(MAX.into(), (wanted + Bounds::of(deployment).surge).to_string().into());
     // A name has at most 253 characters; it is ASCII.
-    let room = 252_usize.saturating_sub(hash.len());
-    let prefix = deployment.meta.name.get(..room).unwrap_or(&deployment.meta.name);
+    let longest = 252_usize.saturating_sub(hash.len());
+    let prefix = deployment.meta.name.get(..longest).unwrap_or(&deployment.meta.name);
     json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": format!("{prefix}-{hash}"),
         "namespace": deployment.meta.namespace, "labels": template["metadata"]["labels"], "annotations": annotations,
         "ownerReferences": [controller_reference("apps/v1", "Deployment", &deployment.meta)]},
