@@ -349,7 +349,7 @@ mod tests {
     use super::{Bounds, Scale, Sets, expired, new_size, roll, share, template_hash};
     use crate::workloads::object::Object;
 
-    fn deployment(replicas: i64, surge: Value, unavailable: Value, image: &str) -> Object {
+    fn deployment(replicas: i64, surge: &Value, unavailable: &Value, image: &str) -> Object {
         Object::of(json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas, "revisionHistoryLimit": 1,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"image": image}}}}))
@@ -378,14 +378,14 @@ mod tests {
             ("no more than there are", 2, json!(0), json!(5), (0, 2)),
             ("scaled to zero", 0, json!("25%"), json!("25%"), (0, 0)),
         ] {
-            let bounds = Bounds::of(&deployment(replicas, surge, unavailable, "b"));
+            let bounds = Bounds::of(&deployment(replicas, &surge, &unavailable, "b"));
             assert_eq!((bounds.surge, bounds.unavailable), expected, "{case}");
         }
     }
 
     #[test]
     fn a_rolling_update_stays_within_its_bounds() {
-        let rolling = deployment(10, json!(3), json!(2), "b");
+        let rolling = deployment(10, &json!(3), &json!(2), "b");
         for (case, old, new, expected) in [
             ("the new one grows by the surge", (10, 10), (0, 0), vec![("b".to_owned(), 3)]),
             ("the old one shrinks to the minimum", (10, 10), (3, 0), vec![("a".to_owned(), 8)]),
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn the_first_rollout_begins_at_full_size_and_a_later_one_with_the_surge() {
-        let rolling = deployment(10, json!(3), json!(2), "b");
+        let rolling = deployment(10, &json!(3), &json!(2), "b");
         assert_eq!(new_size(&rolling, &Sets::default()), 10);
         let old = set("a", 9, 10, 10, &json!({}));
         assert_eq!(new_size(&rolling, &Sets::of(&rolling, &[&old])), 3);
@@ -416,10 +416,10 @@ mod tests {
             ("twice as many", 20, vec![("a".to_owned(), 14), ("b".to_owned(), 9)]),
             ("none", 0, vec![("a".to_owned(), 0), ("b".to_owned(), 0)]),
         ] {
-            let scaled = deployment(replicas, json!(3), json!(2), "b");
+            let scaled = deployment(replicas, &json!(3), &json!(2), "b");
             assert_eq!(sizes(&share(&scaled, &Sets::of(&scaled, &[&old, &new]))), expected, "{case}");
         }
-        let scaled = deployment(4, json!(3), json!(2), "b");
+        let scaled = deployment(4, &json!(3), &json!(2), "b");
         let only = set("b", 1, 10, 10, &max);
         assert_eq!(sizes(&share(&scaled, &Sets::of(&scaled, &[&only]))), [("b".to_owned(), 4)]);
     }
@@ -428,7 +428,7 @@ mod tests {
     fn history_beyond_the_limit_expires_unless_it_has_pods() {
         let revision = |number: &str| json!({"deployment.kubernetes.io/revision": number});
         let (first, second) = (set("x", 9, 0, 0, &revision("1")), set("y", 8, 0, 0, &revision("2")));
-        let rolling = deployment(1, json!(1), json!(0), "b");
+        let rolling = deployment(1, &json!(1), &json!(0), "b");
         let sets = Sets::of(&rolling, &[&second, &first]);
         assert_eq!(sets.next_revision(), 3);
         assert_eq!(expired(&rolling, &sets), [&first]);
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn the_hash_depends_on_the_template_and_on_collisions_alone() {
         let (a, b) = (set("a", 1, 0, 0, &json!({})), set("b", 1, 0, 0, &json!({})));
-        let plain = deployment(1, json!(1), json!(0), "a");
+        let plain = deployment(1, &json!(1), &json!(0), "a");
         let hash = template_hash(plain.at("/spec/template"), None);
         assert_eq!(hash, template_hash(a.at("/spec/template"), None), "its own label does not count");
         assert_ne!(hash, template_hash(b.at("/spec/template"), None));
