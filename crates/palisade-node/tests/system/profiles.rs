@@ -97,7 +97,7 @@ async fn every_type_denies_and_allows_what_it_declares() {
 async fn a_config_map_profile_leaves_its_hash_and_nothing_else() {
     let lab = Lab::new(designs());
     // Spelled so that no re-serialisation could produce it.
-    let text = DENY_MKDIR.replacen('{', "{ \"marker-7f3a\" :  [ 1,2 ], ", 1);
+    let text = DENY_MKDIR.replacen('{', "{ \"comment\" :  \"marker-7f3a\", ", 1);
     lab.put_profile("web", "block.json", &text);
     let pod = lab.apply(sleeper("hashed", config_map("web/block.json"), json!({})));
     let two = lab.apply({
