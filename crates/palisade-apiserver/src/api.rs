@@ -28,10 +28,11 @@ use crate::dispatch;
 use crate::health::Health;
 use crate::http::compress::compress;
 use crate::http::tls::{ClientVerifier, PeerCertificate};
-use crate::http::{Body, Query, Reply, RequestInfo};
+use crate::http::{Body, Query, Reply, RequestInfo, negotiate};
 use crate::meta;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
+use crate::render;
 use crate::storage::{Object, Range, Store};
 
 /// Bodies may have this many bytes, as upstream.
@@ -143,6 +144,11 @@ impl Api {
         let reply = match self.answer(&parts, &info, &query, body, peer, &mut seen).await {
             Ok(reply) => reply,
             Err(status) => Reply::error(status),
+        };
+        let reply = if reply.status.is_some() && negotiate::prefers_protobuf(&parts.headers) {
+            render::error_in_protobuf(reply)
+        } else {
+            reply
         };
         self.metrics.request(&info, reply.code, started.elapsed());
         if let Some(audit) = &self.audit {

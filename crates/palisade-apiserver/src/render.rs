@@ -1,4 +1,4 @@
-//! Objects and lists on their way out: whole, as tables, as metadata alone; in JSON or YAML.
+//! Objects and lists on their way out: whole, as tables, as metadata alone; in JSON, YAML or protobuf.
 //!
 //! Stored bytes are sent as they are wherever the client requests the object itself.
 
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::api::Call;
 use crate::http::body::Body;
 use crate::http::negotiate::{self, Encoding, Form, Output};
-use crate::http::{Query, Reply};
+use crate::http::protobuf::EncodeError;
+use crate::http::{Query, Reply, protobuf};
 use crate::meta;
 use crate::registry::Entry;
 use crate::storage::Object;
@@ -26,7 +27,9 @@ pub fn output(call: &Call<'_>, entry: &Entry) -> Result<Output, Box<Status>> {
     } else {
         "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     };
-    let mut output = negotiate::output(&call.parts.headers, representations)?;
+    let kind = &entry.kind;
+    let in_protobuf = || !kind.is_custom() && protobuf::supports(&kind.api_version(), &kind.kind);
+    let mut output = negotiate::output(&call.parts.headers, representations, in_protobuf)?;
     output.pretty |= call.query.get("pretty").is_some_and(|p| p != "false" && p != "0");
     Ok(output)
 }
@@ -74,7 +77,29 @@ pub fn document(code: u16, document: &Value, output: Output) -> Reply {
             Reply::bytes(code, crate::http::reply::JSON, text)
         }
         Encoding::Json => Reply::json(code, document),
+        Encoding::Protobuf => in_protobuf(code, protobuf::encode(document)),
     }
+}
+
+fn in_protobuf(code: u16, encoded: Result<Vec<u8>, EncodeError>) -> Reply {
+    match encoded {
+        Ok(bytes) => Reply::bytes(code, protobuf::MEDIA_TYPE, bytes),
+        Err(error) => {
+            tracing::error!(%error, "object cannot be encoded");
+            Reply::error(Status::internal(error.to_string()))
+        }
+    }
+}
+
+/// An error in protobuf, for clients that prefer it.
+#[must_use]
+pub fn error_in_protobuf(mut reply: Reply) -> Reply {
+    let Some(status) = &reply.status else { return reply };
+    if let Ok(bytes) = protobuf::encode(&status.to_value()) {
+        reply.body = bytes.into();
+        reply.content_type = protobuf::MEDIA_TYPE;
+    }
+    reply
 }
 
 /// The stored JSON with `kind` and `apiVersion` in front.
@@ -156,6 +181,17 @@ pub fn list(
     match output.form {
         Form::Object if output.encoding == Encoding::Json && !output.pretty => {
             plain(entry, objects, list_metadata)
+        }
+        Form::Object if output.encoding == Encoding::Protobuf => {
+            let items = objects.iter().map(|object| Value::Object(object.parse()));
+            let kind = (&*entry.kind.api_version(), &*entry.kind.kind);
+            in_protobuf(200, protobuf::encode_list(kind, &entry.kind.list_kind, list_metadata, items))
+        }
+        Form::Metadata(version) if output.encoding == Encoding::Protobuf => {
+            let items = objects.iter().map(|object| partial(&Value::Object(object.parse()), version));
+            let kind = (&*format!("meta.k8s.io/{version}"), "PartialObjectMetadata");
+            let list_kind = "PartialObjectMetadataList";
+            in_protobuf(200, protobuf::encode_list(kind, list_kind, list_metadata, items))
         }
         Form::Object => {
             let items: Vec<Value> = objects.iter().map(|o| item(entry, o)).collect();

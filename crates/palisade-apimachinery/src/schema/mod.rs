@@ -309,6 +309,11 @@ impl<'a> TypeRef<'a> {
 }
 
 impl Schema {
+    /// All structs.
+    pub fn structs(&self) -> impl Iterator<Item = &Struct> {
+        self.structs.iter()
+    }
+
     /// The struct of that name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<(usize, &Struct)> {

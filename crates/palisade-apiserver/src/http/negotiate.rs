@@ -14,6 +14,8 @@ pub enum Encoding {
     Json,
     /// YAML.
     Yaml,
+    /// Protobuf, for built-in kinds.
+    Protobuf,
 }
 
 impl Encoding {
@@ -23,6 +25,7 @@ impl Encoding {
         match self {
             Self::Json => super::reply::JSON,
             Self::Yaml => "application/yaml",
+            Self::Protobuf => super::protobuf::MEDIA_TYPE,
         }
     }
 }
@@ -87,6 +90,7 @@ fn encoding(media: &str) -> Option<Encoding> {
     match media {
         "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
         "application/yaml" => Some(Encoding::Yaml),
+        super::protobuf::MEDIA_TYPE => Some(Encoding::Protobuf),
         _ => None,
     }
 }
@@ -95,8 +99,13 @@ fn accept_header(headers: &HeaderMap) -> &str {
     headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// What an object, list or watch is to be answered with. `representations` is what the complaint names.
-pub fn output(headers: &HeaderMap, representations: &str) -> Result<Output, Box<Status>> {
+/// What an object, list or watch is to be answered with. `representations` is what the complaint names; `protobuf`
+/// returns whether objects have a form in it. Tables have none.
+pub fn output(
+    headers: &HeaderMap,
+    representations: &str,
+    protobuf: impl Fn() -> bool,
+) -> Result<Output, Box<Status>> {
     let accept = accept_header(headers);
     if accept.trim().is_empty() {
         return Ok(Output::default());
@@ -118,9 +127,26 @@ pub fn output(headers: &HeaderMap, representations: &str) -> Result<Output, Box<
             // A form that is not known here: the next clause may be a plain one.
             _ => continue,
         };
+        let written = match form {
+            Form::Object => encoding != Encoding::Protobuf || protobuf(),
+            Form::Table(_) => encoding != Encoding::Protobuf,
+            Form::Metadata(_) => true,
+        };
+        if !written {
+            continue;
+        }
         return Ok(Output { encoding, form, pretty });
     }
     Err(not_acceptable(representations))
+}
+
+/// Whether errors are sent in protobuf: it comes before what else the client accepts.
+#[must_use]
+pub fn prefers_protobuf(headers: &HeaderMap) -> bool {
+    let accept = accept_header(headers);
+    // Most clients do not name it at all.
+    accept.contains(super::protobuf::MEDIA_TYPE)
+        && clauses(accept).iter().find_map(|clause| encoding(clause.media)) == Some(Encoding::Protobuf)
 }
 
 /// 406 in the words of the generic handlers.
@@ -137,7 +163,7 @@ pub fn not_acceptable(representations: &str) -> Box<Status> {
 #[must_use]
 pub fn aggregated_discovery(headers: &HeaderMap, offered: &[&'static str]) -> Option<&'static str> {
     for clause in clauses(accept_header(headers)) {
-        if encoding(clause.media).is_none() {
+        if matches!(encoding(clause.media), None | Some(Encoding::Protobuf)) {
             continue;
         }
         match (clause.parameter("g"), clause.parameter("v"), clause.parameter("as")) {
@@ -168,7 +194,7 @@ mod tests {
     fn form_of(accept: &str) -> Option<(Encoding, Form)> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().expect("header"));
-        output(&headers, "x").ok().map(|o| (o.encoding, o.form))
+        output(&headers, "x", || true).ok().map(|o| (o.encoding, o.form))
     }
 
     #[test]
@@ -176,7 +202,22 @@ mod tests {
         for (accept, expected) in [
             ("*/*", Some((Encoding::Json, Form::Object))),
             ("text/html", None),
-            ("application/vnd.kubernetes.protobuf,application/json", Some((Encoding::Json, Form::Object))),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some((Encoding::Protobuf, Form::Object)),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;stream=watch, */*",
+                Some((Encoding::Protobuf, Form::Object)),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+                Some((Encoding::Protobuf, Form::Metadata("v1"))),
+            ),
+            (
+                "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+                Some((Encoding::Json, Form::Object)),
+            ),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
                 Some((Encoding::Json, Form::Table("v1"))),
@@ -188,6 +229,37 @@ mod tests {
             ("application/json;q=0.5, application/yaml", Some((Encoding::Yaml, Form::Object))),
         ] {
             assert_eq!(form_of(accept), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn kinds_without_a_protobuf_form_are_sent_as_something_else_or_not_at_all() {
+        for (accept, expected) in [
+            ("application/vnd.kubernetes.protobuf", None),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(Encoding::Json)),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+                Some(Encoding::Protobuf),
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().expect("header"));
+            assert_eq!(output(&headers, "x", || false).ok().map(|o| o.encoding), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn errors_are_sent_in_protobuf_where_it_comes_first() {
+        for (accept, expected) in [
+            ("", false),
+            ("application/json", false),
+            ("application/vnd.kubernetes.protobuf", true),
+            ("application/vnd.kubernetes.protobuf, */*", true),
+            ("application/json,application/vnd.kubernetes.protobuf", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().expect("header"));
+            assert_eq!(prefers_protobuf(&headers), expected, "{accept}");
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::storage::{CommitError, Expect};
 use crate::verbs::write::{self, Writer, unavailable};
 
 /// `Status` of something that was made and has no body of its own.
-pub(super) fn created() -> Reply {
-    Reply::json(
+pub(super) fn created(call: &Call<'_>) -> Reply {
+    super::document(
+        call,
         201,
         &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
     )
@@ -47,7 +48,7 @@ pub(crate) async fn create(call: &Call<'_>, _: &Arc<Entry>) -> Result<Reply, Box
     }
     match bind(call, pods, &binding, dry_run).await {
         Ok(()) => {
-            let mut reply = created();
+            let mut reply = created(call);
             writer.annotate(&mut reply);
             Ok(reply)
         }

@@ -45,7 +45,7 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
     // As upstream, the right to evict is checked for the eviction and not about the deletion.
     match delete_object(call.api, entry, &key, &options, None).await {
         Ok(_) => {
-            let mut reply = super::binding::created();
+            let mut reply = super::binding::created(call);
             writer.annotate(&mut reply);
             Ok(reply)
         }

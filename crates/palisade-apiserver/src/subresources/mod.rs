@@ -11,11 +11,21 @@ mod token;
 use std::sync::Arc;
 
 use palisade_apimachinery::Status;
+use serde_json::Value;
 
 use crate::api::Call;
 use crate::http::Reply;
+use crate::http::negotiate::{self, Encoding, Output};
 use crate::registry::Entry;
+use crate::render;
 use crate::verbs::{get, patch, update};
+
+/// A document that is not an object of the resource: a scale, a token, a status.
+fn document(call: &Call<'_>, code: u16, document: &Value) -> Reply {
+    let protobuf = negotiate::prefers_protobuf(&call.parts.headers);
+    let encoding = if protobuf { Encoding::Protobuf } else { Encoding::Json };
+    render::document(code, document, Output { encoding, ..Output::default() })
+}
 
 /// Answers a request for a subresource.
 pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {

@@ -21,7 +21,7 @@ use crate::verbs::write::Writer;
 pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) -> Result<Reply, Box<Status>> {
     if verb == "get" {
         let object = entry.typed(get::find(call, entry)?.parse());
-        return Ok(Reply::json(200, &scale::get(&entry.kind, &object)));
+        return Ok(super::document(call, 200, &scale::get(&entry.kind, &object)));
     }
     let options_kind = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
     let style = if verb == "patch" { Some(patch_verb::style(call, entry)?) } else { None };
@@ -62,7 +62,7 @@ pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) ->
     match writer.update(&call.info.name, change).await {
         Ok(written) => {
             let scale = scale::get(&entry.kind, &written.value(entry));
-            let mut reply = Reply::json(200, &scale);
+            let mut reply = super::document(call, 200, &scale);
             writer.annotate(&mut reply);
             Ok(reply)
         }

@@ -74,7 +74,7 @@ pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<S
         let expiry = meta::time_after(&meta::now(), seconds);
         request.insert("status".to_owned(), json!({"token": token, "expirationTimestamp": expiry}));
     }
-    let mut reply = Reply::json(201, &request);
+    let mut reply = super::document(call, 201, &request);
     writer.annotate(&mut reply);
     Ok(reply)
 }

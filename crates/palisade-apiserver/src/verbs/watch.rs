@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::api::{Api, Call};
 use crate::http::body::{Body, Piece};
-use crate::http::negotiate::Form;
-use crate::http::{Query, Reply, reply};
+use crate::http::negotiate::{Encoding, Form};
+use crate::http::{Query, Reply, protobuf, reply};
 use crate::meta;
 use crate::metrics::WatchGuard;
 use crate::options::{At, ListOptions};
@@ -61,6 +61,7 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
         range,
         selection,
         form: output.form,
+        in_protobuf: output.encoding == Encoding::Protobuf,
         query: call.query.clone(),
         columns: true,
         bookmarks: options.bookmarks,
@@ -71,7 +72,9 @@ pub fn watch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> 
         _guard: call.api.metrics.watch(),
     };
     tokio::spawn(watcher.run(options));
-    Ok(Reply::bytes(200, reply::JSON, Body::Watch(receiver)))
+    let in_protobuf = output.encoding == Encoding::Protobuf;
+    let media_type = if in_protobuf { protobuf::WATCH_MEDIA_TYPE } else { reply::JSON };
+    Ok(Reply::bytes(200, media_type, Body::Watch(receiver)))
 }
 
 /// Why a watch ended.
@@ -90,6 +93,7 @@ struct Watcher {
     range: Range,
     selection: Selection,
     form: Form,
+    in_protobuf: bool,
     query: Query,
     /// Whether the next table still has to name its columns.
     columns: bool,
@@ -107,7 +111,7 @@ impl Watcher {
         match self.follow(&options).await {
             Err(Ended::Refused(status)) => {
                 // If the client has gone as well, the status has no reader.
-                let _ = self.send(event_line("ERROR", &status.to_value())).await;
+                let _ = self.send(self.event("ERROR", &status.to_value())).await;
             }
             Err(Ended::Stalled) => {
                 let kind = &self.entry.kind;
@@ -244,7 +248,7 @@ impl Watcher {
     }
 
     fn line(&mut self, event: &Event) -> Bytes {
-        if self.form == Form::Object {
+        if self.form == Form::Object && !self.in_protobuf {
             return event.line(&self.entry.prefix);
         }
         let object = self.entry.typed(event.object.parse());
@@ -262,7 +266,20 @@ impl Watcher {
                 render::table_of(&self.entry, object, &revision, version, &self.query, columns)
             }
         };
-        event_line(kind.as_str(), &document)
+        self.event(kind.as_str(), &document)
+    }
+
+    /// An event as it is sent.
+    fn event(&self, kind: &str, object: &Value) -> Bytes {
+        if !self.in_protobuf {
+            return event_line(kind, object);
+        }
+        let encoded = protobuf::encode(object).or_else(|error| {
+            tracing::error!(%error, "event cannot be encoded");
+            protobuf::encode(&Status::internal(error.to_string()).to_value())
+        });
+        // A `Status` has a protobuf form; without one the client reads an event without an object.
+        protobuf::encode_event(kind, &encoded.unwrap_or_default())
     }
 
     /// An event with the revision that the stream has reached.
@@ -282,7 +299,7 @@ impl Watcher {
             Form::Metadata(version) => render::partial(&object, version),
             Form::Object | Form::Table(_) => object,
         };
-        event_line("BOOKMARK", &document)
+        self.event("BOOKMARK", &document)
     }
 
     async fn send_full(&mut self, batch: &mut Batch) -> Result<(), Ended> {

@@ -14,6 +14,7 @@ mod logs;
 mod namespace_labels;
 mod openshift;
 mod policies;
+mod protobuf;
 mod python;
 mod refusals;
 mod rights;

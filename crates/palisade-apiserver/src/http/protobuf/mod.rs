@@ -3,19 +3,25 @@
 //! Implements: Kubernetes API Concepts, "Kubernetes Protobuf encoding".
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>
 //!
-//! A body becomes the JSON value it stands for and goes the way of every other body. Answers are JSON: every
-//! client that accepts protobuf accepts that as well.
+//! A body becomes the JSON value it stands for and goes the way of every other body. What the server sends is in `encode`.
 
-use std::collections::BTreeMap;
+mod encode;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use palisade_apimachinery::schema::{self, Struct, TypeKind};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+pub use encode::{EncodeError, encode, encode_event, encode_list, supports};
+
 /// The media type.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// The media type of a watch.
+pub const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const MAGIC: &[u8] = b"k8s\0";
 /// Messages inside each other at most.
 const DEPTH: usize = 64;
@@ -72,24 +78,31 @@ struct Field {
     inline: bool,
     cardinality: Cardinality,
     ty: Type,
+    /// Go writes it even if nothing is set: it is no pointer.
+    always: bool,
 }
 
 #[derive(Debug, Default)]
 struct Message {
+    name: &'static str,
     fields: BTreeMap<u64, Field>,
     /// In JSON it is the list that is its only field.
     list: bool,
 }
 
+/// Messages that are no kinds of their own.
+const FORMS: &str = "@meta.PartialObjectMetadata\n1 metadata meta.ObjectMeta\n";
+
+/// Read when the first client uses protobuf.
 static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
     let mut messages: BTreeMap<&'static str, Message> = BTreeMap::new();
     let mut current = "";
-    for line in include_str!("types.txt").lines() {
+    for line in include_str!("types.txt").lines().chain(FORMS.lines()) {
         if let Some(head) = line.strip_prefix('@') {
             let (name, list) =
                 head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "[]"));
             current = name;
-            messages.insert(name, Message { list, ..Message::default() });
+            messages.insert(name, Message { name, list, ..Message::default() });
             continue;
         }
         let mut words = line.split(' ');
@@ -111,13 +124,36 @@ static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
             message => Type::Message(message),
         };
         let inline = name.starts_with('!');
-        let field = Field { name: name.trim_start_matches('!'), inline, cardinality, ty };
+        let field = Field { name: name.trim_start_matches('!'), inline, cardinality, ty, always: true };
         if let Some(message) = messages.get_mut(current) {
             message.fields.insert(number, field);
         }
     }
+    mark_pointers(&mut messages);
     messages
 });
+
+/// Takes from the table of Go's types which fields are pointers. The fields of an embedded struct are those of the struct around it.
+fn mark_pointers(messages: &mut BTreeMap<&'static str, Message>) {
+    let structs: HashMap<&str, &Struct> =
+        schema::builtin().structs().map(|known| (&*known.name, known)).collect();
+    let embedded = messages.values().flat_map(|message| {
+        let inline = message.fields.values().filter(|field| field.inline);
+        inline.filter_map(|field| match field.ty {
+            Type::Message(inner) => Some((inner, message.name)),
+            _ => None,
+        })
+    });
+    let around: HashMap<&str, &str> = embedded.collect();
+    for message in messages.values_mut() {
+        let known = structs.get(message.name).or_else(|| structs.get(around.get(message.name)?));
+        let Some(known) = known else { continue };
+        for field in message.fields.values_mut() {
+            let ty = known.field(field.name).map(|field| &field.ty);
+            field.always = ty.is_none_or(|ty| !ty.pointer && !matches!(ty.kind, TypeKind::Bytes));
+        }
+    }
+}
 
 /// The value a body stands for, with `apiVersion` and `kind`.
 pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
@@ -152,8 +188,8 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
 
 /// Options of requests have the group of the request in their `apiVersion`.
 fn message_name(api_version: &str, kind: &str) -> String {
-    if kind == "DeleteOptions" {
-        return "meta.DeleteOptions".to_owned();
+    if matches!(kind, "DeleteOptions" | "Status") {
+        return format!("meta.{kind}");
     }
     if (api_version, kind) == ("autoscaling/v2", "HorizontalPodAutoscaler") {
         return "autoscalingv2.HorizontalPodAutoscaler".to_owned();
