@@ -110,6 +110,10 @@ func main() {
 		// The oldest API server the chart is for.
 		"semverCompare": func(constraint, version string) bool { return strings.HasPrefix(constraint, "<") },
 	}
+	// What is switched on besides.
+	for _, group := range os.Args[3:] {
+		values.(map[string]interface{})[group].(map[string]interface{})["enabled"] = true
+	}
 	files, err := filepath.Glob(filepath.Join(chart, "templates", "*.yaml"))
 	if err != nil {
 		panic(err)

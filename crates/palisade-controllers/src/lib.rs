@@ -10,7 +10,8 @@
 //!
 //! [`range_allocator`] gives namespaces their ranges, [`label_syncer`] their labels, [`readiness`] reports who would violate
 //! and drives the state machine, [`config_observer`] writes the global configuration, which every [`instance`] applies
-//! and reports. [`rejected_pods`] reports workloads whose pods are rejected. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
+//! and reports. [`rejected_pods`] reports workloads whose pods are rejected,
+//! [`reports`] what the standards find in each namespace. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
 //! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
 //! [`scheduler`] gives the pods of an embedded cluster their nodes, [`workloads`] makes the pods of ReplicaSets.
 
@@ -30,6 +31,7 @@ pub mod profile_publisher;
 pub mod range_allocator;
 pub mod readiness;
 pub mod rejected_pods;
+pub mod reports;
 pub mod runner;
 pub mod scheduler;
 pub mod time;

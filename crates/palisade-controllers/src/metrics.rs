@@ -4,7 +4,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +17,7 @@ use palisade_policy::enforcement::classify::Class;
 use crate::{
     cluster::{NamespaceRecord, RejectedBy, RejectedWorkload},
     observe::State,
+    reports::plan::{ClusterFindings, Outcome},
 };
 
 static LEADER: Metric = Metric::gauge("palisade_controller_leader", "Whether this process leads.");
@@ -45,6 +49,15 @@ static REJECTED: Metric = Metric::gauge(
 static REJECTED_COUNT: Metric = Metric::gauge(
     "palisade_workloads_with_rejected_pods",
     "All workloads whose pods are rejected, by what rejects them.",
+);
+
+static VIOLATION: Metric = Metric::gauge(
+    "palisade_pod_security_violation",
+    "Fields of workloads that the level of their namespace forbids: the first two hundred, by namespace, kind and name.",
+);
+static FINDINGS: Metric = Metric::gauge(
+    "palisade_pod_security_findings",
+    "All findings in reports: fail is what the level of the namespace forbids, warn what a stricter one would.",
 );
 
 /// How many workloads have a series of their own.
@@ -79,13 +92,14 @@ impl WriteOutcome {
 pub struct Metrics {
     registry: Registry,
     is_leader: AtomicBool,
+    findings: Mutex<Option<ClusterFindings>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let registry = Registry::default();
         registry.declare(&EVALUATED, &[]);
-        Self { registry, is_leader: AtomicBool::new(false) }
+        Self { registry, is_leader: AtomicBool::new(false), findings: Mutex::default() }
     }
 }
 
@@ -104,6 +118,14 @@ impl Metrics {
     /// Whether this process leads.
     pub fn lead(&self, leads: bool) {
         self.is_leader.store(leads, Ordering::Relaxed);
+        if !leads {
+            self.set_findings(None);
+        }
+    }
+
+    /// What reports contain now; `None`: this process writes none.
+    pub fn set_findings(&self, found: Option<ClusterFindings>) {
+        *self.findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
     /// When all namespaces were last evaluated, in seconds since 1970.
@@ -124,7 +146,30 @@ impl Metrics {
         self.registry.set(&SYNCED, &[], state.has_synced());
         self.measure_rollout(state);
         self.measure_rejected(&state.cluster.rejected_workloads());
+        self.measure_findings();
         self.registry.text()
+    }
+
+    fn measure_findings(&self) {
+        let registry = &self.registry;
+        registry.clear(&VIOLATION);
+        registry.clear(&FINDINGS);
+        let found = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(found) = &*found else { return };
+        for outcome in Outcome::ALL {
+            registry.set(&FINDINGS, &[("result", outcome.as_str())], found.counts.of(outcome));
+        }
+        for (namespace, row) in &found.violations {
+            let labels = [
+                ("namespace", namespace.as_str()),
+                ("kind", &row.kind),
+                ("name", &row.name),
+                ("policy", row.policy),
+                ("rule", row.rule),
+                ("field", &row.field),
+            ];
+            registry.set(&VIOLATION, &labels, true);
+        }
     }
 
     /// Names come from users, so that only a bounded number of them become series.

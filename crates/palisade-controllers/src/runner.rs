@@ -26,7 +26,7 @@ use crate::{
     leader::{Candidate, Timing},
     metrics::Metrics,
     observe::{Observed, Scope},
-    range_allocator, readiness, rejected_pods,
+    range_allocator, readiness, rejected_pods, reports,
 };
 
 /// Turns true when everything is to end.
@@ -201,7 +201,7 @@ impl Runner {
         // No other controller of the list needs more than workloads and their events.
         let workloads_only =
             ROLLOUT.iter().filter(|name| wants(name)).all(|name| *name == rejected_pods::apply::NAME);
-        let scope = Scope { workloads_only, ..scope };
+        let scope = Scope { workloads_only, reports: wants(&reports::apply::NAME), ..scope };
         let observed = Observed::new(compat, scope);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
         self.metrics.lead(true);
@@ -243,8 +243,12 @@ impl Runner {
         if wanted(rejected_pods::apply::NAME) {
             tasks.spawn(rejected_pods::apply::run(context()));
         }
-        // Without a controller of the rollout there is no state.
-        let _watches = ROLLOUT.iter().any(|name| wanted(name)).then(|| observed.watch(&api));
+        if scope.reports {
+            tasks.spawn(reports::apply::run(context()));
+        }
+        // Without a controller of the rollout, and without reports, there is no state.
+        let _watches =
+            (scope.reports || ROLLOUT.iter().any(|name| wanted(name))).then(|| observed.watch(&api));
         for hosted in self.options.hosted.iter().filter(|hosted| wanted(hosted.name)) {
             tasks.spawn((hosted.run)(self.client.clone(), shutdown.clone()));
         }
@@ -261,8 +265,10 @@ impl Runner {
 #[must_use]
 pub const fn scope(levels: LevelSource, platform: Platform) -> Scope {
     match platform {
-        Platform::OpenShift => Scope { levels: LevelSource::Constraints, platform, workloads_only: false },
-        Platform::Kubernetes => Scope { levels, platform, workloads_only: false },
+        Platform::OpenShift => {
+            Scope { levels: LevelSource::Constraints, platform, workloads_only: false, reports: false }
+        }
+        Platform::Kubernetes => Scope { levels, platform, workloads_only: false, reports: false },
     }
 }
 

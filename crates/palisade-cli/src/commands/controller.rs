@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 use clap::{ArgAction, Args};
 use palisade_controllers::{
     api::Api,
-    crds, profile_publisher,
+    crds, profile_publisher, reports,
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::{
@@ -34,7 +34,7 @@ pub struct RolloutRunArgs {
     /// Release of the rollout: n-1 (introduce), n (evaluate) or n+1 (enforce) [default: n]
     #[arg(long, value_name = "RELEASE")]
     pub release: Option<Release>,
-    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, or none. `up`
+    /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, reports, or none. `up`
     /// also runs replicaset-controller and replicationcontroller-controller: `*` for all, `-name` for all but one
     #[arg(long, value_name = "NAME", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Option<Vec<String>>,
@@ -44,7 +44,7 @@ pub struct RolloutRunArgs {
 }
 
 fn known() -> impl Iterator<Item = &'static str> {
-    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER])
+    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER, reports::apply::NAME])
 }
 
 impl RolloutRunArgs {
@@ -117,6 +117,9 @@ pub struct ControllerArgs {
     /// How long a published seccomp profile is kept after the last pod that refers to it
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "1h")]
     pub profile_grace_period: Duration,
+    /// Write what the standards find in each namespace into OpenReports or PolicyReports, whichever the cluster has, and into metrics
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, hide_possible_values = true)]
+    pub reports: bool,
     /// Install the CRDs of Palisade and, if constraints are not off and it is missing, the CRD of SecurityContextConstraints
     #[arg(long)]
     pub install_crds: bool,
@@ -150,6 +153,9 @@ impl Status for Reported {
 pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let defaults: Vec<&'static str> = known().collect();
     let mut options = args.rollout.options(&args.feature_gates, &defaults)?;
+    if !args.reports {
+        options.controllers.remove(reports::apply::NAME);
+    }
     options.platform = args.platform;
     options.levels = match args.security_context_constraints {
         ConstraintMode::Off | ConstraintMode::Audit => LevelSource::Workloads,

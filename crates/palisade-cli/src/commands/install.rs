@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
 use palisade_model::compat::Compat;
 use palisade_policy::scc::mode::ConstraintMode;
@@ -39,6 +39,12 @@ pub struct InstallArgs {
     /// Add the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
+    /// Write OpenReports or PolicyReports, whichever the cluster has, and count their findings in metrics
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, hide_possible_values = true)]
+    pub reports: bool,
+    /// Add PodMonitors, alerts (PrometheusRule) and a Grafana dashboard, for the Prometheus operator
+    #[arg(long)]
+    pub monitoring: bool,
     /// Feature gates: SeccompConfigMaps=true, AppArmor=false; OpenShiftPodSecurityAdmission is the controller's
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
@@ -133,6 +139,8 @@ impl InstallArgs {
         }
         values["namespace"]["create"] = Value::Bool(true);
         values["rollout"]["enabled"] = Value::Bool(self.rollout);
+        values["reports"]["enabled"] = Value::Bool(self.reports);
+        values["monitoring"]["enabled"] = Value::Bool(self.monitoring);
         if let Some(mode) = &self.fail_fast {
             values["webhook"]["failFast"] = mode.as_str().into();
         }

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::Args;
 use palisade_base::version::NEWEST_MINOR;
+use palisade_controllers::reports::kind::ReportKind;
 use palisade_webhook::registration::objects::{Kind, UNINSTALLING};
 use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
@@ -83,6 +84,9 @@ fn resource(kind: &str) -> Option<(&'static str, u8)> {
         "Role" => ("roles", 7),
         "ServiceAccount" => ("serviceaccounts", 8),
         "ResourceQuota" => ("resourcequotas", 8),
+        "ConfigMap" => ("configmaps", 8),
+        "PodMonitor" => ("podmonitors", 5),
+        "PrometheusRule" => ("prometheusrules", 5),
         "CustomResourceDefinition" => ("customresourcedefinitions", 9),
         "Namespace" => ("namespaces", 10),
         _ => return None,
@@ -126,6 +130,7 @@ fn plan(args: &UninstallArgs) -> Result<Vec<Target>, Failure> {
     let mut values = default_values();
     // Whatever was chosen when it was installed.
     values["rollout"]["enabled"] = true.into();
+    values["monitoring"]["enabled"] = true.into();
     values["webhook"]["failFast"] = "warn".into();
     values["webhook"]["networkPolicy"]["from"] = json!([{}]);
     values["featureGates"]["SeccompConfigMaps"] = true.into();
@@ -211,6 +216,12 @@ async fn remove(args: &UninstallArgs, targets: &[Target]) -> Result<(String, Vec
             let _ = writeln!(lines, "{} deleted", target.shown);
         }
     }
+    let with_controller = args.components.is_empty() || args.components.contains(&Component::Controller);
+    if with_controller && !args.registration_only {
+        for kind in [ReportKind::OpenReports, ReportKind::PolicyReport] {
+            remove_reports(&cluster, kind, args.dry_run, &mut lines).await?;
+        }
+    }
     // A replica may have written the registration after it was marked and before it lost the permission.
     for target in targets.iter().filter(|target| target.rank == 1 && !args.dry_run) {
         if cluster.send("GET", &target.path, None).await?.is_some() {
@@ -219,6 +230,38 @@ async fn remove(args: &UninstallArgs, targets: &[Target]) -> Result<(String, Vec
         }
     }
     Ok((lines, kept))
+}
+
+/// Removes the reports of all namespaces: nothing would keep them up to date.
+async fn remove_reports(
+    cluster: &Cluster,
+    kind: ReportKind,
+    dry_run: bool,
+    lines: &mut String,
+) -> Result<(), Failure> {
+    let selector = "labelSelector=app.kubernetes.io/name%3Dpalisade,app.kubernetes.io/managed-by%3Dpalisade";
+    let all = kind.resource().collection(None);
+    let (mut token, mut count) = (String::new(), 0);
+    loop {
+        let page = format!("{all}?{selector}&limit=50&continue={token}");
+        let Some(list) = cluster.send("GET", &page, None).await? else { break };
+        for report in list["items"].as_array().into_iter().flatten() {
+            let word = |field: &str| report["metadata"][field].as_str().unwrap_or_default();
+            let path = kind.resource().object(Some(word("namespace")), word("name"));
+            if dry_run || cluster.send("DELETE", &path, None).await?.is_some() {
+                count += 1;
+            }
+        }
+        list["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+        if token.is_empty() {
+            break;
+        }
+    }
+    if count > 0 {
+        let done = if dry_run { "would be deleted" } else { "deleted" };
+        let _ = writeln!(lines, "{count} {}.{} {done}", kind.resource().plural, kind.resource().group);
+    }
+    Ok(())
 }
 
 /// Marks the registration, so that running replicas leave it alone from now on.

@@ -24,6 +24,7 @@ pub const TEMPLATES: &[(&str, &str)] = &[
     ("webhook.yaml", include_str!("../../manifests/webhook.yaml")),
     ("controller.yaml", include_str!("../../manifests/controller.yaml")),
     ("node.yaml", include_str!("../../manifests/node.yaml")),
+    ("monitoring.yaml", include_str!("../../manifests/monitoring.yaml")),
 ];
 
 /// Templates of the chart alone: what `palisade uninstall` does for plain manifests, Helm does in a hook.

@@ -10,6 +10,9 @@
 //! | `since N` … `end`, `before N` … `end` | only for API servers of v1.N and later, or earlier |
 //! | `with KEY PATH` | the field KEY with the value, left out if that is empty |
 //! | `merge PATH` | the entries of the value, at this indentation |
+//! | `include FILE` | the file, at this indentation, as it is |
+//!
+//! What others render later, such as `{{ $labels.name }}` of an alert, is quoted for Helm.
 
 use std::fmt::Write as _;
 
@@ -37,6 +40,10 @@ pub struct Choices {
     /// The minor release of the oldest API server that must understand it.
     pub minor: u16,
 }
+
+/// What a template can include.
+const FILES: &[(&str, &str)] =
+    &[("grafana-dashboard.json", include_str!("../../../../deploy/monitoring/grafana-dashboard.json"))];
 
 /// The namespace that leases and the global configuration are in, wherever the components run.
 pub const COORDINATION: &str = palisade_policy::enforcement::instances::NAMESPACE;
@@ -87,6 +94,17 @@ pub fn render(template: &str, target: Target<'_>) -> String {
             continue;
         };
         let words: Vec<&str> = directive.split_whitespace().collect();
+        if let ["include", name] = words.as_slice() {
+            let text = FILES.iter().find(|(file, _)| file == name).map_or("", |(_, text)| text);
+            if open.iter().all(|counts| *counts) {
+                for line in text.lines() {
+                    out.push_str(&" ".repeat(indent));
+                    literal(line, target, &mut out);
+                    out.push('\n');
+                }
+            }
+            continue;
+        }
         match target {
             Target::Chart => chart_directive(&words, indent, &mut out),
             Target::Manifests(choices) => {
@@ -133,7 +151,7 @@ fn substitute(line: &str, target: Target<'_>, out: &mut String) {
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("${") {
         let Some((path, after)) = after.split_once('}') else { break };
-        out.push_str(before);
+        literal(before, target, out);
         match target {
             Target::Manifests(choices) => out.push_str(&choices.scalar(path)),
             Target::Chart => {
@@ -149,7 +167,15 @@ fn substitute(line: &str, target: Target<'_>, out: &mut String) {
         }
         rest = after;
     }
-    out.push_str(rest);
+    literal(rest, target, out);
+}
+
+/// Text that is no placeholder.
+fn literal(text: &str, target: Target<'_>, out: &mut String) {
+    match target {
+        Target::Manifests(_) => out.push_str(text),
+        Target::Chart => out.push_str(&text.replace("{{", "{{ \"{{\" }}")),
+    }
 }
 
 fn chart_directive(words: &[&str], indent: usize, out: &mut String) {
@@ -181,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    const TEMPLATE: &str = "a: ${x.name}\n#@if x.on\nb: 1\n#@else\nb: 2\n#@end\n#@since 30\nnew: true\n#@end\nspec:\n  #@with list x.list\n  #@with gone x.gone\n  #@merge x.more\n";
+    const TEMPLATE: &str = "a: ${x.name} {{ $later }}\n#@if x.on\nb: 1\n#@else\nb: 2\n#@end\n#@since 30\nnew: true\n#@end\nspec:\n  #@with list x.list\n  #@with gone x.gone\n  #@merge x.more\n";
 
     #[test]
     fn manifests_have_values_and_charts_have_expressions() {
@@ -189,10 +215,10 @@ mod tests {
         let choices = Choices { values, namespace: "ns".into(), image: "i".into(), minor: 24 };
         assert_eq!(
             render(TEMPLATE, Target::Manifests(&choices)),
-            "a: n\nb: 2\nspec:\n  list:\n  - a: 1\n    b: c\n  k: v w\n"
+            "a: n {{ $later }}\nb: 2\nspec:\n  list:\n  - a: 1\n    b: c\n  k: v w\n"
         );
         insta::assert_snapshot!(render(TEMPLATE, Target::Chart), @r#"
-        a: {{ .Values.x.name }}
+        a: {{ .Values.x.name }} {{ "{{" }} $later }}
         {{- if .Values.x.on }}
         b: 1
         {{- else }}

@@ -18,7 +18,7 @@ const IMAGE: &str = "localhost/palisade:test";
 const EARLIER: &str = include_str!("data/earlier-manifests.yaml");
 
 /// Every service account of the installation.
-const OWN_USERS: &str = "system:serviceaccount:palisade-system:";
+pub(crate) const OWN_USERS: &str = "system:serviceaccount:palisade-system:";
 
 /// A cluster with the image on its node. Only the webhook enforces: the API server's own plugin is off.
 pub(crate) fn cluster_with_image() -> Option<Cluster> {
@@ -44,7 +44,7 @@ pub(crate) fn install(cluster: &Cluster, more: &[&str]) -> String {
     for_this_node(cluster, &output(&mut palisade(cluster, &arguments)).expect_success())
 }
 
-fn until_rolled_out(cluster: &Cluster) {
+pub(crate) fn until_rolled_out(cluster: &Cluster) {
     for workload in
         ["deployment/palisade-webhook", "deployment/palisade-controller", "daemonset/palisade-node"]
     {

@@ -17,6 +17,7 @@ mod node;
 #[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
 mod outage_cases;
 mod policies;
+mod reports;
 mod rollout;
 mod support;
 mod webhook;

@@ -123,6 +123,12 @@ fn options_choose_what_is_printed() {
             &["ValidatingAdmissionPolicy/palisade-node"],
             "ValidatingAdmissionPolicy/palisade-webhook",
         ),
+        (
+            &["--monitoring"],
+            &["PodMonitor/palisade", "PrometheusRule/palisade", "ConfigMap/palisade-dashboard"],
+            "Namespace/guard",
+        ),
+        (&["--reports=false"], &["Deployment/palisade-controller"], "PrometheusRule/palisade"),
         (&["--api-server-cidr", "10.0.0.0/24"], &["NetworkPolicy/palisade-webhook"], "Namespace/guard"),
         (
             &["--kubernetes-version", "v1.30", "--fail-fast=warn"],
@@ -196,6 +202,8 @@ fn every_argument_in_the_manifests_exists() {
     for arguments in [
         &[][..],
         &["--rollout", "--feature-gates=SeccompConfigMaps=true,OpenShiftPodSecurityAdmission=false"],
+        &["--rollout", "--reports=false"],
+        &["--reports=false"],
         &["-n", "guard", "--image", "registry.example/palisade@sha256:0"],
     ] {
         let (_, objects) = installed(arguments);
@@ -316,7 +324,7 @@ fn the_chart_renders_what_install_prints() {
         .arg("run")
         .arg(chart.join("../render.go"))
         .arg(&chart)
-        .arg("palisade-system")
+        .args(["palisade-system", "monitoring"])
         .env("GOFLAGS", "-mod=mod")
         .env("GO111MODULE", "off")
         .output()
@@ -345,7 +353,7 @@ fn the_chart_renders_what_install_prints() {
             object["metadata"].as_object_mut().unwrap().remove("annotations");
         }
     }
-    let mut expected = by_name(installed(&[]).1);
+    let mut expected = by_name(installed(&["--monitoring"]).1);
     expected.remove("Namespace/palisade-system");
     let rendered = by_name(rendered);
     assert_eq!(rendered.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());

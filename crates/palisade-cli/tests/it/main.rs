@@ -19,6 +19,7 @@ mod idle;
 mod install;
 mod live;
 mod migrate;
+mod monitoring;
 mod node;
 mod permissions;
 mod profile;

@@ -41,6 +41,12 @@ const ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "events", "get", "the same event occurs again"),
     ("palisade-node", "events", "patch", "the same event occurs again"),
     ("palisade-controller", "deploymentconfigs", "watch", "there is such a kind, as on OpenShift"),
+    ("palisade-controller", "policyreports", "list", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "create", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "patch", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "delete", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "reports", "create", APPLIED),
+    ("palisade-controller", "reports", "delete", "nothing is left to report in a namespace"),
 ];
 
 fn granted(objects: &[Value], component: &str) -> BTreeSet<Right> {
@@ -267,6 +273,8 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     world.apply(&unwanted);
     world
         .kubectl(&["delete", "publishedprofile", "--ignore-not-found", &sha256::hex(PROFILE.as_bytes())], "");
+    world.kubectl(&["apply", "-f", "-"], include_str!("../../../../tests/data/reports/openreports.json"));
+    world.kubectl(&["wait", "--for=condition=Established", "crd/reports.openreports.io"], "");
     // A workload whose pods are rejected.
     let labels = json!({"app": "web"});
     world.apply(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "team"},
@@ -292,7 +300,7 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     );
     let controller = world.start(
         "palisade-controller",
-        &["controller", "--controllers=profile-publisher,rejected-pods", "--profile-grace-period=1h"],
+        &["controller", "--controllers=profile-publisher,rejected-pods,reports", "--profile-grace-period=1h"],
     );
     for right in [
         ("publishedprofiles", "create"),
@@ -309,6 +317,9 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         ("jobs", "watch"),
         ("cronjobs", "watch"),
         ("leases", "update"),
+        ("reports", "list"),
+        ("reports", "patch"),
+        ("securityexceptions", "watch"),
     ] {
         world.until("published", "palisade-controller", right).await;
     }
@@ -386,6 +397,16 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "psaenforcementconfigs", "get", "another client wrote at the same time"),
     ("palisade-controller", "configmaps", "get", "another client wrote at the same time"),
     ("palisade-controller", "configmaps", "create", APPLIED),
+    ("palisade-controller", "securityexceptions", "list", "the other test shows it"),
+    ("palisade-controller", "securityexceptions", "watch", "the other test shows it"),
+    ("palisade-controller", "reports", "list", "the other test shows it"),
+    ("palisade-controller", "reports", "create", "the other test shows it"),
+    ("palisade-controller", "reports", "patch", "the other test shows it"),
+    ("palisade-controller", "reports", "delete", "nothing is left to report in a namespace"),
+    ("palisade-controller", "policyreports", "list", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "create", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "patch", "the cluster has PolicyReports, and no OpenReports"),
+    ("palisade-controller", "policyreports", "delete", "the cluster has PolicyReports, and no OpenReports"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -131,6 +131,16 @@ struct Causes {
     restricted: Vec<Cause>,
 }
 
+impl Causes {
+    /// Those of the lower level, then those that the stricter one adds.
+    fn all(&self) -> Vec<Cause> {
+        let is_new = |cause: &&Cause| {
+            !self.baseline.iter().any(|known| (known.check, &known.path) == (cause.check, &cause.path))
+        };
+        self.baseline.iter().chain(self.restricted.iter().filter(is_new)).cloned().collect()
+    }
+}
+
 #[derive(Debug)]
 struct Detail {
     kind: Cow<'static, str>,
@@ -209,6 +219,18 @@ impl Judged {
             causes: causes.unwrap_or_default(),
             rejection: detail.reason.as_deref().filter(|_| is_rejected).map(str::to_owned),
         })
+    }
+
+    /// The object with everything that any level forbids; `None` if nothing does and its pods are not rejected.
+    pub(super) fn finding(&self) -> Option<Blocker> {
+        let found = self.blocker(Level::Restricted)?;
+        let causes = self.detail.as_ref().and_then(|detail| detail.causes.as_ref());
+        Some(Blocker { causes: causes.map(|causes| causes.all()).unwrap_or_default(), ..found })
+    }
+
+    /// Whether no level forbids anything in it, and it is known to have its pods.
+    pub(super) fn is_compliant(&self) -> bool {
+        self.standing == Standing::Complies(Level::Restricted)
     }
 
     /// Why it is not known whether a level rejects the object or its pods; `None` if it is known.
@@ -290,7 +312,7 @@ impl Judge {
     }
 }
 
-fn causes(outcome: &StandardsOutcome) -> Vec<Cause> {
+pub(super) fn causes(outcome: &StandardsOutcome) -> Vec<Cause> {
     outcome
         .violations
         .iter()

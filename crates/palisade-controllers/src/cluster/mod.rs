@@ -4,6 +4,7 @@
 //! kept as a handful of bytes; only what violates keeps its names and causes. So a change costs what it touches, and a
 //! million pods fit into memory.
 
+mod excused;
 mod judged;
 mod namespace;
 mod observe;
@@ -47,6 +48,7 @@ use self::{
 };
 
 pub use self::{
+    excused::{Excused, ExcusedObjects},
     judged::{Blocker, Cause, Undecided},
     namespace::NamespaceRecord,
     observe::{Seen, holds_pod, is_of_openshift},
@@ -180,6 +182,12 @@ impl Cluster {
             lists_pods: false,
             rejections: BTreeMap::new(),
         }
+    }
+
+    /// Whose reading of pods is judged.
+    #[must_use]
+    pub const fn compat(&self) -> Compat {
+        self.judge.compat
     }
 
     /// Where levels come from.

@@ -60,6 +60,8 @@ pub struct NamespaceRecord {
     pub(super) needs_own_label: bool,
     /// Where its level comes from.
     source: LevelSource,
+    /// Rises whenever its object was seen or something in it was judged.
+    revision: u64,
     /// What its workloads need, where that decides.
     pub(super) memory: Memory,
     /// The same as the annotation to write.
@@ -296,18 +298,25 @@ impl NamespaceRecord {
             (None, Standing::Short(_)) => judged.blocker(self.enforced()),
             (None, Standing::Complies(_) | Standing::Undecided) => None,
         };
-        let mut blockers: Vec<_> = self.judged.values().filter_map(listed).collect();
-        let listed: BTreeMap<(String, String), Blocker> = blockers
-            .iter()
-            .filter(|blocker| blocker.kind != "Pod")
-            .map(|blocker| ((blocker.kind.to_string(), blocker.name.clone()), blocker.clone()))
-            .collect();
-        blockers.retain(|blocker| {
-            let owner = blocker.owner.as_ref().and_then(|owner| listed.get(owner));
-            owner.is_none_or(|owner| blocker.kind == "Pod" && !owner.explains(blocker))
-        });
-        blockers.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
-        blockers
+        without_explained(self.judged.values().filter_map(listed).collect())
+    }
+
+    /// Everything in it that any level forbids, by kind and name, without what [`Self::blockers`] leaves out too.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Blocker> {
+        without_explained(self.judged.values().filter_map(Judged::finding).collect())
+    }
+
+    /// How many pods and templates no level forbids anything in.
+    #[must_use]
+    pub fn compliant(&self) -> usize {
+        self.judged.values().filter(|judged| judged.is_compliant()).count()
+    }
+
+    /// A number that changes with everything that [`Self::findings`] and [`Self::doubts`] depend on, while its object is the same.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// The first workload and field that violate, in a phrase: `Deployment web: spec.template.spec.hostNetwork`.
@@ -351,6 +360,7 @@ impl NamespaceRecord {
         let ranges = [UID_RANGE, SUPPLEMENTAL_GROUPS, MCS];
         let changed = ranges.iter().any(|key| annotations.get(key) != self.annotations.get(key));
         self.exists = true;
+        self.revision += 1;
         object["metadata"]["uid"].as_str().unwrap_or_default().clone_into(&mut self.uid);
         self.labels = owned(&metadata.labels);
         self.annotations = annotations;
@@ -516,6 +526,7 @@ impl NamespaceRecord {
     }
 
     pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>, today: i64) {
+        self.revision += 1;
         let before = match judged {
             Some(judged) => {
                 self.counts.change(&judged, |count| *count += 1);
@@ -533,6 +544,21 @@ impl NamespaceRecord {
             }
         }
     }
+}
+
+/// Leaves out what a listed workload controls: all but the pods that it does not explain.
+fn without_explained(mut blockers: Vec<Blocker>) -> Vec<Blocker> {
+    let listed: BTreeMap<(String, String), Blocker> = blockers
+        .iter()
+        .filter(|blocker| blocker.kind != "Pod")
+        .map(|blocker| ((blocker.kind.to_string(), blocker.name.clone()), blocker.clone()))
+        .collect();
+    blockers.retain(|blocker| {
+        let owner = blocker.owner.as_ref().and_then(|owner| listed.get(owner));
+        owner.is_none_or(|owner| blocker.kind == "Pod" && !owner.explains(blocker))
+    });
+    blockers.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    blockers
 }
 
 fn owned(map: &StringMap<'_>) -> StringMap<'static> {

@@ -26,14 +26,18 @@ pub(super) enum Watched {
     FeatureGates,
     KubeApiServers,
     Events,
+    Exceptions,
 }
 
 impl Watched {
     /// Everything the rollout depends on.
     pub(super) fn all(scope: Scope) -> Vec<Self> {
         let workloads = WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads);
+        let of_reports = scope.reports.then_some(Self::Exceptions);
         if scope.workloads_only {
-            return [Self::Namespaces, Self::Events].into_iter().chain(workloads).collect();
+            let pods = scope.reports.then_some(Self::Pods);
+            let few = [Self::Namespaces, Self::Events].into_iter().chain(workloads);
+            return few.chain(of_reports).chain(pods).collect();
         }
         let mut all = vec![
             Self::Namespaces,
@@ -58,6 +62,7 @@ impl Watched {
             all.push(Self::KubeApiServers);
         }
         all.extend(workloads);
+        all.extend(of_reports);
         all.push(Self::Pods);
         all
     }
@@ -83,6 +88,7 @@ impl Watched {
             Self::FeatureGates => FEATURE_GATES,
             Self::KubeApiServers => Resource::new("operator.openshift.io", "v1", "kubeapiservers"),
             Self::Events => EVENTS,
+            Self::Exceptions => EXCEPTIONS,
         }
     }
 
@@ -120,6 +126,8 @@ impl Watched {
 pub(crate) const CONFIG: Resource = Resource::new(resource::GROUP, resource::VERSION, resource::PLURAL);
 /// `PodSecurityRollout`.
 pub const ROLLOUT: Resource = Resource::new(waves::GROUP, waves::VERSION, waves::PLURAL);
+/// `SecurityException`.
+pub(crate) const EXCEPTIONS: Resource = Resource::new("palisade.dev", "v1alpha1", "securityexceptions");
 /// OpenShift's `FeatureGate`.
 pub(crate) const FEATURE_GATES: Resource = Resource::new("config.openshift.io", "v1", "featuregates");
 /// `SecurityContextConstraints`.
@@ -128,7 +136,7 @@ pub(crate) const CONSTRAINTS: Resource =
 
 /// The version in which a kind of workload is watched; `None` for those that are not. What has no pods of its own kind
 /// (pods) or makes none (pod templates) is not a workload here, and of the custom ones only OpenShift's own is.
-fn version_of(kind: &WorkloadKind) -> Option<&'static str> {
+pub(crate) fn version_of(kind: &WorkloadKind) -> Option<&'static str> {
     match (kind.group, kind.kind) {
         (_, "Pod" | "PodTemplate") => None,
         ("" | "apps" | "batch" | "apps.openshift.io", _) => Some("v1"),
@@ -143,7 +151,7 @@ mod tests {
     #[test]
     fn everything_that_decides_is_watched() {
         let scope =
-            Scope { levels: LevelSource::Constraints, platform: Platform::OpenShift, workloads_only: false };
+            Scope { levels: LevelSource::Constraints, platform: Platform::OpenShift, ..Scope::default() };
         let paths: Vec<String> = Watched::all(scope).iter().map(|watched| watched.target().path).collect();
         for expected in [
             "/api/v1/namespaces",
@@ -186,5 +194,11 @@ mod tests {
         let paths: Vec<String> = few.iter().map(|watched| watched.target().path).collect();
         assert!(!paths.iter().any(|path| path.contains("palisade") || path.contains("config.")), "{paths:?}");
         assert_eq!(paths.len(), 10, "{paths:?}");
+        let reported = Watched::all(Scope { workloads_only: true, reports: true, ..scope });
+        let paths: Vec<String> = reported.iter().map(|watched| watched.target().path).collect();
+        for more in ["/api/v1/pods", "/apis/palisade.dev/v1alpha1/securityexceptions"] {
+            assert!(paths.iter().any(|path| path == more), "{more} in {paths:?}");
+        }
+        assert_eq!(paths.len(), 12, "{paths:?}");
     }
 }

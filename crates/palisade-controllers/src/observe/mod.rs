@@ -37,7 +37,7 @@ use crate::{
 };
 
 pub use self::kinds::ROLLOUT;
-pub(crate) use self::kinds::{CONFIG, CONSTRAINTS};
+pub(crate) use self::kinds::{CONFIG, CONSTRAINTS, version_of};
 
 /// What a rollout depends on, which decides what is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct Scope {
     pub platform: Platform,
     /// Whether only workloads and their events are watched: no controller of a rollout runs, and its rights may be missing.
     pub workloads_only: bool,
+    /// Whether pods and exceptions are watched too, because reports are written.
+    pub reports: bool,
 }
 
 /// Everything that was observed.
@@ -69,6 +71,8 @@ pub struct State {
     pub gate: Option<bool>,
     /// What the cluster is.
     pub platform: Platform,
+    /// The `SecurityException` objects, by name, where reports are written.
+    pub exceptions: BTreeMap<String, Value>,
     /// Kinds that have not been seen in full yet.
     waiting: BTreeSet<&'static str>,
     /// What cannot be watched at the moment, and why.
@@ -91,6 +95,12 @@ pub struct SeenReport {
 }
 
 impl SeenReport {
+    /// Seen just now.
+    #[must_use]
+    pub fn now(report: Report) -> Self {
+        Self { report, since: Instant::now() }
+    }
+
     /// Whether it still counts. As in an election, only what was observed does: clocks need not agree.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -319,10 +329,13 @@ impl State {
             }
             Watched::KubeApiServers => {
                 if let Some(report) = read_kube_apiserver(&object) {
-                    self.reports.insert(report.name.clone(), SeenReport { report, since: Instant::now() });
+                    self.reports.insert(report.name.clone(), SeenReport::now(report));
                 }
             }
             Watched::Events => self.cluster.set_event(&namespace, &name, Some(&object)),
+            Watched::Exceptions => {
+                self.exceptions.insert(name.clone(), object);
+            }
             Watched::Pods | Watched::Workloads(_) => {}
         }
         let key = (namespace, name);
@@ -370,6 +383,9 @@ impl State {
                 self.reports.retain(|_, seen| seen.report.component != KUBE_APISERVER);
             }
             Watched::Events => self.cluster.set_event(namespace, name, None),
+            Watched::Exceptions => {
+                self.exceptions.remove(name);
+            }
         }
         if let Some(names) = self.names.get_mut(watched.name()) {
             names.remove(&(namespace.to_owned(), name.to_owned()));
@@ -406,6 +422,12 @@ impl Observed {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         // A panic falls between two changes of a map; what is missing then is as if a watch had not reported it.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is watched.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// Notifications of changes.

@@ -14,6 +14,7 @@ mod live_syncer;
 mod nothing_breaks;
 mod plain;
 mod profile_publisher;
+mod reports;
 mod rollout;
 mod scheduler;
 mod workloads;

@@ -1,6 +1,6 @@
 //! The metrics of the agent. Serving them is left to the command line.
 
-use palisade_base::metrics::Metric;
+use palisade_base::metrics::{Metric, Registry};
 
 /// Requests to the API server that failed.
 pub static API_ERRORS: Metric =
@@ -43,3 +43,29 @@ pub static UNVERIFIED_CONTAINERS: Metric = Metric::gauge(
 /// Containers that were compared with the kernel.
 pub static VERIFIED_CONTAINERS: Metric =
     Metric::gauge("palisade_node_verified_containers", "Containers that were compared with the kernel.");
+
+/// What an incident can have found.
+const FOUND: [&str; 5] = ["Deleted", "Changed", "Replaced", "Unexpected", "Unmounted"];
+
+/// Makes every series appear before anything has been counted: a counter that begins with 1 has not increased.
+pub fn declare(registry: &Registry) {
+    for found in FOUND {
+        registry.declare(&PROFILE_INCIDENTS, &[("found", found)]);
+    }
+    for state in ["held", "missing"] {
+        registry.declare(&PROFILES, &[("state", state)]);
+    }
+    for metric in [
+        &API_ERRORS,
+        &DRIFT,
+        &OLDER_PROFILES,
+        &PROFILE_BYTES,
+        &PROFILE_WRITES,
+        &PROFILES_READY,
+        &REPORT_WRITES,
+        &UNVERIFIED_CONTAINERS,
+        &VERIFIED_CONTAINERS,
+    ] {
+        registry.declare(metric, &[]);
+    }
+}

@@ -187,6 +187,7 @@ impl Agent {
         let place =
             Place { seccomp_root: node.profile_folder().root().to_owned(), size: settings.tmpfs_size };
         let features = NodeFeatures::of_kernel(&node.proc, &node.sys);
+        metrics::declare(&metrics);
         Self {
             cluster: Cluster::new(client, &node.node_name),
             place,
