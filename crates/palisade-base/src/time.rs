@@ -114,6 +114,13 @@ pub fn parse(text: &str) -> Result<Time, TimeError> {
             let zone = "Z07:00";
             let hours = digits(at + 1, 2, zone).map_err(|_| layout(at, zone))?;
             let minutes = digits(at + 4, 2, zone).map_err(|_| layout(at, zone))?;
+            // As in Go, which takes an offset of 24 hours and one of 60 minutes.
+            if hours > 24 {
+                return Err(range("time zone offset hour"));
+            }
+            if minutes > 60 {
+                return Err(range("time zone offset minute"));
+            }
             let seconds = hours * 3600 + minutes * 60;
             at += 6;
             if *sign == b'-' { -seconds } else { seconds }
@@ -264,6 +271,14 @@ mod tests {
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
             ("2024-13-01T00:00:00Z", r#"parsing time "2024-13-01T00:00:00Z": month out of range"#),
             ("2023-02-29T00:00:00Z", r#"parsing time "2023-02-29T00:00:00Z": day out of range"#),
+            (
+                "2024-01-01T00:00:00-25:00",
+                r#"parsing time "2024-01-01T00:00:00-25:00": time zone offset hour out of range"#,
+            ),
+            (
+                "2024-01-01T00:00:00+00:61",
+                r#"parsing time "2024-01-01T00:00:00+00:61": time zone offset minute out of range"#,
+            ),
             (
                 "2024-01-01",
                 r#"parsing time "2024-01-01" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#,

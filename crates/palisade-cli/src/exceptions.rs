@@ -33,7 +33,7 @@ use crate::{
     failure::Failure,
     input::{Input, discover},
     judge::decode,
-    manifest::objects,
+    manifest::{Object, misnamed, objects},
 };
 
 /// Exceptions, and the namespaces that they may select by label.
@@ -162,13 +162,30 @@ pub fn read_paths(paths: &[PathBuf]) -> Result<Vec<Value>, Failure> {
     }
     let mut all = Vec::new();
     for input in &found.inputs {
-        all.append(&mut read_objects(input)?);
+        all.append(&mut read_input(input, unknown)?);
     }
     Ok(all)
 }
 
-/// The objects of a text.
+/// The objects of a text that an API server returned: any kind may be among them.
 pub fn read_objects(input: &Input) -> Result<Vec<Value>, Failure> {
+    read_input(input, |_| None)
+}
+
+/// Why an object of a manifest is none that an API server takes: what is not an exception by a mistake would not be missed.
+fn unknown(object: &Object<'_>) -> Option<String> {
+    let is_item = !object.source.id().items.is_empty();
+    object
+        .list_problem()
+        .or_else(|| object.item_problem().filter(|_| is_item))
+        .or_else(|| {
+            let (what, help) = misnamed(object.api_version, object.kind)?;
+            Some(help.map_or_else(|| what.clone(), |help| format!("{what}; {help}")))
+        })
+        .or_else(|| object.kind.is_empty().then(|| "not a Kubernetes object".to_owned()))
+}
+
+fn read_input(input: &Input, problem: fn(&Object<'_>) -> Option<String>) -> Result<Vec<Value>, Failure> {
     let name = input.name();
     let bytes = input.read().map_err(|problem| Failure::input(problem.summary.clone()))?;
     let text = decode(&name, &bytes).map_err(|problem| Failure::input(problem.summary.clone()))?;
@@ -179,6 +196,9 @@ pub fn read_objects(input: &Input) -> Result<Vec<Value>, Failure> {
     let mut values = Vec::new();
     for document in &parsed.documents {
         for object in objects(document) {
+            if let Some(problem) = problem(&object).filter(|_| !object.node.is_null()) {
+                return Err(Failure::input(format!("cannot read {name}: {problem}")));
+            }
             let mut value = Value::deserialize(object.node)
                 .map_err(|error| Failure::input(format!("cannot read {name}: {error}")))?;
             // Items of a typed list need not carry them.

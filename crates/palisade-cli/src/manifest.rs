@@ -1,6 +1,7 @@
 //! The objects of a document: the document itself, or the items of a `List`.
 
 use palisade_model::{
+    profile::published::GROUP,
     spelling::nearest,
     workload::{WORKLOADS, WorkloadKind, group_of, workload_kind},
 };
@@ -108,6 +109,10 @@ fn collect<'d>(
     let source = ObjectSource::new(document, items.clone());
     found.push(Object { node, source, api_version, kind, workload });
 }
+
+/// The kinds of Palisade's own group.
+const OWN_KINDS: [&str; 5] =
+    ["NodeSecurityReport", "PodSecurityRollout", "ProfilePolicy", "PublishedProfile", "SecurityException"];
 
 /// A group without a dot is Kubernetes' own: no custom resource can be in it.
 struct OwnGroup {
@@ -219,6 +224,12 @@ pub fn misnamed(api_version: &str, kind: &str) -> Option<(String, Option<String>
         return Some((format!("this object of {api_version} has no kind"), None));
     }
     let (group, version) = (group_of(api_version), api_version.rsplit('/').next().unwrap_or_default());
+    if group == GROUP {
+        let what =
+            || (format!("{api_version} has no kind {kind}"), nearest(kind, OWN_KINDS).and_then(did_you_mean));
+        let single = kind.strip_suffix("List").unwrap_or(kind);
+        return (!OWN_KINDS.contains(&single)).then(what);
+    }
     if group.contains('.') {
         let groups = WORKLOADS.iter().map(|entry| entry.group).filter(|known| known.contains('.'));
         let meant = nearest(group, groups).filter(|known| *known != group);

@@ -14,6 +14,7 @@ use palisade_admission::{
     response::{Refusal, Response},
 };
 use palisade_model::{metadata::StringMap, workload::WorkloadKind};
+use palisade_policy::exceptions::workload::is_controller;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -74,15 +75,13 @@ pub enum DryRun {
     Unknown(String),
 }
 
-/// The pod that the controller of a workload would create; `None` if there is no controller that creates it itself, or the
-/// workload is ending.
+/// The pod that the controller of a workload would create; `None` if there is no controller that creates it itself, its owner
+/// was looked at, or the workload is ending.
 #[must_use]
-pub fn pod_of(kind: &WorkloadKind, workload: &Value, namespace: &str) -> Option<Value> {
+pub fn pod_of(kind: &WorkloadKind, workload: &Value, namespace: &str, user: &str) -> Option<Value> {
     let metadata = &workload["metadata"];
     // Its owner was answered for; to reject it here would hide the rejection from the one who wrote the owner.
-    let owned = metadata["ownerReferences"].as_array().into_iter().flatten();
-    if owned.into_iter().any(|owner| owner["controller"] == true) || metadata["deletionTimestamp"].is_string()
-    {
+    if is_made_by_controller(user, kind.kind, metadata) || metadata["deletionTimestamp"].is_string() {
         return None;
     }
     let template = kind.path.iter().try_fold(workload, |value, field| value.get(field))?;
@@ -119,6 +118,17 @@ pub fn pod_of(kind: &WorkloadKind, workload: &Value, namespace: &str) -> Option<
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec}))
 }
 
+/// Whether a controller of Kubernetes writes this workload for its owner. Everyone who writes a workload can write an owner into it.
+fn is_made_by_controller(user: &str, kind: &str, metadata: &Value) -> bool {
+    let (controller, of) = match kind {
+        "ReplicaSet" => ("deployment-controller", "Deployment"),
+        "Job" => ("cronjob-controller", "CronJob"),
+        _ => return false,
+    };
+    let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    is_controller(user, controller) && owners.any(|owner| owner["controller"] == true && owner["kind"] == of)
+}
+
 const JOB_LABELS: &[&str] =
     &["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
@@ -133,18 +143,37 @@ fn is_idle(workload: &Value) -> bool {
 pub fn outcome(code: u16, message: &str) -> DryRun {
     // In texts of the API server. A webhook with side effects cannot be tried; permissions of ours are no verdict on the pod.
     const NO_VERDICT: &[&str] =
-        &["does not support dry run", "cannot create resource \"pods\"", "failed calling webhook"];
+        &["does not support dry run", "cannot create resource", "failed calling webhook"];
+    // Pod Security decides on the pod alone, and its message contains values of the pod.
+    const FINAL: &str = "violates PodSecurity";
     // Quota is free again when other pods end, what is missing may be applied next, and a namespace that ends takes nothing.
     const PASSING: &[&str] =
         &["exceeded quota", "failed quota", "not found", "being terminated", "no PriorityClass"];
     let text = message.replace('\n', " ");
+    let words = without_quotations(&text);
+    let mentions = |all: &[&str]| !words.contains(FINAL) && all.iter().any(|known| words.contains(known));
     match code {
         200..=299 => DryRun::Admitted,
-        400 | 403 | 409 | 422 if NO_VERDICT.iter().any(|known| text.contains(known)) => DryRun::Unknown(text),
-        400 | 403 | 422 if PASSING.iter().any(|known| text.contains(known)) => DryRun::NotNow(text),
+        400 | 403 | 409 | 422 if mentions(NO_VERDICT) => DryRun::Unknown(text),
+        400 | 403 | 422 if mentions(PASSING) => DryRun::NotNow(text),
         400 | 403 | 422 => DryRun::Rejected(text),
         _ => DryRun::Unknown(text),
     }
+}
+
+/// A message without what it quotes: names and values are the author's, who could put the words of another message in them.
+fn without_quotations(message: &str) -> String {
+    let (mut words, mut is_quoted, mut is_escaped) = (String::with_capacity(message.len()), false, false);
+    for character in message.chars() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            _ if !is_quoted => words.push(character),
+            _ => {}
+        }
+    }
+    words
 }
 
 /// Tries the pods of workloads.
@@ -181,7 +210,9 @@ impl FailFast {
             return;
         }
         let Some((kind, workload)) = review.changed_workload() else { return };
-        let Some(pod) = pod_of(kind, &workload, &review.namespace) else { return };
+        let Some(pod) = pod_of(kind, &workload, &review.namespace, &review.user_info.username) else {
+            return;
+        };
         let left = deadline.saturating_duration_since(Instant::now());
         let time = LONGEST.min(left * 2 / 3);
         let outcome = match tokio::time::timeout(time, self.dry_run(&review.namespace, &pod)).await {
@@ -250,6 +281,18 @@ mod tests {
                 "pods \"web-x\" is forbidden: violates PodSecurity \"restricted:latest\": host namespaces",
                 "rejected",
             ),
+            (
+                403,
+                "pods \"web-x\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces, \
+                 non-default capabilities (container \"c\" must not include \"not found\" in capabilities.add)",
+                "rejected",
+            ),
+            (
+                403,
+                "pods \"w\" is forbidden: violates PodSecurity \"baseline:latest\": x (\"a=\"exceeded quota\"\")",
+                "rejected",
+            ),
+            (422, "Pod \"w\" is invalid: a: Unsupported value: \"\\\"failed calling webhook\"", "rejected"),
             (400, "admission webhook \"deny.example.com\" denied the request: no", "rejected"),
             (422, "Pod \"web-x\" is invalid: spec.containers[0].image: Required value", "rejected"),
             (400, "admission webhook \"x\" does not support dry run", "unknown"),
@@ -286,7 +329,7 @@ mod tests {
         let kind = |group, resource| workload_resource(group, resource).unwrap();
         let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {"containers": []}});
         let deployment = json!({"metadata": {"name": "web", "uid": "u"}, "spec": {"template": template}});
-        let pod = pod_of(kind("apps", "deployments"), &deployment, "shop").unwrap();
+        let pod = pod_of(kind("apps", "deployments"), &deployment, "shop", "jane").unwrap();
         assert_eq!(pod["metadata"]["generateName"], "web-");
         assert_eq!(pod["metadata"]["labels"], json!({"app": "web", "pod-template-hash": "dry-run"}));
         assert_eq!(pod["metadata"]["annotations"], json!({"a": "b"}));
@@ -294,20 +337,35 @@ mod tests {
         assert_eq!(pod["spec"], json!({"containers": []}));
         let cron =
             json!({"metadata": {"name": "c"}, "spec": {"jobTemplate": {"spec": {"template": template}}}});
-        let pod = pod_of(kind("batch", "cronjobs"), &cron, "shop").unwrap();
+        let pod = pod_of(kind("batch", "cronjobs"), &cron, "shop", "jane").unwrap();
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Job");
         assert_eq!(pod["metadata"]["labels"]["job-name"], "dry-run");
-        let mut owned = json!({"metadata": {"name": "web-1"}, "spec": {"template": template}});
-        assert!(pod_of(kind("apps", "replicasets"), &owned, "shop").is_some());
-        owned["metadata"]["ownerReferences"] = json!([{"kind": "Deployment", "controller": true}]);
-        assert_eq!(
-            pod_of(kind("apps", "replicasets"), &owned, "shop"),
-            None,
-            "its Deployment was answered for"
-        );
+        let set = json!({"metadata": {"name": "web-1"}, "spec": {"template": template}});
+        assert!(pod_of(kind("apps", "replicasets"), &set, "shop", "jane").is_some());
         let podless = json!({"metadata": {"name": "t"}, "template": template});
-        assert_eq!(pod_of(kind("", "podtemplates"), &podless, "shop"), None, "no controller");
+        assert_eq!(pod_of(kind("", "podtemplates"), &podless, "shop", "jane"), None, "no controller");
         assert!(is_idle(&json!({"spec": {"replicas": 0}})) && is_idle(&json!({"spec": {"suspend": true}})));
         assert!(!is_idle(&json!({"spec": {}})));
+    }
+
+    #[test]
+    fn only_what_a_controller_of_kubernetes_makes_was_answered_for() {
+        const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+        let template = json!({"spec": {"containers": []}});
+        for (case, resource, owner, user, is_looked_at) in [
+            ("a Deployment's", ("apps", "replicasets"), "Deployment", "deployment-controller", false),
+            ("a CronJob's", ("batch", "jobs"), "CronJob", "cronjob-controller", false),
+            ("another controller", ("apps", "replicasets"), "Deployment", "cronjob-controller", true),
+            ("made up by a user", ("apps", "replicasets"), "Deployment", "", true),
+            ("an owner of another kind", ("apps", "replicasets"), "Web", "deployment-controller", true),
+            ("nothing that has owners", ("apps", "deployments"), "Deployment", "deployment-controller", true),
+            ("an operator's", ("apps", "statefulsets"), "Database", "", true),
+        ] {
+            let user = if user.is_empty() { "jane".to_owned() } else { format!("{ACCOUNT}{user}") };
+            let owned = json!({"metadata": {"name": "web-1", "ownerReferences": [{"kind": owner, "controller": true}]},
+                "spec": {"template": template}});
+            let kind = workload_resource(resource.0, resource.1).unwrap();
+            assert_eq!(pod_of(kind, &owned, "shop", &user).is_some(), is_looked_at, "{case}");
+        }
     }
 }

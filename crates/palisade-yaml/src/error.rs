@@ -62,7 +62,7 @@ pub enum ErrorKind {
 
 /// A key that a mapping has twice.
 ///
-/// This is a list of its own and not an [`Error`], because upstream is of two minds: a lenient decoder takes the
+/// This is a list of its own and not an [`Error`], because upstream has two decoders: a lenient decoder takes the
 /// last value, strict decoding rejects the document. The caller decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateKey {

@@ -429,7 +429,7 @@ fn only_a_kubelet_mirrors_pods_and_only_its_own() {
 
 #[test]
 fn no_setting_is_ignored_beside_a_release() {
-    // An API server sends these fields only if it knows them, and then its nodes know them.
+    // An API server sends these fields only if its release has them, and then its nodes have them.
     let with = |fields: &str| {
         GOOD.replacen(r#""runAsNonRoot":true"#, &format!(r#""runAsNonRoot":true,{fields}"#), 1)
     };

@@ -605,7 +605,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Does what a binding wants to be done about a violation.
+/// Carries out the actions of a binding for a violation.
 fn act<'p>(
     policy: &'p Policy,
     binding: &Binding,

@@ -106,15 +106,8 @@ impl ClusterPage {
     /// The reports of the node agents; none where the kind is not served.
     async fn nodes(&self) -> Result<Vec<Value>, Failure> {
         let cluster = self.cluster.connect().await?;
-        let served = cluster.get("/apis/palisade.dev/v1alpha1").await;
-        let is_listed = served.is_ok_and(|group| {
-            let mut resources = group["resources"].as_array().into_iter().flatten();
-            resources.any(|resource| resource["name"] == "nodesecurityreports")
-        });
-        if !is_listed {
-            return Ok(Vec::new());
-        }
-        let mut list = cluster.get("/apis/palisade.dev/v1alpha1/nodesecurityreports").await?;
+        let path = "/apis/palisade.dev/v1alpha1/nodesecurityreports";
+        let Some(mut list) = cluster.send("GET", path, None).await? else { return Ok(Vec::new()) };
         match list["items"].take() {
             Value::Array(items) => Ok(items),
             _ => Err(cluster

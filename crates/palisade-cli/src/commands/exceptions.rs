@@ -5,7 +5,10 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::{Args, ValueEnum};
 use palisade_base::{time::Time, version::NEWEST_MINOR};
 use palisade_model::compat::Compat;
-use palisade_policy::exceptions::review::{ExceptionReview, review};
+use palisade_policy::exceptions::{
+    object::is_exception,
+    review::{ExceptionReview, review},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -60,6 +63,9 @@ pub fn run(args: &ExceptionsArgs, terminal: &mut Terminal) -> Result<Exit, Failu
     } else {
         (read_paths(&args.paths)?, Compat::kubernetes(NEWEST_MINOR))
     };
+    if !args.cluster && !objects.iter().any(is_exception) {
+        return Err(Failure::input("no SecurityException found"));
+    }
     let exceptions = Exceptions::of_objects(&objects);
     let used = exceptions.uses(&objects, args.namespace.as_deref(), &compat, args.cluster);
     let reviews = review(&exceptions.set, &used, exceptions.now);

@@ -95,8 +95,10 @@ fn tiles(html: &mut Html, state: &DashboardState) {
     // swallowed: both are shown as unknown
     let (exceptions, nodes) = (state.exceptions.as_ref().ok(), state.nodes.as_ref().ok());
     let exceptions = exceptions.map(|exceptions| items(exceptions, "exceptions").len() as u64);
-    let drift = nodes.map(|nodes| {
-        nodes.iter().filter_map(|node| node.pointer("/status/driftCount")?.as_u64()).sum::<u64>()
+    let drift = nodes.and_then(|nodes| {
+        let found = nodes.iter().filter_map(|node| node.pointer("/status/driftCount")?.as_u64()).sum::<u64>();
+        let is_known = !nodes.is_empty() && nodes.iter().all(|node| not_compared(node).is_none());
+        (found > 0 || is_known).then_some(found)
     });
     html.markup("<ul class=\"tiles\">");
     tile(html, false, count(is_ready), "namespaces ready");
@@ -242,6 +244,16 @@ fn exceptions(html: &mut Html, exceptions: &Result<Value, UnknownPart>) {
     left_out(html, exceptions.len());
 }
 
+/// Why it is not known whether the kernel of a node enforces what its containers declare; none if it is.
+fn not_compared(node: &Value) -> Option<&str> {
+    let mut conditions = items(&node["status"], "conditions").iter();
+    match conditions.find(|condition| text(condition, "/type") == "DeclarationsEnforced") {
+        Some(condition) if matches!(text(condition, "/status"), "True" | "False") => None,
+        Some(condition) => Some(text(condition, "/message")),
+        None => Some("the node agent has not reported yet"),
+    }
+}
+
 fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, UnknownPart>) {
     html.markup("<h2>Nodes</h2>");
     let nodes = match nodes {
@@ -266,7 +278,10 @@ fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, UnknownPart>) {
         html.element("<td>", &format!("{} containers", number("/status/verified/containers")), "</td><td>");
         let drift = items(&node["status"], "drift");
         if drift.is_empty() {
-            html.markup("<span class=\"good\">none</span>");
+            match not_compared(node) {
+                Some(why) => html.element("<span class=\"warn\">undecided</span> ", why, ""),
+                None => html.markup("<span class=\"good\">none</span>"),
+            };
         } else {
             html.markup("<ul class=\"bad\">");
         }
@@ -318,6 +333,31 @@ mod tests {
         let text = page(&state);
         assert!(!text.contains("<script"), "{text}");
         assert!(text.matches("&lt;script&gt;").count() >= 30, "{text}");
+    }
+
+    #[test]
+    fn a_node_whose_containers_were_not_compared_is_undecided() {
+        let node = |conditions: &serde_json::Value| json!({"metadata": {"name": "n"}, "status": {"driftCount": 0, "conditions": conditions}});
+        let condition =
+            |status: &str| json!([{"type": "DeclarationsEnforced", "status": status, "message": HOSTILE}]);
+        for (case, nodes, expected) in [
+            ("no report", vec![], (true, false)),
+            ("empty report", vec![json!({"metadata": {"name": "n"}})], (true, false)),
+            ("not compared", vec![node(&condition("Unknown"))], (true, false)),
+            ("compared", vec![node(&condition("True"))], (false, true)),
+            ("one of two", vec![node(&condition("True")), node(&condition("Unknown"))], (true, true)),
+        ] {
+            let state = DashboardState {
+                server: String::new(),
+                read_at: String::new(),
+                rollout: Ok(json!({"namespaces": []})),
+                exceptions: Ok(json!({"exceptions": []})),
+                nodes: Ok(nodes),
+            };
+            let text = page(&state);
+            assert_eq!((text.contains("<b>?</b>"), text.contains(">none<")), expected, "{case}: {text}");
+            assert!(!text.contains("<script"), "{case}: {text}");
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn three_mutating_webhooks_cause_no_false_refusal() {
         let pods = cluster.get(&["pods", "-n", "shop"]);
         (pods["items"].as_array().is_some_and(|items| items.len() == 1)).then_some(())
     });
-    // What they do not correct is still refused, by whoever refuses it, and nothing is created for it.
+    // What they do not correct is still rejected, by the component that rejects it, and nothing is created for it.
     for _ in 0..3 {
         let refused = create(&deployment("host", json!({"hostPID": true})));
         assert!(refused.err.contains("host namespaces (hostPID=true)"), "{}", refused.err);

@@ -89,7 +89,7 @@ impl Api {
         let namespace = json!({"metadata": {"name": name}});
         for _ in 0..600 {
             let answer = self.post("/api/v1/namespaces?dryRun=All", &namespace).await;
-            // Mutation comes first, so a message of the one that has seen the label of the other speaks for both.
+            // Mutation comes first, so a message of the one that sees the label of the other stands for both.
             if answer.code == 422 && answer.message().contains(&name) {
                 return;
             }

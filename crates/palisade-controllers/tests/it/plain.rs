@@ -172,7 +172,7 @@ fn a_namespace_that_nobody_labels_holds_the_rollout_and_its_reason_names_workloa
     );
     assert_eq!(world.condition("Upgradeable"), ("True".to_owned(), "AsExpected".to_owned()));
 
-    // Whoever opts in all the same breaks nothing: the global configuration waits.
+    // A namespace that opts in all the same breaks nothing: the global configuration waits.
     world.release = Release::Enforce;
     world.gate = true;
     world.settle();

@@ -213,7 +213,7 @@ pub(crate) fn check(first: &Value, second: &Value, more: &[[u64; 3]]) -> Result<
                     tally.calls += 1;
                     let found = only(&filter.answer(&call, machine))?;
                     let wanted = expected(*kind, in_a, in_b);
-                    // The runtime ends the thread for an architecture that is not listed, whatever a rule of either says.
+                    // The runtime ends the thread for an architecture that is not listed, whatever the rules of either are.
                     let is_killed =
                         matches!(*kind, 0 | 2) && architecture != machine && found == Action::KillThread;
                     prop_assert!(

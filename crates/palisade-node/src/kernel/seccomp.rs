@@ -1,4 +1,4 @@
-//! Seccomp filters on the thread that asks for one.
+//! Seccomp filters on the calling thread.
 //!
 //! Implements: `SECCOMP_SET_MODE_FILTER` of `seccomp(2)`, and system calls that take no arguments, made with arguments all the
 //! same: a filter sees them, and the kernel does not. With these the algebra of profiles is tested against the kernel's own

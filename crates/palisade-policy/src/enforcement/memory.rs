@@ -164,10 +164,12 @@ impl Memory {
     pub fn recall(&mut self, annotation: &str, today: i64) {
         for part in annotation.split(',') {
             let Some((name, need)) = part.trim().split_once('=') else { continue };
+            let longest = today.saturating_add(RETENTION_DAYS);
             let (level, until) = match need.split_once(" until ") {
-                Some((level, day)) => (level, read_day(day)),
+                // No need is written down for longer than that.
+                Some((level, day)) => (level, read_day(day).map(|day| day.min(longest))),
                 // It was there when this was written, and may have gone since.
-                None => (need, Some(today.saturating_add(RETENTION_DAYS))),
+                None => (need, Some(longest)),
             };
             // swallowed: what cannot be read was not written by the label syncer
             let Ok(level) = level.parse::<Level>() else { continue };
@@ -235,7 +237,8 @@ fn read_day(text: &str) -> Option<i64> {
     // swallowed: what is not a day was not written by the label syncer, and its entry does not count
     let mut parts = text.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    ((1..=12).contains(&month) && (1..=31).contains(&day)).then(|| days_from_civil(year, month, day))
+    let is_day = (0..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    is_day.then(|| days_from_civil(year, month, day))
 }
 
 #[cfg(test)]
@@ -376,5 +379,20 @@ mod tests {
         assert_eq!(recalled.level(), Level::Privileged);
         recalled.recall("nonsense, a=b, x=privileged until never, y=baseline until 1969-01-01", 1);
         assert_eq!(recalled.entries.len(), MOST_NAMED, "what cannot be read adds nothing");
+    }
+
+    #[test]
+    fn no_annotation_is_remembered_for_longer_than_the_label_syncer_remembers() {
+        for (until, expected) in [
+            ("9223372036854775807-01-01", None),
+            ("-9223372036854775808-01-01", None),
+            ("2024-13-01", None),
+            ("9999-12-31", Some("Pod/a=privileged until 2024-11-03")),
+            ("2024-10-05", Some("Pod/a=privileged until 2024-10-05")),
+        ] {
+            let mut memory = Memory::default();
+            memory.recall(&format!("Pod/a=privileged until {until}"), 20_000);
+            assert_eq!(memory.annotation().as_deref(), expected, "{until}");
+        }
     }
 }

@@ -65,6 +65,12 @@ pub enum Provenance<'r> {
     Unknown,
 }
 
+/// Whether a user is this controller of Kubernetes.
+#[must_use]
+pub fn is_controller(user: &str, controller: &str) -> bool {
+    user == CONTROLLER_MANAGER || user.strip_prefix(CONTROLLER_PREFIX) == Some(controller)
+}
+
 /// The kind of that name, if an exception can name it.
 #[must_use]
 pub fn kind_of(name: &str) -> Option<&'static str> {
@@ -85,10 +91,9 @@ pub fn of_pod(metadata: &ObjectMeta<'_>, provenance: Provenance<'_>) -> Vec<Work
     let is_proven = match provenance {
         Provenance::Unknown => false,
         Provenance::Stored => CONTROLLERS.iter().any(|(_, kind)| *kind == owner_kind),
-        Provenance::CreatedBy(user) => CONTROLLERS.iter().any(|(controller, kind)| {
-            *kind == owner_kind
-                && (user == CONTROLLER_MANAGER || user.strip_prefix(CONTROLLER_PREFIX) == Some(controller))
-        }),
+        Provenance::CreatedBy(user) => CONTROLLERS
+            .iter()
+            .any(|(controller, kind)| *kind == owner_kind && is_controller(user, controller)),
     };
     let Some(kind) = kind_of(owner_kind).filter(|_| is_proven && !owner.name.is_empty()) else {
         return workloads;

@@ -144,7 +144,7 @@ impl Service for Routes {
         // TLS has verified the chain.
         let Some(names) = &self.clients else { return true };
         certificates.first().is_some_and(|certificate| {
-            // swallowed: a certificate that cannot be read authenticates nobody
+            // swallowed: a certificate that cannot be read authenticates no client
             names.is_empty()
                 || certificate::about_der(certificate).is_ok_and(|about| {
                     names.iter().any(|name| *name == about.subject || about.names.contains(name))

@@ -56,7 +56,7 @@ async fn a_workload_is_answered_with_what_its_pods_would_meet() {
         let response = look(namespace, &deployment(&json!({}))).await;
         assert_eq!((&response["allowed"], met(&response)), (&json!(true), None), "{namespace}: {response}");
     }
-    // No pods for now, an update that leaves the template, a ReplicaSet of a Deployment.
+    // No pods for now, an update that leaves the template, a ReplicaSet that the controller of Deployments makes.
     let mut idle = bad.clone();
     idle["spec"]["replicas"] = json!(0);
     let response = look("refused", &idle).await;
@@ -67,7 +67,10 @@ async fn a_workload_is_answered_with_what_its_pods_would_meet() {
     assert_eq!(caller.review("/validate", &update).await["allowed"], true);
     let mut owned = bad.clone();
     owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": true}]);
-    let request = about("apps", "replicasets", "ReplicaSet", "refused", &owned);
+    let mut request = about("apps", "replicasets", "ReplicaSet", "refused", &owned);
+    let made_up = caller.review("/validate", &request).await;
+    assert_eq!(made_up["allowed"], false, "an owner that a user writes: {made_up}");
+    request["userInfo"]["username"] = json!("system:serviceaccount:kube-system:deployment-controller");
     assert_eq!(caller.review("/validate", &request).await["allowed"], true);
     // What is missing may be applied next.
     let later = deployment(&json!({"priorityClassName": "comes-later"}));

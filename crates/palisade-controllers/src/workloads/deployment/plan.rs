@@ -21,6 +21,9 @@ pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 /// The number of the rollout.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
+/// As many pods as `replicas` can hold.
+const MOST_PODS: i64 = i32::MAX as i64;
+
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The ReplicaSets of a Deployment.
@@ -72,6 +75,11 @@ fn number(set: &Object, annotation: &str) -> Option<i64> {
     set.meta.annotation(annotation).and_then(|text| text.parse().ok())
 }
 
+/// A number of pods in an annotation, which its author chooses: what no `replicas` can hold is not there.
+fn pods(set: &Object, annotation: &str) -> Option<i64> {
+    number(set, annotation).filter(|count| (0..=MOST_PODS).contains(count))
+}
+
 /// A template without its hash and without nulls, which mean nothing.
 fn without_hash(template: &Value) -> Value {
     let mut template = template.clone();
@@ -118,7 +126,8 @@ impl Bounds {
         let unavailable = scaled(deployment.at("/spec/strategy/rollingUpdate/maxUnavailable"), wanted, false);
         // Percentages may both round to zero, and then nothing could move.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-        Self { surge, unavailable: unavailable.min(wanted) }
+        // A percentage has no limit; a number of pods has.
+        Self { surge: surge.min((MOST_PODS - wanted).max(0)), unavailable: unavailable.min(wanted) }
     }
 }
 
@@ -146,7 +155,7 @@ pub struct Scale<'s> {
 #[must_use]
 pub fn is_scaled(deployment: &Object, sets: &Sets<'_>) -> bool {
     let active = sets.active();
-    active.iter().filter_map(|set| number(set, DESIRED)).any(|desired| desired != deployment.replicas())
+    active.iter().filter_map(|set| pods(set, DESIRED)).any(|desired| desired != deployment.replicas())
 }
 
 /// The size of the new ReplicaSet: as large as the bounds allow.
@@ -208,7 +217,7 @@ pub fn share<'s>(deployment: &Object, sets: &Sets<'s>) -> Vec<Scale<'s>> {
     }
     let is_saturated = |new: &&Object| {
         new.replicas() == wanted
-            && number(new, DESIRED) == Some(wanted)
+            && pods(new, DESIRED) == Some(wanted)
             && new.count("/status/availableReplicas") == wanted
     };
     if sets.new.as_ref().is_some_and(is_saturated) {
@@ -248,13 +257,15 @@ fn fraction(deployment: &Object, set: &Object, most: i64) -> i64 {
     if deployment.replicas() == 0 {
         return -size;
     }
-    let before = number(set, MAX).filter(|before| *before > 0);
+    let before = pods(set, MAX).filter(|before| *before > 0);
     let before = before.unwrap_or_else(|| deployment.count("/status/replicas"));
     if before <= 0 {
         return 0;
     }
-    // Half and more is rounded up.
-    (size.saturating_mul(most).saturating_mul(2) + before) / (before * 2) - size
+    // Half and more is rounded up. Each factor has 31 bits, and the product with two does not fit into 63.
+    let (product, divisor) = (i128::from(size) * i128::from(most) * 2, i128::from(before) * 2);
+    let share = i64::try_from((product + i128::from(before)) / divisor).unwrap_or(MOST_PODS);
+    share.min(MOST_PODS) - size
 }
 
 /// The old ReplicaSets beyond the history limit, without those that still have pods.
@@ -422,6 +433,32 @@ mod tests {
         let scaled = deployment(4, &json!(3), &json!(2), "b");
         let only = set("b", 1, 10, 10, &max);
         assert_eq!(sizes(&share(&scaled, &Sets::of(&scaled, &[&only]))), [("b".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn numbers_of_pods_have_a_limit_whatever_percentages_and_annotations_claim() {
+        let claim = |max: &str| json!({"deployment.kubernetes.io/max-replicas": max, "deployment.kubernetes.io/desired-replicas": max});
+        let largest = i64::from(i32::MAX);
+        for (case, surge, annotation) in [
+            ("a huge percentage", json!("9223372036854775807%"), "13"),
+            ("a huge annotation", json!(3), "9223372036854775807"),
+            ("an annotation whose double is too large", json!(3), "4611686018427387904"),
+            ("a negative annotation", json!(3), "-1"),
+            ("both", json!("9223372036854775807%"), "1"),
+        ] {
+            let claim = claim(annotation);
+            let (old, new) = (set("a", 9, largest, 8, &claim), set("b", 1, 500, 0, &claim));
+            for replicas in [0, 1, 900, largest] {
+                let scaled = deployment(replicas, &surge, &json!(0), "b");
+                let sets = Sets::of(&scaled, &[&old, &new]);
+                let bounds = Bounds::of(&scaled);
+                assert!((0..=largest - replicas).contains(&bounds.surge), "{case}: {bounds:?}");
+                let planned = share(&scaled, &sets).into_iter().chain(roll(&scaled, &sets));
+                for scale in planned {
+                    assert!((0..=largest).contains(&scale.to), "{case}, {replicas}: {scale:?}");
+                }
+            }
+        }
     }
 
     #[test]
