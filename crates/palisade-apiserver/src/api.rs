@@ -98,6 +98,8 @@ pub struct Api {
     pub openshift: bool,
     /// Where the logs of pods come from, if a node runs in this process.
     pub logs: Option<Arc<dyn crate::log_source::LogSource>>,
+    /// Addresses and ports of Services on their way into the store.
+    pub(crate) services: crate::services::Allocator,
     pub(crate) verifier: Option<ClientVerifier>,
     pub(crate) stop: watch::Receiver<bool>,
 }

@@ -16,6 +16,7 @@
 //! | [`admission_chain`], [`plugins`], [`admission_policies`], [`webhooks`] | admission |
 //! | [`log_source`] | where the logs of pods come from |
 //! | [`storage`] | objects, revisions, logs |
+//! | `services` | addresses and ports of Services |
 //! | [`openshift`] | what OpenShift adds |
 //! | `controllers` | garbage collection and other built-in controllers |
 //!
@@ -49,6 +50,7 @@ pub mod render;
 mod router;
 pub mod selection;
 pub mod server;
+mod services;
 mod set_aside;
 pub mod storage;
 mod strategy;

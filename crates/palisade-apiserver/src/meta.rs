@@ -46,6 +46,12 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// A random number below another one, which is more than nothing.
+#[must_use]
+pub fn random_below(limit: u32) -> u32 {
+    u32::from_be_bytes(random()) % limit.max(1)
+}
+
 /// A random uid.
 #[must_use]
 pub fn new_uid() -> String {

@@ -134,7 +134,6 @@ macro_rules! spec_and_status {
 
 spec_and_status!(CLAIM, default_claim, validate_meta_only);
 spec_and_status!(QUOTA, no_default, validate_meta_only);
-spec_and_status!(SERVICE, default_service, validate_service);
 
 pub(crate) static BUDGET: Strategy = Strategy {
     default: no_default,
@@ -377,49 +376,6 @@ fn default_claim(object: &mut Value, _: KubeVersion) {
         && status.text("phase").is_empty()
     {
         status["phase"] = "Pending".into();
-    }
-}
-
-fn default_service(object: &mut Value, version: KubeVersion) {
-    let Some(spec) = section(object, "spec") else { return };
-    for (field, value) in [("sessionAffinity", "None"), ("type", "ClusterIP")] {
-        if spec.text(field).is_empty() {
-            spec[field] = value.into();
-        }
-    }
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        if port.text("protocol").is_empty() {
-            port["protocol"] = "TCP".into();
-        }
-        let unset = match port.get("targetPort") {
-            None | Some(Value::Null) => true,
-            Some(Value::String(text)) => text.is_empty(),
-            Some(number) => number.as_i64() == Some(0),
-        };
-        if unset {
-            port["targetPort"] = port.int("port").unwrap_or(0).into();
-        }
-    }
-    let kind = spec.text("type").to_owned();
-    if version.at_least(22) && kind != "ExternalName" {
-        set_default(spec, "internalTrafficPolicy", "Cluster");
-    }
-    if (kind == "NodePort" || kind == "LoadBalancer") && spec.text("externalTrafficPolicy").is_empty() {
-        spec["externalTrafficPolicy"] = "Cluster".into();
-    }
-    if kind == "LoadBalancer" && version.at_least(22) {
-        set_default(spec, "allocateLoadBalancerNodePorts", true);
-    }
-}
-
-fn validate_service(object: &Value, _: &Kind, errors: &mut Errors) {
-    let rule = if errors.version.at_least(34) { NameRule::Label } else { NameRule::Label1035 };
-    meta::validate(object, true, rule, errors);
-    let empty = Value::Null;
-    let spec = object.get("spec").unwrap_or(&empty);
-    let headless = spec.text("clusterIP") == "None" || spec.text("type") == "ExternalName";
-    if spec.list("ports").is_empty() && !headless {
-        errors.required(&Path::Root("spec").field("ports"), "");
     }
 }
 

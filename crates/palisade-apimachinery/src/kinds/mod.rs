@@ -16,6 +16,7 @@ pub mod pod;
 mod policy;
 mod rbac;
 mod registry;
+pub mod service;
 mod unified_diff;
 mod webhooks;
 mod workload;

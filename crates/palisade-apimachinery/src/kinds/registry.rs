@@ -6,7 +6,7 @@ use palisade_base::version::KubeVersion;
 
 use super::{
     Builtin, Strategy, admission_policies, batch, cluster, config, definitions, infrastructure, no_default,
-    no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, validate_meta_only,
+    no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, service, validate_meta_only,
     validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
@@ -128,7 +128,7 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             subresources: &[Subresource {
                 name: "token", group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", verbs: CREATE }] }
         "" "v1" "Service" "services" "service" "core.Service" {
-            short_names: &["svc"], categories: &["all"], strategy: &config::SERVICE, subresources: &[STATUS] }
+            short_names: &["svc"], categories: &["all"], strategy: &service::SERVICE, subresources: &[STATUS] }
 
         "admissionregistration.k8s.io" "v1" "MutatingAdmissionPolicy" "mutatingadmissionpolicies"
         "mutatingadmissionpolicy" "admissionregistration.MutatingAdmissionPolicy" {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::Api;
-use crate::crd;
+use crate::{crd, services};
 
 /// How long controllers wait after a change.
 pub(crate) const DELAY: Duration = Duration::from_millis(1500);
@@ -27,6 +27,7 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut changed = api.store.subscribe();
     let mut collector = garbage::Collector::default();
     let mut roles_seen = 0;
+    let mut addresses_seen = [0; 2];
     let mut accounts_seen = [0; 3];
     let mut slow_at = Instant::now();
     loop {
@@ -38,6 +39,7 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
             service_account::ensure(&api).await;
         }
         roles::aggregate(&api, &mut roles_seen).await;
+        services::sync_addresses(&api, &mut addresses_seen).await;
         crd::finish_deletions(&api).await;
         let mut again = RESYNC;
         if Instant::now() >= slow_at {

@@ -1,4 +1,5 @@
-//! What is there before the first request: the system's namespaces and priority classes, the default roles.
+//! What is there before the first request: the system's namespaces and priority classes, the Service of the API server, the
+//! default roles.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::crd;
 use crate::meta;
 use crate::openshift;
 use crate::registry::Entry;
+use crate::services;
 use crate::storage::{CommitError, Expect};
 use crate::verbs::write;
 
@@ -46,6 +48,7 @@ pub(crate) async fn run(api: &Arc<Api>) {
             put(api, entry, "", class).await;
         }
     }
+    services::install(api).await;
     for role in bootstrap::objects() {
         if let Some(entry) = served.find("rbac.authorization.k8s.io", "v1", role.resource) {
             put(api, entry, &role.namespace, role.object).await;
@@ -84,6 +87,7 @@ pub(crate) async fn create(
     let uid = meta::new_uid();
     let context = CreateContext { namespace, now: &meta::now(), uid: &uid, suffix: "" };
     rest::before_create(&entry.kind, &mut object, &context, &Extra::default())?;
+    let _claim = services::allocate(api, &entry.kind, &mut object, None)?;
     match write::commit(api, entry, &key, Expect::Absent, object, false).await {
         // Existing by now is just as good.
         Ok(_) | Err(CommitError::Exists) => {}

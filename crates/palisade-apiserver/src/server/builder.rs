@@ -272,6 +272,7 @@ impl Builder {
             address: parts.address,
             ca: parts.ca,
             logs: self.logs,
+            services: crate::services::Allocator::default(),
             verifier: parts.verifier,
             stop: parts.stop,
             store,

@@ -20,6 +20,7 @@ use crate::options::WriteOptions;
 use crate::registry::Entry;
 use crate::render;
 use crate::selection;
+use crate::services;
 use crate::storage::{CommitError, Expect, Object, Part, Write};
 use crate::strategy;
 use crate::webhooks;
@@ -313,6 +314,7 @@ impl<'a> Writer<'a> {
                 self.notes.warnings.append(&mut notices);
             }
             let warnings = prepared?;
+            let _claim = services::allocate(self.call.api, kind, &mut object, None)?;
             let object = self.typed(std::mem::take(&mut object))?;
             if self.call.info.verb != "create" {
                 self.authorize_create()?;
@@ -375,6 +377,11 @@ impl<'a> Writer<'a> {
                 &live,
                 &mut self.notes.warnings,
             )?;
+            let _claim = if self.subresource.is_empty() {
+                services::allocate(self.call.api, kind, &mut object, Some(&live))?
+            } else {
+                None
+            };
             let object = self.typed(object)?;
             self.notes.warnings.extend(warnings);
             self.judge(Operation::Update, Some(&object), Some(&live)).await?;

@@ -18,6 +18,7 @@ mod protobuf;
 mod python;
 mod refusals;
 mod rights;
+mod services;
 mod set_aside;
 mod sizes;
 mod slow_watches;
