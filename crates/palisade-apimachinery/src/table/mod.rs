@@ -3,6 +3,7 @@
 //! Implements: `pkg/printers/internalversion` for built-in kinds and the table convertor of custom resources,
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>.
 
+mod infrastructure;
 mod pod;
 mod rows;
 

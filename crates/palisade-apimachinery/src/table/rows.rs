@@ -4,12 +4,15 @@ use palisade_base::label_selector::LabelSelector;
 use palisade_base::time;
 use serde_json::Value;
 
-use super::{Clock, Column, column, pod};
+use super::{Clock, Column, column, infrastructure, pod};
 use crate::rest::path::Get;
 use crate::scheme::Kind;
 
 /// The columns of a kind: those every row shows, then the wide ones.
 pub(super) fn columns(kind: &Kind) -> Vec<Column> {
+    if let Some(columns) = infrastructure::columns(kind) {
+        return columns;
+    }
     let layout: &[(&str, &str, i64)] = match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => &[
             ("Name", "string", 0),
@@ -206,7 +209,7 @@ fn containers(template: Option<&Value>) -> (Value, Value) {
 }
 
 /// `a=b,c=d`, or `<none>`.
-fn labels(value: Option<&Value>) -> Value {
+pub(super) fn labels(value: Option<&Value>) -> Value {
     let text: Vec<String> = value
         .and_then(Value::as_object)
         .into_iter()
@@ -216,7 +219,7 @@ fn labels(value: Option<&Value>) -> Value {
     if text.is_empty() { "<none>".into() } else { text.join(",").into() }
 }
 
-fn selector(value: Option<&Value>) -> Value {
+pub(super) fn selector(value: Option<&Value>) -> Value {
     match value.filter(|v| !v.is_null()) {
         Some(value) => {
             let text = LabelSelector::from_object(value).to_string();
@@ -227,6 +230,9 @@ fn selector(value: Option<&Value>) -> Value {
 }
 
 pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Vec<Value> {
+    if let Some(cells) = infrastructure::cells(kind, object, clock) {
+        return cells;
+    }
     let empty = Value::Null;
     let meta = object.get("metadata").unwrap_or(&empty);
     let spec = object.get("spec").unwrap_or(&empty);
@@ -588,14 +594,7 @@ fn claim(object: &Value, spec: &Value, name: Value, age: Value) -> Vec<Value> {
     let (mut capacity, mut modes) = (String::new(), String::new());
     // Both are known only once there is a volume.
     if !spec.text("volumeName").is_empty() {
-        let short = |mode: &Value| match mode.as_str() {
-            Some("ReadWriteOnce") => "RWO",
-            Some("ReadOnlyMany") => "ROX",
-            Some("ReadWriteMany") => "RWX",
-            Some("ReadWriteOncePod") => "RWOP",
-            _ => "",
-        };
-        modes = status.list("accessModes").iter().map(short).collect::<Vec<_>>().join(",");
+        modes = infrastructure::access_modes(status.list("accessModes"));
         status.get("capacity").map_or("", |c| c.text("storage")).clone_into(&mut capacity);
     }
     let or_unset = |text: &str| if text.is_empty() { "<unset>" } else { text }.to_owned();
