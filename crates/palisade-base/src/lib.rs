@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`version`] | releases of Kubernetes, as an API server and a kubelet report them |
 //! | [`field_path`], [`field_error`] | `k8s.io/apimachinery/pkg/util/validation/field` |
+//! | [`cron`] | cron schedules as `github.com/robfig/cron/v3` reads them |
 //! | [`go`] | how Go prints strings and JSON |
 //! | [`label_selector`] | `k8s.io/apimachinery/pkg/labels` and `metav1.LabelSelector` |
 //! | [`quantity`] | `k8s.io/apimachinery/pkg/api/resource` |
@@ -13,6 +14,7 @@
 #![warn(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod causes;
+pub mod cron;
 pub mod field_error;
 pub mod field_path;
 pub mod go;

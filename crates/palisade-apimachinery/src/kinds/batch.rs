@@ -2,6 +2,7 @@
 //!
 //! Implements: `pkg/apis/batch/v1/defaults.go`, `pkg/apis/batch/validation`, `pkg/registry/batch/*/strategy.go`.
 
+use palisade_base::cron::Schedule;
 use palisade_base::field_error::BadValue;
 use palisade_base::field_path::Path;
 use palisade_base::label_selector::LabelSelector;
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::pod::{default_template, spec_selector, validate_template};
 use super::workload::reset_status;
-use super::{Strategy, cron, internal, section, set_default, set_generation, update_spec_or_status};
+use super::{Strategy, internal, section, set_default, set_generation, update_spec_or_status};
 use crate::apply::ResetFields;
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
@@ -42,7 +43,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
     validate_update: |new, old, subresource, _, errors| {
         meta::validate_update(new, old, errors);
         if subresource != "status" {
-            validate_cron_job_spec(new, errors);
+            validate_cron_job_spec(new, Some(old), errors);
         }
     },
     reset_fields: |subresource| match subresource {
@@ -268,7 +269,17 @@ fn validate_job_update(new: &Value, old: &Value, subresource: &str, _: &Kind, er
     errors.immutable(&SPEC.field("selector"), spec.get("selector"), old_spec.get("selector"));
     let waiting = old_spec.flag("suspend") == Some(true) && old.pointer("/status/startTime").is_none();
     let (template, before) = (spec.get("template"), old_spec.get("template"));
-    if template != before && !(waiting && only_scheduling_changed(template, before)) {
+    // A job that has stopped is like one that was never started.
+    let stopped = errors.version.at_least(36)
+        && old_spec.flag("suspend") == Some(true)
+        && old.pointer("/status").is_some_and(|status| {
+            let mut conditions = status.list("conditions").iter();
+            status.int("active").unwrap_or_default() == 0
+                && conditions.any(|one| one.text("type") == "Suspended" && one.text("status") == "True")
+        });
+    let resources = stopped || (waiting && errors.version.at_least(36));
+    let may_change = (waiting || stopped) && only_scheduling_changed(template, before, resources);
+    if template != before && !may_change {
         let shown =
             template.map_or(BadValue::Nil, |t| BadValue::Plain(internal::pod_template(t, errors.version)));
         errors.invalid(&SPEC.field("template"), shown, "field is immutable");
@@ -314,13 +325,20 @@ fn internal_policy(policy: &Value) -> String {
     format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
-/// The scheduling directives of a job that was never started may change.
-fn only_scheduling_changed(new: Option<&Value>, old: Option<&Value>) -> bool {
+/// The scheduling directives of a job that does not run may change; and its resources, since they may.
+fn only_scheduling_changed(new: Option<&Value>, old: Option<&Value>, resources: bool) -> bool {
     let strip = |template: Option<&Value>| {
         let mut template = template.cloned().unwrap_or(Value::Null);
         if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
             for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
                 spec.remove(field);
+            }
+            for list in ["containers", "initContainers"].into_iter().filter(|_| resources) {
+                for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                    if let Some(container) = container.as_object_mut() {
+                        container.remove("resources");
+                    }
+                }
             }
         }
         if let Some(meta) = template.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -334,20 +352,19 @@ fn only_scheduling_changed(new: Option<&Value>, old: Option<&Value>) -> bool {
 
 fn validate_cron_job(object: &Value, kind: &Kind, errors: &mut Errors) {
     meta::validate(object, kind.namespaced, NameRule::Subdomain, errors);
-    validate_cron_job_spec(object, errors);
+    validate_cron_job_spec(object, None, errors);
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if name.len() > 52 {
         errors.invalid(&Path::Root("metadata").field("name"), name, "must be no more than 52 characters");
     }
 }
 
-/// The schedule behind a time zone, which the parser accepts and the API rejects.
-fn without_zone(schedule: &str) -> &str {
-    let zoned = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
-    schedule.split_once(' ').filter(|_| zoned).map_or(schedule, |(_, rest)| rest.trim())
+/// Whether a time zone is one of the IANA database, by its exact name.
+fn is_time_zone(name: &str) -> bool {
+    jiff::tz::TimeZone::get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }
 
-fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
+fn validate_cron_job_spec(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = object.get("spec").unwrap_or(&empty);
     let schedule = spec.text("schedule");
@@ -355,20 +372,35 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
     if schedule.is_empty() {
         errors.required(&at, "");
     } else {
-        if let Err(why) = cron::validate(without_zone(schedule)) {
+        let (zone, rest) = Schedule::split_zone(schedule);
+        if let Some(zone) = zone.filter(|zone| !is_time_zone(zone)) {
+            errors.invalid(&at, schedule, format!("provided bad location {zone}: unknown time zone {zone}"));
+        } else if let Err(why) = Schedule::read(rest) {
             errors.invalid(&at, schedule, why.to_string());
         }
-        if schedule.contains("TZ") && errors.version.at_least(25) {
+        // What was stored before may stay.
+        let had_zone = old.is_some_and(|old| {
+            old.pointer("/spec/schedule")
+                .and_then(Value::as_str)
+                .is_some_and(|schedule| schedule.contains("TZ"))
+        });
+        if schedule.contains("TZ") && !had_zone && errors.version.at_least(25) {
             errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
         }
     }
-    if let Some(zone) = spec.child("timeZone").and_then(Value::as_str) {
+    let is_new = |zone: &&str| {
+        let known = old.and_then(|old| old.pointer("/spec/timeZone"));
+        known.and_then(Value::as_str) != Some(*zone)
+    };
+    if let Some(zone) = spec.child("timeZone").and_then(Value::as_str).filter(is_new) {
         let at = SPEC.field("timeZone");
         if zone.is_empty() {
             errors.invalid(&at, zone, "timeZone must be nil or non-empty string");
         } else if zone.eq_ignore_ascii_case("Local") {
             let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
             errors.invalid(&at, zone, why);
+        } else if !is_time_zone(zone) {
+            errors.invalid(&at, zone, format!("unknown time zone {zone}"));
         }
     }
     errors.non_negative(&SPEC.field("startingDeadlineSeconds"), spec.int("startingDeadlineSeconds"));
@@ -395,4 +427,97 @@ fn validate_cron_job_spec(object: &Value, errors: &mut Errors) {
     }
     errors.non_negative(&SPEC.field("successfulJobsHistoryLimit"), spec.int("successfulJobsHistoryLimit"));
     errors.non_negative(&SPEC.field("failedJobsHistoryLimit"), spec.int("failedJobsHistoryLimit"));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{CRON_JOB, JOB};
+    use crate::rest::path::Errors;
+    use crate::scheme::Scheme;
+    use palisade_base::version::KubeVersion;
+
+    #[test]
+    fn the_resources_of_a_job_that_does_not_run_may_change() {
+        let suspended = json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]});
+        let job = |cpu: &str, image: &str, suspend: bool, status: &Value| {
+            let container = json!({"name": "c", "image": image, "imagePullPolicy": "Always",
+                "terminationMessagePolicy": "File", "resources": {"requests": {"cpu": cpu}}});
+            let template = json!({"spec": {"restartPolicy": "Never", "dnsPolicy": "ClusterFirst",
+                "terminationGracePeriodSeconds": 30, "containers": [container]}});
+            json!({"metadata": {"name": "j", "namespace": "n", "resourceVersion": "1"}, "spec": {"suspend": suspend, "template": template}, "status": status})
+        };
+        for (case, release, suspend, status, image, expected) in [
+            ("never started", 37, true, json!({}), "i", true),
+            ("stopped", 37, true, suspended.clone(), "i", true),
+            ("stopped, another image", 37, true, suspended.clone(), "j", false),
+            (
+                "not stopped yet",
+                37,
+                true,
+                json!({"startTime": "2026-01-01T00:00:00Z", "active": 1}),
+                "i",
+                false,
+            ),
+            ("running", 37, false, json!({}), "i", false),
+            ("an earlier release", 35, true, suspended, "i", false),
+        ] {
+            let version = KubeVersion::v1(release);
+            let scheme = Scheme::new(version);
+            let kind = scheme.by_kind("batch", "v1", "Job").unwrap();
+            let mut errors = Errors::new(version);
+            let (old, new) = (job("1", "i", suspend, &status), job("2", image, suspend, &status));
+            (JOB.validate_update)(&new, &old, "", kind, &mut errors);
+            let is_rejected = errors.list.iter().any(|error| error.field() == "spec.template");
+            assert_eq!(!is_rejected, expected, "{case}: {:?}", errors.list);
+        }
+    }
+
+    fn cron_job(schedule: &str, zone: &Value) -> Value {
+        let template = json!({"spec": {"restartPolicy": "Never", "dnsPolicy": "ClusterFirst",
+            "terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always",
+            "terminationMessagePolicy": "File"}]}});
+        json!({"metadata": {"name": "c", "namespace": "n", "resourceVersion": "1"}, "spec": {"schedule": schedule, "timeZone": zone,
+            "concurrencyPolicy": "Allow", "jobTemplate": {"spec": {"template": template}}}})
+    }
+
+    #[test]
+    fn time_zones_are_those_of_the_iana_database() {
+        let version = KubeVersion::v1(37);
+        let scheme = Scheme::new(version);
+        let kind = scheme.by_kind("batch", "v1", "CronJob").unwrap();
+        for (case, schedule, zone, expected) in [
+            ("none", "0 * * * *", json!(null), &[][..]),
+            ("one", "0 * * * *", json!("Europe/Berlin"), &[]),
+            (
+                "in another case",
+                "0 * * * *",
+                json!("europe/berlin"),
+                &["spec.timeZone: Invalid value: \"europe/berlin\": unknown time zone europe/berlin"],
+            ),
+            (
+                "in the schedule",
+                "TZ=UTC 0 * * * *",
+                json!(null),
+                &[
+                    "spec.schedule: Invalid value: \"TZ=UTC 0 * * * *\": cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+                ],
+            ),
+        ] {
+            let object = cron_job(schedule, &zone);
+            let mut errors = Errors::new(version);
+            (CRON_JOB.validate)(&object, kind, &mut errors);
+            let found: Vec<String> = errors
+                .list
+                .iter()
+                .map(|error| format!("{}: {}", error.field(), error.body(version)))
+                .collect();
+            assert_eq!(found, expected, "{case}");
+            // What is stored already may stay.
+            let mut errors = Errors::new(version);
+            (CRON_JOB.validate_update)(&object, &object, "", kind, &mut errors);
+            assert!(errors.list.is_empty(), "{case}: {:?}", errors.list);
+        }
+    }
 }

@@ -8,7 +8,6 @@ mod admission_policies;
 mod batch;
 mod cluster;
 mod config;
-pub mod cron;
 mod definitions;
 mod infrastructure;
 mod internal;

@@ -9,7 +9,7 @@ use palisade_apimachinery::rest::path::Get as _;
 use palisade_apimachinery::status::{Cause, GroupName};
 use palisade_apimachinery::{Decoded, Status, Typed, kinds, rest};
 use palisade_base::label_selector::LabelSelector;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::admission_chain::Operation;
 use crate::api::Call;
@@ -40,6 +40,11 @@ pub(super) async fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply,
         return Ok(writer.error(status));
     }
     if let Err(status) = spend_budget(call, entry, &key, options.dry_run).await {
+        return Ok(writer.error(status));
+    }
+    if !options.dry_run
+        && let Err(status) = mark_disrupted(call, entry, &key).await
+    {
         return Ok(writer.error(status));
     }
     // As upstream, the right to evict is checked for the eviction and not about the deletion.
@@ -106,6 +111,38 @@ async fn spend_budget(call: &Call<'_>, entry: &Entry, key: &str, dry_run: bool) 
         }
     }
     Err(Status::modified(budgets.kind.resource_name(), ""))
+}
+
+/// Sets the condition that tells controllers that the pod did not fail by itself.
+async fn mark_disrupted(call: &Call<'_>, entry: &Entry, key: &str) -> Result<(), Box<Status>> {
+    let version = call.api.version;
+    if !version.at_least(26) {
+        return Ok(());
+    }
+    for _ in 0..RETRIES {
+        let Some(stored) = entry.bucket.get(key) else { return Ok(()) };
+        let mut pod = entry.typed(stored.parse());
+        if meta::is_deleting(&pod) {
+            return Ok(());
+        }
+        let mut condition = json!({"type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": meta::now(), "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"});
+        if version.at_least(34) {
+            condition["observedGeneration"] =
+                pod.pointer("/metadata/generation").cloned().unwrap_or(Value::Null);
+        }
+        let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).cloned();
+        let mut conditions = conditions.unwrap_or_default();
+        conditions.retain(|known| known.text("type") != "DisruptionTarget");
+        conditions.push(condition);
+        pod["status"]["conditions"] = conditions.into();
+        match write::commit(call.api, entry, key, Expect::Revision(stored.revision), pod, false).await {
+            Ok(_) => return Ok(()),
+            Err(CommitError::Conflict | CommitError::Exists) => {}
+            Err(error) => return Err(write::unavailable(&error)),
+        }
+    }
+    Err(Status::modified(entry.kind.resource_name(), key))
 }
 
 fn is_ready(pod: &Value) -> bool {

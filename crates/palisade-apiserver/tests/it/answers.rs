@@ -74,6 +74,31 @@ async fn an_eviction_spends_a_budget() {
 }
 
 #[tokio::test]
+async fn an_evicted_pod_shows_that_it_was_disrupted() {
+    let server = server().await;
+    let client = admin(&server);
+    let mut held = pod("p");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    assert_eq!(send(&client, "POST", PODS, &held).await.code, 201);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let evict = format!("{PODS}/p/eviction");
+    let disrupted = |pod: &Value| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.filter(|one| one["type"] == "DisruptionTarget").cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(send(&client, "POST", &format!("{evict}?dryRun=All"), &eviction).await.code, 201);
+    assert!(
+        disrupted(&get(&client, &format!("{PODS}/p")).await.body).is_empty(),
+        "a dry run changes nothing"
+    );
+    assert_eq!(send(&client, "POST", &evict, &eviction).await.code, 201);
+    let left = get(&client, &format!("{PODS}/p")).await.body;
+    assert!(left["metadata"]["deletionTimestamp"].is_string());
+    let conditions = disrupted(&left);
+    assert_eq!((conditions.len(), &conditions[0]["reason"]), (1, &json!("EvictionByEvictionAPI")));
+}
+
+#[tokio::test]
 async fn an_applied_scale_respects_other_owners() {
     let server = server().await;
     let client = admin(&server);
