@@ -35,7 +35,7 @@ pub struct RolloutRunArgs {
     #[arg(long, value_name = "RELEASE")]
     pub release: Option<Release>,
     /// Controllers to run: label-syncer, readiness, config-observer, namespace-ranges, rejected-pods, profile-publisher, reports, or none. `up`
-    /// also runs replicaset-controller and replicationcontroller-controller: `*` for all, `-name` for all but one
+    /// also runs those of workloads, such as deployment-controller and job-controller: `*` for all, `-name` for all but one
     #[arg(long, value_name = "NAME", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Option<Vec<String>>,
     /// How often all namespaces are evaluated again, in addition to every change [default: 4h]

@@ -95,6 +95,9 @@ pub struct Meta {
     /// When it is to be gone.
     #[serde(rename = "deletionTimestamp", deserialize_with = "time")]
     pub deleted: Option<Timestamp>,
+    /// How many seconds that is after the deletion was requested.
+    #[serde(rename = "deletionGracePeriodSeconds", deserialize_with = "nullable")]
+    pub grace_period: i64,
 }
 
 impl Meta {

@@ -1,4 +1,5 @@
-//! The controllers that make pods, for the embedded cluster: Deployment, ReplicaSet and ReplicationController.
+//! The controllers that make pods, for the embedded cluster: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
+//! Job and CronJob, and those that follow pods: endpoints and disruption budgets.
 //!
 //! ```text
 //!  watches ─► Mirrors ─► Queue ─► <controller>::plan ─► <controller>::apply ─► API server
@@ -8,8 +9,14 @@
 //! They act as kube-controller-manager does and never beside it: while another process holds its Lease, they do not run.
 
 pub mod context;
+pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
+pub mod disruption;
+pub mod endpoints;
 pub mod events;
+pub mod job;
+pub mod kind;
 mod lease;
 pub mod meta;
 pub mod mirror;
@@ -17,15 +24,19 @@ pub mod object;
 pub mod pod;
 pub mod queue;
 pub mod replica_set;
+pub mod revisions;
 pub mod selection;
+pub mod stateful_set;
 
 use std::sync::Arc;
 
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::Client;
 
 use self::{
     context::{Context, Mirrors},
     events::Recorder,
+    kind::Kind,
     queue::Queue,
     selection::Selection,
 };
@@ -51,32 +62,41 @@ pub async fn run(client: impl Fn(&str) -> Client, selection: Selection) {
 
 async fn controllers(api: &Api, client: &impl Fn(&str) -> Client, selection: &Selection) {
     let mirrors = Arc::new(Mirrors::default());
-    let replicas = async |name: &str, account: &'static str, flavor| {
-        if selection.contains(name) {
+    // A controller that is selected, as its service account.
+    let context = |name: &str, account: &'static str| {
+        selection.contains(name).then(|| {
             let api = Api::new(client(account));
             let recorder = Recorder::new(api.clone(), account);
-            let queue = Arc::new(Queue::default());
-            let context = Context { api, recorder, mirrors: mirrors.clone(), queue };
-            replica_set::run(Arc::new(context), flavor).await;
+            Arc::new(Context { api, recorder, mirrors: mirrors.clone(), queue: Arc::new(Queue::default()) })
+        })
+    };
+    let replicas = async |name: &str, account: &'static str, kind: Kind| {
+        if let Some(context) = context(name, account) {
+            replica_set::run(context, kind).await;
         }
     };
-    let deployments = async {
-        if selection.contains(selection::DEPLOYMENT) {
-            let api = Api::new(client("deployment-controller"));
-            let recorder = Recorder::new(api.clone(), "deployment-controller");
-            let queue = Arc::new(Queue::default());
-            let context = Context { api, recorder, mirrors: mirrors.clone(), queue };
-            deployment::run(Arc::new(context)).await;
+    let one = async |name: &str, account: &'static str, run: fn(Arc<Context>) -> BoxFuture<'static, ()>| {
+        if let Some(context) = context(name, account) {
+            run(context).await;
         }
     };
     tokio::join!(
         mirrors.run(api),
-        deployments,
-        replicas(selection::REPLICA_SET, "replicaset-controller", replica_set::REPLICA_SET),
-        replicas(
-            selection::REPLICATION_CONTROLLER,
-            "replication-controller",
-            replica_set::REPLICATION_CONTROLLER
-        ),
+        replicas(selection::REPLICA_SET, "replicaset-controller", kind::REPLICA_SET),
+        replicas(selection::REPLICATION_CONTROLLER, "replication-controller", kind::REPLICATION_CONTROLLER),
+        one(selection::CRON_JOB, "cronjob-controller", |context| cron_job::run(context).boxed()),
+        one(selection::DAEMON_SET, "daemon-set-controller", |context| daemon_set::run(context).boxed()),
+        one(selection::DEPLOYMENT, "deployment-controller", |context| deployment::run(context).boxed()),
+        one(selection::DISRUPTION, "disruption-controller", |context| disruption::run(context).boxed()),
+        one(selection::ENDPOINTS, "endpoint-controller", |context| endpoints::run_endpoints(context).boxed()),
+        one(selection::ENDPOINT_SLICE, "endpointslice-controller", |context| endpoints::run_slices(context)
+            .boxed()),
+        one(selection::ENDPOINT_SLICE_MIRRORING, "endpointslicemirroring-controller", |context| {
+            endpoints::run_mirroring(context).boxed()
+        }),
+        one(selection::JOB, "job-controller", |context| job::run(context).boxed()),
+        one(selection::STATEFUL_SET, "statefulset-controller", |context| stateful_set::run(context).boxed()),
+        one(selection::TTL_AFTER_FINISHED, "ttl-after-finished-controller", |context| job::ttl::run(context)
+            .boxed()),
     );
 }

@@ -8,8 +8,39 @@ pub const DEPLOYMENT: &str = "deployment-controller";
 pub const REPLICA_SET: &str = "replicaset-controller";
 /// ReplicationControllers.
 pub const REPLICATION_CONTROLLER: &str = "replicationcontroller-controller";
+/// Jobs.
+pub const JOB: &str = "job-controller";
+/// Finished Jobs whose time to live is over.
+pub const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
+/// CronJobs.
+pub const CRON_JOB: &str = "cronjob-controller";
+/// DaemonSets.
+pub const DAEMON_SET: &str = "daemonset-controller";
+/// StatefulSets.
+pub const STATEFUL_SET: &str = "statefulset-controller";
+/// PodDisruptionBudgets.
+pub const DISRUPTION: &str = "disruption-controller";
+/// Endpoints.
+pub const ENDPOINTS: &str = "endpoints-controller";
+/// EndpointSlices of Services.
+pub const ENDPOINT_SLICE: &str = "endpointslice-controller";
+/// EndpointSlices of Endpoints that users write.
+pub const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
 /// Every controller, by the names of kube-controller-manager.
-pub const NAMES: [&str; 3] = [DEPLOYMENT, REPLICA_SET, REPLICATION_CONTROLLER];
+pub const NAMES: [&str; 12] = [
+    CRON_JOB,
+    DAEMON_SET,
+    DEPLOYMENT,
+    DISRUPTION,
+    ENDPOINT_SLICE,
+    ENDPOINT_SLICE_MIRRORING,
+    ENDPOINTS,
+    JOB,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+    TTL_AFTER_FINISHED,
+];
 
 /// The controllers that run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,21 +103,22 @@ pub fn is_about(entry: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEPLOYMENT, NAMES, REPLICA_SET, REPLICATION_CONTROLLER, Selection};
+    use super::{NAMES, REPLICA_SET, Selection};
 
     #[test]
     fn lists_are_read_as_kube_controller_manager_reads_them() {
+        let without = |name: &str| NAMES.into_iter().filter(|one| *one != name).collect::<Vec<_>>();
         for (list, expected) in [
-            ("*", &NAMES[..]),
-            ("none", &[]),
-            ("readiness", &NAMES[..]),
-            ("replicaset-controller", &[REPLICA_SET]),
-            ("*,-replicaset-controller", &[DEPLOYMENT, REPLICATION_CONTROLLER]),
-            ("-replicaset-controller", &[]),
-            ("-replicaset-controller,replicaset-controller,*", &[DEPLOYMENT, REPLICATION_CONTROLLER]),
+            ("*", NAMES.to_vec()),
+            ("none", vec![]),
+            ("readiness", NAMES.to_vec()),
+            ("replicaset-controller", vec![REPLICA_SET]),
+            ("*,-replicaset-controller", without(REPLICA_SET)),
+            ("-replicaset-controller", vec![]),
+            ("-replicaset-controller,replicaset-controller,*", without(REPLICA_SET)),
         ] {
             let list: Vec<String> = list.split(',').map(str::to_owned).collect();
-            assert_eq!(Selection::of(&list), Selection(expected.iter().copied().collect()), "{list:?}");
+            assert_eq!(Selection::of(&list), Selection(expected.into_iter().collect()), "{list:?}");
         }
     }
 }

@@ -132,7 +132,8 @@ impl Bounds {
 }
 
 /// A number, or a percentage of `total`.
-fn scaled(value: &Value, total: i64, round_up: bool) -> i64 {
+#[must_use]
+pub fn scaled(value: &Value, total: i64, round_up: bool) -> i64 {
     if let Some(count) = value.as_i64() {
         return count.max(0);
     }

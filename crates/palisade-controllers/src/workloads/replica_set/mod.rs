@@ -6,4 +6,4 @@
 mod apply;
 pub mod plan;
 
-pub use self::apply::{Flavor, REPLICA_SET, REPLICATION_CONTROLLER, run};
+pub use self::apply::run;
