@@ -41,12 +41,25 @@ pub(super) async fn finish(api: &Arc<Api>) -> bool {
     busy
 }
 
-/// Deletes what is in a namespace; true when nothing is left.
+/// Deletes what is in a namespace; true when nothing is left. Since v1.33, pods go first: while they run, the policies that confine them
+/// stay.
 async fn empty(api: &Arc<Api>, namespace: &str) -> bool {
+    if api.version.at_least(33) && !delete_all(api, namespace, is_pod).await {
+        return false;
+    }
+    delete_all(api, namespace, |_| true).await
+}
+
+fn is_pod(entry: &Entry) -> bool {
+    entry.kind.group.is_empty() && entry.kind.plural == "pods"
+}
+
+/// Deletes the objects of some kinds; true when none is left.
+async fn delete_all(api: &Arc<Api>, namespace: &str, is_meant: impl Fn(&Entry) -> bool) -> bool {
     let served = api.registry.served();
     let range = Range::Namespace(namespace.to_owned());
     let mut left = false;
-    for entry in served.stored().filter(|e| e.kind.namespaced) {
+    for entry in served.stored().filter(|e| e.kind.namespaced && is_meant(e)) {
         for object in entry.bucket.list(&range).objects {
             let options = options_for(entry, &object);
             if let Some(options) = options {
@@ -66,8 +79,7 @@ fn options_for(entry: &Entry, object: &Object) -> Option<DeleteOptions> {
         return Some(DeleteOptions::default());
     }
     let until = meta::meta_text(&value, "deletionTimestamp").parse::<jiff::Timestamp>().ok()?;
-    let is_pod = entry.kind.group.is_empty() && entry.kind.plural == "pods";
-    (is_pod && until < jiff::Timestamp::now())
+    (is_pod(entry) && until < jiff::Timestamp::now())
         .then(|| DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() })
 }
 

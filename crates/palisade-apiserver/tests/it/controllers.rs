@@ -82,6 +82,32 @@ async fn a_namespace_goes_with_its_content() {
 }
 
 #[tokio::test]
+async fn pods_leave_a_namespace_before_anything_else() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    send(&client, "POST", "/api/v1/namespaces", &namespace).await;
+    send(&client, "POST", "/api/v1/namespaces/n/configmaps", &config_map("a", "1")).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": ["example.com/hold"]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(send(&client, "POST", "/api/v1/namespaces/n/pods", &pod).await.code, 201);
+    send(&client, "DELETE", "/api/v1/namespaces/n", &Value::Null).await;
+    let path = "/api/v1/namespaces/n/pods/p";
+    let deleting = async || {
+        let pod = get(&client, path).await.body;
+        pod["metadata"]["deletionTimestamp"].is_string().then_some(())
+    };
+    eventually("the pod is being deleted", deleting).await;
+    assert_eq!(get(&client, "/api/v1/namespaces/n/configmaps/a").await.code, 200, "it waits for the pod");
+    let free = json!({"metadata": {"finalizers": null}});
+    assert_eq!(send(&client, "PATCH", path, &free).await.code, 200);
+    until(&client, "/api/v1/namespaces/n", 404).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_definition_takes_its_objects_along() {
     let server = start(Server::builder()).await;
     let client = admin(&server);
