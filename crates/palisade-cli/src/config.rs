@@ -29,11 +29,18 @@ use std::{
 };
 
 use jiff::civil::Date;
+use palisade_model::spelling::nearest;
 use palisade_policy::standards::level::{Level, Version};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
-use crate::{args::ApiVersion, diagnostic::Severity, failure::Failure, render::Output, suppression::Terms};
+use crate::{
+    args::ApiVersion,
+    diagnostic::{Code, Severity, codes},
+    failure::Failure,
+    render::Output,
+    suppression::Terms,
+};
 
 /// The file's name.
 pub const FILE_NAME: &str = "palisade.toml";
@@ -90,6 +97,7 @@ pub struct Config {
     #[serde(deserialize_with = "all_parsed")]
     pub output: Vec<Output>,
     /// Severities of codes.
+    #[serde(deserialize_with = "known_codes")]
     pub severity: BTreeMap<String, SeverityOrOff>,
     /// Accepted findings.
     pub ignore: Vec<Accepted>,
@@ -158,6 +166,22 @@ fn all_parsed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Output>,
         .iter()
         .map(|text| text.parse().map_err(|error| de::Error::custom(format!("{text:?}: {error}"))))
         .collect()
+}
+
+/// A code that does not exist changes nothing, and should be noticed.
+fn known_codes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, SeverityOrOff>, D::Error> {
+    let severities = BTreeMap::<String, SeverityOrOff>::deserialize(deserializer)?;
+    let known: Vec<Code> = codes().collect();
+    match severities.keys().find(|pattern| !known.iter().any(|code| code.matches(pattern))) {
+        None => Ok(severities),
+        Some(unknown) => {
+            let near = nearest(unknown, known.iter().map(Code::as_str));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            Err(de::Error::custom(format!("there is no code {unknown:?}{near}")))
+        }
+    }
 }
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -348,6 +372,8 @@ mod tests {
             "[[ignore]]\ncodes = [\"pss/*\"]",
             "[[ignore]]\ncodes = [\"pss/*\"]\nreason = \" \"",
             "[severity]\n\"pss/*\" = \"fatal\"",
+            "[severity]\n\"pss/privilegd\" = \"off\"",
+            "[severity]\n\"annotations/*\" = \"off\"",
             "output = [\"xml\"]",
         ] {
             assert!(toml::from_str::<Config>(text).is_err(), "{text}");

@@ -6,7 +6,10 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use palisade_base::field_path::FieldPath;
-use palisade_policy::standards::finding::Edit;
+use palisade_policy::standards::{
+    checks::CHECKS,
+    fixes::{Effect, FixEdit},
+};
 use palisade_yaml::{LineIndex, Span};
 
 use crate::failure::Failure;
@@ -42,6 +45,47 @@ impl Code {
             None => self.0 == pattern,
         }
     }
+}
+
+/// Every code of `palisade check` besides the checks of the standards, which have `pss/` before their ids.
+pub const CODES: &[&str] = &[
+    "annotation/dead",
+    "annotation/deprecated",
+    "api/invalid",
+    "api/other-release",
+    "api/ports",
+    "api/type",
+    "api/unknown-field",
+    "input/binary",
+    "input/encoding",
+    "input/not-an-object",
+    "input/template",
+    "input/too-large",
+    "input/unknown-kind",
+    "input/unreadable",
+    "profile/annotation",
+    "profile/apparmor-name",
+    "profile/apparmor-type",
+    "profile/conflict",
+    "profile/seccomp-file",
+    "profile/seccomp-type",
+    "suppression/invalid",
+    "suppression/no-reason",
+    "suppression/unused",
+    "yaml/alias-bomb",
+    "yaml/cyclic-alias",
+    "yaml/duplicate-key",
+    "yaml/invalid-key",
+    "yaml/invalid-merge",
+    "yaml/invalid-tag",
+    "yaml/syntax",
+    "yaml/too-deep",
+    "yaml/unknown-anchor",
+];
+
+/// Every code, those of the standards included.
+pub fn codes() -> impl Iterator<Item = Code> {
+    CODES.iter().map(|code| Code::of(code)).chain(CHECKS.iter().map(|check| Code::standard(check.id)))
 }
 
 impl fmt::Display for Code {
@@ -92,7 +136,7 @@ pub struct Diagnostic {
     /// The smallest edit that fixes it, in words.
     pub help: Option<String>,
     /// The same as edits with paths from the object's root, if a machine can make them.
-    pub fix: Option<Vec<Edit>>,
+    pub fix: Option<Vec<FixEdit>>,
     /// The annotation it is about, with its path from the object's root.
     pub annotation: Option<FieldPath>,
     /// Which object of the file it is about.
@@ -156,6 +200,17 @@ impl Diagnostic {
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// What the fix does to the containers, if there is one: it is safe if every edit is.
+    #[must_use]
+    pub fn effect(&self) -> Option<&Effect> {
+        let edits = self.fix.as_ref()?;
+        edits
+            .iter()
+            .map(|edit| &edit.effect)
+            .find(|effect| !effect.is_safe())
+            .or_else(|| edits.first().map(|edit| &edit.effect))
     }
 
     /// Line, counted from 1.

@@ -4,6 +4,7 @@
 //! as a whole: what cannot be read becomes a diagnostic, and the rest goes on.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -12,7 +13,10 @@ use std::{
 
 use walkdir::WalkDir;
 
-use crate::diagnostic::{Code, Diagnostic};
+use crate::{
+    diagnostic::{Code, Diagnostic},
+    git::Ignored,
+};
 
 /// The largest manifest that is read. An API server takes 3 MiB in one request; a file holds many objects.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -97,7 +101,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 fn too_large(name: &Arc<str>, size: Option<u64>) -> Diagnostic {
     let size = size.map_or_else(String::new, |size| format!(" ({} MiB)", size >> 20));
-    Diagnostic::error(
+    Diagnostic::unchecked(
         Code::of("input/too-large"),
         name,
         format!("{name} is too large{size}: at most {} MiB are read", MAX_BYTES >> 20),
@@ -112,7 +116,7 @@ fn unreadable(name: &Arc<str>, error: &io::Error) -> Diagnostic {
         io::ErrorKind::IsADirectory => "is a folder".to_owned(),
         _ => error.to_string(),
     };
-    Diagnostic::error(Code::of("input/unreadable"), name, format!("cannot read {name}: {reason}"))
+    Diagnostic::unchecked(Code::of("input/unreadable"), name, format!("cannot read {name}: {reason}"))
 }
 
 /// What a search found.
@@ -125,8 +129,13 @@ pub struct Found {
 }
 
 /// Finds the manifests below the given paths; `excluded` leaves paths out, also those named by the user, so that
-/// a tool that passes changed files respects the configuration.
+/// a tool that passes changed files respects the configuration. What git ignores and does not track is left out of searches.
 pub fn discover(paths: &[PathBuf], excluded: impl Fn(&Path) -> bool) -> Found {
+    discover_in(paths, true, excluded)
+}
+
+/// The same, with or without what git ignores.
+pub fn discover_in(paths: &[PathBuf], honour_gitignore: bool, excluded: impl Fn(&Path) -> bool) -> Found {
     let mut found = Found::default();
     for path in paths {
         if path.as_os_str() == "-" {
@@ -134,7 +143,7 @@ pub fn discover(paths: &[PathBuf], excluded: impl Fn(&Path) -> bool) -> Found {
             continue;
         }
         match path.metadata() {
-            Ok(metadata) if metadata.is_dir() => search(path, &excluded, &mut found),
+            Ok(metadata) if metadata.is_dir() => search(path, honour_gitignore, &excluded, &mut found),
             // A file that cannot be looked at is reported when it is read.
             _ if !excluded(path) => found.inputs.push(Input::File(path.clone())),
             _ => {}
@@ -146,7 +155,7 @@ pub fn discover(paths: &[PathBuf], excluded: impl Fn(&Path) -> bool) -> Found {
     found
 }
 
-fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
+fn search(folder: &Path, honour_gitignore: bool, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
     // A search of `.` names what it finds as the user would.
     let named = |path: &Path| {
         let here = folder.as_os_str() == ".";
@@ -156,8 +165,29 @@ fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
             .unwrap_or(path)
             .to_owned()
     };
+    // git knows absolute paths; a folder that cannot be resolved is reported by the walk.
+    let absolute = folder.canonicalize().ok().filter(|_| honour_gitignore);
+    let mut ignored = absolute.as_ref().map(|_| Ignored::around(folder)).unwrap_or_default();
     let walk = WalkDir::new(folder).follow_links(true).into_iter().filter_entry(|entry| {
-        entry.depth() == 0 || (!is_hidden(entry.file_name().as_encoded_bytes()) && !excluded(entry.path()))
+        let is_root = entry.depth() == 0;
+        if !is_root && (is_hidden(entry.file_name().as_encoded_bytes()) || excluded(entry.path())) {
+            return false;
+        }
+        let Some(absolute) = &absolute else { return true };
+        // swallowed: the walk goes below its folder alone
+        let Ok(below) = entry.path().strip_prefix(folder) else { return true };
+        let is_folder = entry.file_type().is_dir();
+        if !is_folder && !is_manifest(entry.path()) {
+            return true;
+        }
+        let path = if is_root { absolute.clone() } else { absolute.join(below) };
+        if !is_root && ignored.ignores(&path, is_folder) {
+            return false;
+        }
+        if is_folder {
+            ignored.enter(&path);
+        }
+        true
     });
     for entry in walk {
         match entry {
@@ -181,6 +211,40 @@ fn search(folder: &Path, excluded: &impl Fn(&Path) -> bool, found: &mut Found) {
             }
         }
     }
+    if let Some(absolute) = absolute {
+        let tracked = ignored.tracked().iter().filter_map(|path| path.strip_prefix(&absolute).ok());
+        add_tracked(folder, tracked, excluded, found, named);
+    }
+}
+
+/// Adds tracked files that the walk left out because a `.gitignore` names them.
+fn add_tracked<'t>(
+    folder: &Path,
+    tracked: impl Iterator<Item = &'t Path>,
+    excluded: &impl Fn(&Path) -> bool,
+    found: &mut Found,
+    named: impl Fn(&Path) -> PathBuf,
+) {
+    let manifests = tracked.filter(|path| is_manifest(path));
+    let visible = manifests
+        .filter(|path| path.components().all(|name| !is_hidden(name.as_os_str().as_encoded_bytes())));
+    let known: HashSet<PathBuf> = found
+        .inputs
+        .iter()
+        .filter_map(|input| match input {
+            Input::File(path) => Some(path.clone()),
+            Input::Stdin | Input::Live { .. } => None,
+        })
+        .collect();
+    let added = visible
+        .map(|path| folder.join(path))
+        .filter(|path| !known.contains(&named(path)))
+        .filter(|path| {
+            !path.ancestors().any(|above| above != folder && above.starts_with(folder) && excluded(above))
+        })
+        .filter(|path| path.is_file());
+    let added: Vec<Input> = added.map(|path| Input::File(named(&path))).collect();
+    found.inputs.extend(added);
 }
 
 /// `.git` and its like hold no manifests; a hidden folder can be named explicitly.

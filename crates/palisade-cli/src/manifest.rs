@@ -37,6 +37,21 @@ impl Object<'_> {
         self.metadata("name").or_else(|| self.metadata("generateName"))
     }
 
+    /// Whether it has the parts of an object besides its names.
+    #[must_use]
+    pub fn has_body(&self) -> bool {
+        self.node.get("metadata").is_some() || self.node.get("spec").is_some()
+    }
+
+    /// Whether it may be a Kubernetes object, well written or not.
+    #[must_use]
+    pub fn looks_like_one(&self) -> bool {
+        let named = !self.api_version.is_empty() || !self.kind.is_empty();
+        self.workload.is_some()
+            || (!self.api_version.is_empty() && !self.kind.is_empty())
+            || (named && self.has_body())
+    }
+
     /// What is wrong with a `List`, whose items are then not among the objects.
     #[must_use]
     pub fn list_problem(&self) -> Option<String> {
@@ -240,7 +255,12 @@ pub fn misnamed(api_version: &str, kind: &str) -> Option<(String, Option<String>
         ));
     }
     let Some(own) = OWN_GROUPS.iter().find(|own| own.group == group) else {
+        // Tools such as Skaffold write their configuration in the same form.
+        let is_workload = WORKLOADS.iter().any(|entry| entry.kind == kind);
         let near = nearest(group, OWN_GROUPS.iter().map(|own| own.group).filter(|group| !group.is_empty()));
+        if near.is_none() && !is_workload {
+            return None;
+        }
         let help = near.and_then(|near| did_you_mean(&format!("{near}/{version}")));
         return Some((format!("there is no API group {group:?}"), help));
     };

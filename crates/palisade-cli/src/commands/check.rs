@@ -2,8 +2,9 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::Args;
@@ -13,11 +14,12 @@ use palisade_policy::standards::level::{Level, LevelVersion, Version};
 use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
     config::{Config, glob_matches},
-    diagnostic::{Code, Severity},
+    diagnostic::{Code, Diagnostic, Severity},
     exceptions::Exceptions,
     failure::{Exit, Failure},
-    fix::{Fixed, fix_text, unified_diff},
-    input::{Found, Input, discover},
+    fix::{FixOptions, Fixed, fix_text, listing_text, unified_diff},
+    images::{ImageLayout, Images},
+    input::{Found, Input, discover_in},
     judge::{FileReport, Settings, decode, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
     parallel::{Progress, default_jobs, in_order},
@@ -37,6 +39,9 @@ pub struct CheckInputArgs {
     /// Exclude paths that match, such as `vendor/**` or `*.tmpl.yaml`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
+    /// Also search files that git ignores and does not track
+    #[arg(long)]
+    pub no_ignore: bool,
     /// Or a cluster.
     #[command(flatten)]
     pub live: LiveArgs,
@@ -70,12 +75,21 @@ pub struct CheckArgs {
     /// Output: human, json, sarif, junit, github or name, each optionally =FILE; may be repeated [default: human]
     #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
     pub output: Vec<Output>,
-    /// Write the fixes into the files
+    /// Write the safe fixes into the files: those after which the containers behave as before
     #[arg(long)]
     pub fix: bool,
-    /// Print the changes of --fix as a unified diff, and write nothing
+    /// Write all fixes into the files, also those that may change what the containers do
+    #[arg(long)]
+    pub unsafe_fixes: bool,
+    /// Also edit objects that stay refused
+    #[arg(long)]
+    pub fix_partial: bool,
+    /// Print every fix with its reason and the changes as a unified diff, and write nothing; with --fix the safe ones alone
     #[arg(long)]
     pub diff: bool,
+    /// OCI image layout whose images tell which user they run as, optionally with the name of its image; may be repeated
+    #[arg(long, value_name = "[IMAGE=]DIR")]
+    pub image_layout: Vec<ImageLayout>,
     /// Treat objects of kinds that are not checked as errors
     #[arg(long)]
     pub strict: bool,
@@ -115,7 +129,7 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     if mode.needs_stdout() {
         if args.output.iter().any(|output| output.file.is_none()) {
             return Err(Failure::input(
-                "--fix of stdin and --diff write to stdout: write the report to a file, for example `-o json=FILE`",
+                "fixes of stdin and --diff write to stdout: write the report to a file, for example `-o json=FILE`",
             ));
         }
         outputs.retain(|output| output.file.is_some());
@@ -142,6 +156,7 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Res
     settings.severities =
         config.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
     settings.exceptions = Exceptions::of_paths(&args.exceptions)?;
+    settings.images = Images::of_layouts(&args.image_layout)?;
     Ok(settings)
 }
 
@@ -168,7 +183,7 @@ fn check(
         objects = listed;
         Found::default()
     } else {
-        discover(&args.input.paths, excluded)
+        discover_in(&args.input.paths, !args.input.no_ignore, excluded)
     };
     let settings = &settings(args, config, announced)?;
     found.inputs.append(&mut fold(objects, live.owned, settings));
@@ -195,14 +210,26 @@ fn check(
         let (answer, fragments) = drawn(Answer::of(FileReport::unreadable(problem)));
         sinks.push(&answer.report, &fragments, &mut terminal.out);
     }
+    let options =
+        FixOptions { may_change: args.unsafe_fixes || (args.diff && !args.fix), partial: args.fix_partial };
     let work = |input: &Input| {
-        let mut answer = answer(input, mode, settings, config);
-        answer.report.name_foreign(is_named(input, &args.input.paths));
+        let mut answer = answer(input, mode, options, settings, config);
+        let named = is_named(input, &args.input.paths);
+        if !named && !settings.strict {
+            answer.set_aside();
+        }
+        answer.report.name_foreign(named);
+        answer.report.grade(&settings.severities);
         drawn(answer)
     };
+    let mut templates = Templates::default();
     let progress = Progress::new(!args.quiet);
     let jobs = args.jobs.unwrap_or_else(default_jobs);
     in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
+        if answer.report.is_template && !settings.strict && templates.take(&answer.report, &args.input.paths)
+        {
+            return;
+        }
         let silent =
             answer.report.diagnostics.is_empty() && answer.messages.is_empty() && answer.stdout.is_none();
         if silent {
@@ -217,6 +244,10 @@ fn check(
         });
         incomplete |= answer.incomplete;
     });
+    for report in templates.into_reports() {
+        let (answer, fragments) = drawn(Answer::of(report));
+        sinks.push(&answer.report, &fragments, &mut terminal.out);
+    }
     let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;
     if !args.quiet {
         terminal.report(summary(&totals, settings.policy, mode));
@@ -225,6 +256,33 @@ fn check(
         terminal.report("error: nothing was checked: the input has no pods or workloads");
     }
     Ok(if incomplete { Exit::Incomplete } else { exit(&totals) })
+}
+
+/// Files that are templates, by folder: a folder of them is one finding.
+#[derive(Debug, Default)]
+struct Templates(BTreeMap<PathBuf, usize>);
+
+impl Templates {
+    /// Takes the report of a file that a search found; a file that the user named is reported itself.
+    fn take(&mut self, report: &FileReport, named: &[PathBuf]) -> bool {
+        let path = Path::new(&*report.file);
+        if named.iter().any(|named| named == path) || report.file.starts_with('<') {
+            return false;
+        }
+        *self.0.entry(path.parent().unwrap_or(Path::new("")).to_owned()).or_default() += 1;
+        true
+    }
+
+    fn into_reports(self) -> impl Iterator<Item = FileReport> {
+        self.0.into_iter().map(|(folder, files)| {
+            let name: Arc<str> =
+                if folder.as_os_str().is_empty() { ".".into() } else { folder.to_string_lossy().as_ref().into() };
+            let what = if files == 1 { "1 file is a template".to_owned() } else { format!("{files} files are templates") };
+            let finding = Diagnostic::unchecked(Code::of("input/template"), &name, format!("{what}, and cannot be checked before they are rendered"))
+                .help("check the rendered manifests: helm template CHART | palisade check -; or exclude the folder with --exclude");
+            FileReport { files, errors: files, ..FileReport::unreadable(finding) }
+        })
+    }
 }
 
 /// Whether the user named this very input, rather than a folder it is in.
@@ -313,7 +371,7 @@ enum Mode {
 impl Mode {
     fn of(args: &CheckArgs) -> Self {
         let stdin = args.input.paths.iter().any(|path| path.as_os_str() == "-");
-        match (args.diff, args.fix) {
+        match (args.diff, args.fix || args.unsafe_fixes || args.fix_partial) {
             (true, _) => Self::Diff,
             (false, true) if stdin => Self::FixStdin,
             (false, true) => Self::Fix,
@@ -329,6 +387,8 @@ impl Mode {
 /// The results of a file.
 struct Answer {
     report: FileReport,
+    /// What was read, if something may be wrong with it.
+    suspect: Option<Vec<u8>>,
     stdout: Option<String>,
     messages: Vec<String>,
     incomplete: bool,
@@ -336,27 +396,45 @@ struct Answer {
 
 impl Answer {
     const fn of(report: FileReport) -> Self {
-        Self { report, stdout: None, messages: Vec::new(), incomplete: false }
+        Self { report, suspect: None, stdout: None, messages: Vec::new(), incomplete: false }
+    }
+
+    /// The same, with what was read where the report has something to say.
+    fn of_bytes(report: FileReport, bytes: Vec<u8>) -> Self {
+        let is_suspect = report.errors > 0 || !report.diagnostics.is_empty();
+        Self { suspect: is_suspect.then_some(bytes), ..Self::of(report) }
+    }
+
+    /// See [`FileReport::set_aside`]. Without the bytes, the file could not be read, and that is reported.
+    fn set_aside(&mut self) {
+        if let Some(bytes) = self.suspect.take() {
+            self.report.set_aside(&bytes);
+        }
     }
 }
 
-fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> Answer {
+fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, config: &Config) -> Answer {
     let bytes = match input.read() {
         Ok(bytes) => bytes,
         Err(problem) => return Answer::of(FileReport::unreadable(*problem)),
     };
     let (file, accepted) = (input.name(), accepted(input, config));
     if mode == Mode::Report {
-        return Answer::of(judge_bytes(&file, &bytes, settings, &accepted));
+        return Answer::of_bytes(judge_bytes(&file, &bytes, settings, &accepted), bytes);
     }
     let text = match decode(&file, &bytes) {
         Ok(text) => text,
-        Err(problem) => return Answer::of(FileReport::unreadable(*problem)),
+        Err(problem) => return Answer::of_bytes(FileReport::unreadable(*problem), bytes.clone()),
     };
-    let Fixed { text: fixed, report, fixed: count, refused } = fix_text(&file, &text, settings, &accepted);
-    let mut answer = Answer::of(report);
+    let Fixed { text: fixed, report, fixed: count, refused, listed } =
+        fix_text(&file, &text, settings, &accepted, options);
+    let mut answer = Answer::of_bytes(report, bytes.clone());
     answer.messages = refused.iter().map(|reason| format!("{file}: not fixed: {reason}")).collect();
+    let listed = listing_text(&listed);
     let Some(fixed) = fixed else {
+        if mode == Mode::Diff && !listed.is_empty() {
+            answer.stdout = Some(format!("# {file}\n{listed}"));
+        }
         if mode == Mode::FixStdin && *input == Input::Stdin {
             answer.stdout = Some(text.into_owned());
         }
@@ -364,7 +442,7 @@ fn answer(input: &Input, mode: Mode, settings: &Settings, config: &Config) -> An
     };
     match (mode, input) {
         (Mode::Diff, _) => {
-            answer.stdout = Some(unified_diff(&file, &text, &fixed));
+            answer.stdout = Some(format!("{listed}{}", unified_diff(&file, &text, &fixed)));
             // Nothing is written: what is in the file is what counts.
             answer.report = judge_text(&file, &text, settings, &accepted);
         }
@@ -427,8 +505,17 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
     if totals.suppressed > 0 {
         details.push(format!("{} accepted", totals.suppressed));
     }
-    if totals.skipped > 0 {
-        details.push(format!("{} of kinds that are not checked", count(totals.skipped, "object")));
+    if totals.skipped > totals.not_objects {
+        let other_kinds = totals.skipped - totals.not_objects;
+        details.push(format!("{} of kinds that are not checked", count(other_kinds, "object")));
+    }
+    if totals.not_objects > 0 {
+        let documents = if totals.not_objects == 1 {
+            "1 document is"
+        } else {
+            &format!("{} documents are", totals.not_objects)
+        };
+        details.push(format!("{documents} not Kubernetes"));
     }
     if !details.is_empty() {
         line.push_str("; ");
@@ -436,7 +523,12 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
     }
     if totals.fixable > 0 && mode == Mode::Report {
         let fixable = count(totals.fixable, "finding");
-        line.push_str(&["\n", &fixable, " can be fixed with --fix; --diff shows what would change"].concat());
+        let how = match (totals.safely_fixable, totals.fixable - totals.safely_fixable) {
+            (_, 0) => " with --fix".to_owned(),
+            (0, _) => " with --unsafe-fixes".to_owned(),
+            (safe, others) => format!(", {safe} with --fix and {others} with --unsafe-fixes"),
+        };
+        line.push_str(&["\n", &fixable, " can be fixed", &how, "; --diff shows what would change"].concat());
     }
     line
 }

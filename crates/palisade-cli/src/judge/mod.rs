@@ -34,6 +34,7 @@ use palisade_yaml::{ErrorKind, Limits};
 use crate::{
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity},
     exceptions::Exceptions,
+    images::Images,
     manifest::{self, Object, objects},
     source_map::{ObjectSource, Place, Source},
     suppression::{self, Scope, Suppressions, Terms, severity_of},
@@ -58,6 +59,8 @@ pub struct Settings {
     pub today: Date,
     /// Exceptions that apply to the objects.
     pub exceptions: Exceptions,
+    /// The users of images, as far as they are known.
+    pub images: Images,
 }
 
 impl Settings {
@@ -73,6 +76,7 @@ impl Settings {
             severities: Vec::new(),
             today,
             exceptions: Exceptions::default(),
+            images: Images::default(),
         }
     }
 
@@ -123,6 +127,8 @@ impl Verdict {
 pub struct FileReport {
     /// The file, as the user named it.
     pub file: Arc<str>,
+    /// How many files it is about.
+    pub files: usize,
     /// Verdicts in the order of the file.
     pub verdicts: Vec<Verdict>,
     /// Findings from top to bottom.
@@ -131,6 +137,10 @@ pub struct FileReport {
     pub skipped: usize,
     /// Documents that are no Kubernetes objects: where they begin.
     pub foreign: Vec<Label>,
+    /// Of the skipped, documents that are no Kubernetes objects.
+    pub not_objects: usize,
+    /// Whether a template could not be checked; such files are reported by folder.
+    pub is_template: bool,
     /// Documents, or whole files, that could not be checked.
     pub errors: usize,
     /// Findings that were accepted.
@@ -143,10 +153,13 @@ impl FileReport {
     pub const fn new(file: Arc<str>) -> Self {
         Self {
             file,
+            files: 1,
             verdicts: Vec::new(),
             diagnostics: Vec::new(),
             skipped: 0,
             foreign: Vec::new(),
+            not_objects: 0,
+            is_template: false,
             errors: 0,
             suppressed: 0,
         }
@@ -155,6 +168,7 @@ impl FileReport {
     /// Reports documents that are not Kubernetes objects: an error where the user named the file and it holds
     /// nothing else, a warning beside objects, and nothing for files that a search found.
     pub fn name_foreign(&mut self, named: bool) {
+        self.not_objects = self.not_objects.max(self.foreign.len());
         let alone = self.verdicts.is_empty() && self.errors == 0 && self.skipped == self.foreign.len();
         if alone && !named {
             return;
@@ -175,9 +189,44 @@ impl FileReport {
         }
         if alone {
             self.errors += self.skipped.max(1);
-            self.skipped = 0;
+            (self.skipped, self.not_objects) = (0, 0);
         }
         self.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
+    }
+
+    /// Settles a file that a search found and that does not even look like Kubernetes: whatever is wrong with it, it is one
+    /// of the many other files of a repository.
+    pub fn set_aside(&mut self, bytes: &[u8]) {
+        let is_of_text = |finding: &Diagnostic| match finding.code.as_str() {
+            "input/template" | "input/binary" | "input/encoding" => true,
+            code => code.starts_with("yaml/") || code.starts_with("suppression/"),
+        };
+        let is_suspect = self.errors > 0 || !self.diagnostics.is_empty();
+        // What was found in an object that could be read is about Kubernetes.
+        let is_other = self.verdicts.is_empty() && self.diagnostics.iter().all(is_of_text);
+        if is_suspect && is_other && !looks_like_kubernetes(bytes) {
+            self.diagnostics.clear();
+            self.foreign.clear();
+            self.skipped = self.skipped.max(1);
+            self.not_objects = self.skipped;
+            (self.errors, self.suppressed, self.is_template) = (0, 0, false);
+        }
+    }
+
+    /// Gives findings the severities that the user chose; what could not be checked stays an error.
+    pub fn grade(&mut self, severities: &[(String, Option<Severity>)]) {
+        if severities.is_empty() {
+            return;
+        }
+        self.diagnostics.retain_mut(|finding| match severity_of(&finding.code, severities) {
+            _ if finding.is_unchecked => true,
+            Some(Some(severity)) => {
+                finding.severity = severity;
+                true
+            }
+            Some(None) => false,
+            None => true,
+        });
     }
 
     /// A file of which nothing could be checked.
@@ -223,6 +272,7 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     {
         report.diagnostics.push(template);
         report.errors = 1;
+        report.is_template = true;
         return report;
     }
     for error in &parsed.errors {
@@ -234,7 +284,8 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
         suppressions.add_configured(terms.clone());
     }
     for document in &parsed.documents {
-        for duplicate in document.duplicate_keys() {
+        let is_object = objects(document).iter().any(Object::looks_like_one);
+        for duplicate in document.duplicate_keys().iter().filter(|_| is_object || settings.strict) {
             let label = source.label(duplicate.second, "the last value applies");
             let first = source.label(duplicate.first, "first set here");
             report.diagnostics.push(
@@ -254,21 +305,13 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
         }
     }
     name_subjects(&mut report);
-    if !settings.severities.is_empty() {
-        report.diagnostics.retain_mut(|finding| match severity_of(&finding.code, &settings.severities) {
-            _ if finding.is_unchecked => true,
-            Some(Some(severity)) => {
-                finding.severity = severity;
-                true
-            }
-            Some(None) => false,
-            None => true,
-        });
-    }
+    report.grade(&settings.severities);
     if !suppressions.is_empty() {
         let in_force = |code: &str| settings.in_force(code);
         report.suppressed =
             suppressions.apply(&mut report.diagnostics, settings.today, in_force, file, &source);
+        // Suppressions are findings as well.
+        report.grade(&settings.severities);
     }
     report.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
     report
@@ -319,6 +362,27 @@ pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source
     Diagnostic::unchecked(Code::of(code), file, error.message.clone()).at(label)
 }
 
+/// Whether a text that cannot be read may hold a Kubernetes object: it has the words, or escapes that may be letters of them.
+#[must_use]
+pub fn looks_like_kubernetes(bytes: &[u8]) -> bool {
+    // UTF-16 of these words is the words with zeros in between.
+    let plain: Cow<'_, [u8]> = if bytes.contains(&0) {
+        bytes.iter().copied().filter(|&byte| byte != 0).collect()
+    } else {
+        Cow::Borrowed(bytes)
+    };
+    let has = |word: &[u8]| memchr::memmem::find(&plain, word).is_some();
+    let mut escapes = memchr::memmem::find_iter(&plain, b"\\").filter_map(|at| plain.get(at + 1..));
+    let mut hides_letters = || {
+        escapes.any(|rest| match rest {
+            [b'\n' | b'\r', ..] | [b'x', b'4'..=b'7', ..] | [b'u', b'0', b'0', b'4'..=b'7', ..] => true,
+            [b'U', rest @ ..] => rest.starts_with(b"000000"),
+            _ => false,
+        })
+    };
+    (has(b"apiVersion") && has(b"kind")) || hides_letters()
+}
+
 const NOT_AN_OBJECT: &str = "not a Kubernetes object: apiVersion and kind are missing";
 
 struct Walk<'w, 's> {
@@ -345,7 +409,11 @@ impl<'w, 's> Walk<'w, 's> {
     fn skip(&mut self, manifest: &Object<'_>) {
         let Object { source: object, api_version, kind, .. } = manifest;
         let (api_version, kind) = (*api_version, *kind);
-        if let Some((what, help)) = manifest::misnamed(api_version, kind) {
+        let misnamed = manifest::misnamed(api_version, kind).filter(|_| {
+            // Many other formats have one of the two keys.
+            (!api_version.is_empty() && !kind.is_empty()) || manifest.has_body()
+        });
+        if let Some((what, help)) = misnamed {
             let mut finding = Diagnostic::unchecked(Code::of("input/unknown-kind"), self.file, what)
                 .at(self.source.label(object.head(), ""))
                 .because("an API server does not serve this kind, and the object was not checked");
@@ -365,7 +433,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
         if !self.settings.strict {
             self.report.skipped += 1;
-            if api_version.is_empty() && kind.is_empty() {
+            if (api_version.is_empty() || kind.is_empty()) && !manifest.has_body() {
                 self.report.foreign.push(self.source.label(object.head(), ""));
             }
             return;

@@ -1,10 +1,12 @@
 //! What the Pod Security Standards forbid, as diagnostics.
 
+use palisade_base::field_path::FieldPath;
 use palisade_model::prepare::Prepared;
 use palisade_policy::standards::{
     checks,
     evaluator::StandardsOutcome,
-    finding::{Edit, Finding, Remedy},
+    finding::{Edit, Finding},
+    fixes::{Advice, Effect, FixEdit, Situation, advice},
 };
 
 use super::{Context, words};
@@ -55,32 +57,60 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
     }
     diagnostic.path = Some(path.to_string());
     diagnostic.container.clone_from(&finding.container);
-    match &finding.remedy {
-        Remedy::Edits(edits) => {
-            let mut edits = edits.clone();
-            clear_union(context, &mut edits);
-            let words = words::Words { object: context.object, view, value: finding.value.as_deref() };
-            diagnostic.help = Some(words.edits(&edits));
-            diagnostic.fix = Some(edits);
+    let version = settings.policy.version.clamp(settings.evaluator.newest());
+    let users = |image: &str| settings.images.user(image);
+    let situation = Situation {
+        policy_minor: version,
+        keeps_host_users: settings.compat.keeps_host_users(),
+        users: &users,
+    };
+    match advice(check, finding, view, &situation) {
+        Advice::Edits(_) if check == "privileged" && propagates_to_node(context, &finding.path) => {
+            diagnostic.help = Some(format!("no automatic fix: {PROPAGATES}"));
         }
-        Remedy::Manual(reason) => diagnostic.help = Some(format!("no automatic fix: {reason}")),
+        Advice::Edits(mut fix) => {
+            clear_union(context, &mut fix);
+            let words = words::Words { object: context.object, view, value: finding.value.as_deref() };
+            let edits: Vec<Edit> = fix.iter().map(|step| step.edit.clone()).collect();
+            diagnostic.help = Some(words.edits(&edits));
+            diagnostic.fix = Some(fix);
+        }
+        Advice::Manual(reason) => diagnostic.help = Some(format!("no automatic fix: {reason}")),
     }
     diagnostic
 }
 
+const PROPAGATES: &str = "it has a volume with mountPropagation: Bidirectional, which API servers accept in privileged containers alone";
+
+/// Whether the container of a path mounts into the node, which only a privileged one may.
+fn propagates_to_node(context: &Context<'_, '_>, path: &FieldPath) -> bool {
+    // `<container>.securityContext.privileged`
+    let Some(container) = path.parent().and_then(|path| path.parent()) else { return false };
+    let mounts = (0..).map(|index| container.clone().field("volumeMounts").index(index));
+    mounts.take_while(|mount| context.object.find(mount).is_some()).any(|mount| {
+        context
+            .object
+            .text(&mount.field("mountPropagation"))
+            .is_some_and(|(_, value)| value == "Bidirectional")
+    })
+}
+
 /// A profile of another type must not keep the reference to a ConfigMap, which a release does not even see.
-fn clear_union(context: &Context<'_, '_>, edits: &mut Vec<Edit>) {
-    let stale: Vec<Edit> = edits
+fn clear_union(context: &Context<'_, '_>, fix: &mut Vec<FixEdit>) {
+    let stale: Vec<FixEdit> = fix
         .iter()
-        .filter_map(|edit| match edit {
+        .filter_map(|step| match &step.edit {
             Edit::Set(path, _) if path.to_string().ends_with("seccompProfile.type") => path.parent(),
             _ => None,
         })
         .map(|profile| profile.field("configMapProfile"))
         .filter(|path| context.object.find(path).is_some())
-        .map(Edit::Remove)
+        .map(|path| FixEdit {
+            edit: Edit::Remove(path),
+            effect: Effect::Safe("nothing reads the reference of another profile type".into()),
+        })
         .collect();
-    edits.extend(stale);
+    fix.extend(stale);
 }
 
 fn capitalised(word: &str) -> String {

@@ -1,12 +1,12 @@
 //! JSON with the stable keys of the command line contract.
 //!
 //! `document` counts the documents of a file from 0, empty ones left out; all items of a `List` have the number of
-//! their document. Keys that do not apply are null. `fix` is the list of edits that `--fix` would make, with paths
-//! from the object's root, or null.
+//! their document. Keys that do not apply are null. `fix` is the list of edits that fix the finding, with paths from the
+//! object's root, whether each is safe and why; or null.
 
 use std::io::{self, Write};
 
-use palisade_policy::standards::{finding::Edit, level::LevelVersion};
+use palisade_policy::standards::{finding::Edit, fixes::FixEdit, level::LevelVersion};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -51,16 +51,18 @@ pub(super) struct EditJson<'e> {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'e Value>,
+    safe: bool,
+    reason: &'e str,
 }
 
-impl<'e> From<&'e Edit> for EditJson<'e> {
-    fn from(edit: &'e Edit) -> Self {
+impl<'e> From<&'e FixEdit> for EditJson<'e> {
+    fn from(FixEdit { edit, effect }: &'e FixEdit) -> Self {
         let (op, value) = match edit {
             Edit::Set(_, value) => ("set", Some(value)),
             Edit::Append(_, value) => ("append", Some(value)),
             Edit::Remove(_) => ("remove", None),
         };
-        Self { op, path: edit.path().to_string(), value }
+        Self { op, path: edit.path().to_string(), value, safe: effect.is_safe(), reason: effect.reason() }
     }
 }
 

@@ -20,6 +20,7 @@ use palisade_policy::standards::level::LevelVersion;
 
 use crate::{
     args::ValueError,
+    diagnostic::Diagnostic,
     judge::{FileReport, kubectl_kind},
 };
 
@@ -91,6 +92,8 @@ pub struct Totals {
     pub denied: usize,
     /// Objects that hold no pod.
     pub skipped: usize,
+    /// Of them, documents that are no Kubernetes objects.
+    pub not_objects: usize,
     /// Documents and files that could not be checked.
     pub errors: usize,
     /// Findings of severity error.
@@ -99,6 +102,8 @@ pub struct Totals {
     pub warning_findings: usize,
     /// Findings that could be fixed mechanically.
     pub fixable: usize,
+    /// Of them by safe edits alone.
+    pub safely_fixable: usize,
     /// Findings that are suppressed.
     pub suppressed: usize,
 }
@@ -109,7 +114,8 @@ impl Totals {
         use crate::diagnostic::Severity;
         let allowed = report.verdicts.iter().filter(|verdict| verdict.allowed).count();
         let errors = report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
-        self.files += 1;
+        self.files += report.files;
+        self.not_objects += report.not_objects;
         self.objects += report.verdicts.len();
         self.allowed += allowed;
         self.denied += report.verdicts.len() - allowed;
@@ -118,6 +124,12 @@ impl Totals {
         self.error_findings += errors;
         self.warning_findings += report.diagnostics.len() - errors;
         self.fixable += report.diagnostics.iter().filter(|d| d.fix.is_some()).count();
+        self.safely_fixable += report
+            .diagnostics
+            .iter()
+            .filter_map(Diagnostic::effect)
+            .filter(|effect| effect.is_safe())
+            .count();
         self.suppressed += report.suppressed;
     }
 }

@@ -16,7 +16,7 @@ const NASTY: &str = concat!(
     "kind: \"Pod\"\r\n",
     "metadata:\r\n",
     "   name: 'p'   # odd indentation: three\r\n",
-    "   annotations: { \"note\": \"a\\tb\", empty: }\r\n",
+    "   annotations: { \"note\": \"a\\tb\", empty: \"\" }\r\n",
     "spec:\r\n",
     "   containers:\r\n",
     "   -   name: web\t# tab before a comment\r\n",
@@ -37,6 +37,7 @@ const NASTY: &str = concat!(
     "          privileged:    true   # must go\r\n",
     "   -   name: side\r\n",
     "       env: *env\r\n",
+    "       image: nginx\r\n",
     "       securityContext: {runAsUser: 7,   privileged: yes}\r\n",
     "...\r\n",
     "---\r\n",
@@ -53,7 +54,7 @@ const NASTY: &str = concat!(
 fn keeps_every_byte_that_it_does_not_need() {
     // The last document is broken on purpose; it must not keep the first from being fixed, nor be touched.
     let project = Project::with(NASTY);
-    let run = project.run(&["check", "--fix", "--level=baseline", "pod.yaml", "-q"]);
+    let run = project.run(&["check", "--unsafe-fixes", "--level=baseline", "pod.yaml", "-q"]);
     let fixed = project.read("pod.yaml");
     let expected = NASTY
         .replace("privileged:    true   # must go", "privileged:    false   # must go")
@@ -65,7 +66,7 @@ fn keeps_every_byte_that_it_does_not_need() {
 #[test]
 fn adds_in_the_style_of_the_file() {
     let project = Project::with(NASTY);
-    project.run(&["check", "--fix", "--level=restricted", "pod.yaml", "-q"]);
+    project.run(&["check", "--unsafe-fixes", "--level=restricted", "pod.yaml", "-q"]);
     let fixed = project.read("pod.yaml");
     assert!(fixed.lines().all(|line| fixed.contains(&format!("{line}\r\n"))), "every line ends as before");
     let old: Vec<&str> = NASTY.split("\r\n").filter(|line| !line.contains("privileged: ")).collect();
@@ -81,7 +82,7 @@ fn adds_in_the_style_of_the_file() {
 #[test]
 fn reports_what_is_fixed_and_what_is_left() {
     let project = Project::with(&PRIVILEGED.replace("spec:\n", "spec:\n  hostPID: true\n"));
-    insta::assert_snapshot!(project.run(&["check", "--fix", "--level=baseline", "."]), @r#"
+    insta::assert_snapshot!(project.run(&["check", "--unsafe-fixes", "--fix-partial", "--level=baseline", "."]), @r#"
     error[pss/hostNamespaces]: pod sets hostPID
      --> pod.yaml:7:12
       |
@@ -106,35 +107,45 @@ fn reports_what_is_fixed_and_what_is_left() {
         - name: web
           securityContext:
             privileged: false
+          image: nginx
     "#);
 }
 
 #[test]
 fn a_diff_writes_nothing() {
     let project = Project::with(PRIVILEGED);
-    for arguments in [&["check", "--diff", "pod.yaml"][..], &["check", "--fix", "--diff", "pod.yaml"]] {
+    for arguments in
+        [&["check", "--diff", "pod.yaml"][..], &["check", "--unsafe-fixes", "--fix", "--diff", "pod.yaml"]]
+    {
         let run = project.run(arguments);
         insta::allow_duplicates! {
             insta::assert_snapshot!(run, @r#"
-        --- a/pod.yaml
-        +++ b/pod.yaml
-        @@ -7,4 +7,12 @@
-           containers:
-             - name: web
-               securityContext:
-        -        privileged: true
-        +        privileged: false
-        +        allowPrivilegeEscalation: false
-        +        capabilities:
-        +          drop:
-        +            - ALL
-        +  securityContext:
-        +    runAsNonRoot: true
-        +    seccompProfile:
-        +      type: RuntimeDefault
-        1 object in 1 file checked at restricted:latest: 0 allowed, 1 denied; 5 errors
-        exit status: 1
-        "#);
+            # Pod shop/bad
+            #   may change behaviour: add `spec.securityContext.runAsNonRoot: true`; which user the image of container "web" runs as is not known (--image-layout tells); with root it would not start
+            #   may change behaviour: add `spec.securityContext.seccompProfile: {type: RuntimeDefault}`; container "web" has rights that the runtime's profile takes away in part
+            #   may change behaviour: add `securityContext.allowPrivilegeEscalation: false` in container "web"; programs with a set-user-ID bit or file capabilities, such as sudo and ping, run without them
+            #   may change behaviour: add `securityContext.capabilities.drop: [ALL]` in container "web"; what the container does with a default capability of the runtime fails
+            #   may change behaviour: set `securityContext.privileged: false` in container "web"; the container loses every right on the node
+            --- a/pod.yaml
+            +++ b/pod.yaml
+            @@ -7,5 +7,13 @@
+               containers:
+                 - name: web
+                   securityContext:
+            -        privileged: true
+            +        privileged: false
+            +        allowPrivilegeEscalation: false
+            +        capabilities:
+            +          drop:
+            +            - ALL
+                   image: nginx
+            +  securityContext:
+            +    runAsNonRoot: true
+            +    seccompProfile:
+            +      type: RuntimeDefault
+            1 object in 1 file checked at restricted:latest: 0 allowed, 1 denied; 5 errors
+            exit status: 1
+            "#);
         }
         assert_eq!(project.read("pod.yaml"), PRIVILEGED);
     }
@@ -145,10 +156,10 @@ fn a_diff_writes_nothing() {
 #[test]
 fn stdin_goes_to_stdout() {
     let project = Project::new();
-    let run = project.run_with_stdin(&["check", "--fix", "--level=baseline", "-"], PRIVILEGED);
+    let run = project.run_with_stdin(&["check", "--unsafe-fixes", "--level=baseline", "-"], PRIVILEGED);
     assert_eq!(run.stdout, PRIVILEGED.replace("privileged: true", "privileged: false"));
     assert_eq!(run.status, 0, "{run}");
-    let run = project.run_with_stdin(&["check", "--fix", "-"], GOOD);
+    let run = project.run_with_stdin(&["check", "--unsafe-fixes", "-"], GOOD);
     assert_eq!((run.stdout.as_str(), run.status), (GOOD, 0));
 }
 
@@ -156,7 +167,7 @@ fn stdin_goes_to_stdout() {
 fn a_clean_file_is_not_written() {
     let project = Project::with(GOOD);
     let before = fs::metadata(project.path("pod.yaml")).unwrap();
-    let run = project.run(&["check", "--fix", "."]);
+    let run = project.run(&["check", "--unsafe-fixes", "."]);
     assert_eq!(run.status, 0, "{run}");
     assert_eq!(fs::metadata(project.path("pod.yaml")).unwrap().ino(), before.ino());
 }
@@ -168,7 +179,7 @@ fn keeps_mode_and_links() {
     let real = project.path("real/pod.yaml");
     fs::set_permissions(&real, fs::Permissions::from_mode(0o604)).unwrap();
     std::os::unix::fs::symlink("real/pod.yaml", project.path("link.yaml")).unwrap();
-    let run = project.run(&["check", "--fix", "--level=baseline", "link.yaml"]);
+    let run = project.run(&["check", "--unsafe-fixes", "--level=baseline", "link.yaml"]);
     assert_eq!(run.status, 0, "{run}");
     assert!(project.path("link.yaml").is_symlink());
     assert!(project.read("real/pod.yaml").contains("privileged: false"));
@@ -182,7 +193,7 @@ fn a_file_that_several_links_lead_to_is_fixed_once() {
     for number in 0..20 {
         std::os::unix::fs::symlink("pod.yaml", project.path(&format!("{number}.yaml"))).unwrap();
     }
-    let run = project.run(&["check", "--fix", "--level=baseline", "."]);
+    let run = project.run(&["check", "--unsafe-fixes", "--level=baseline", "."]);
     assert_eq!(run.status, 0, "{run}");
 }
 
@@ -191,7 +202,7 @@ fn accepted_findings_are_not_fixed() {
     let text = PRIVILEGED
         .replace("privileged: true", "privileged: true # palisade:ignore pss/privileged reason=\"needed\"");
     let project = Project::with(&text);
-    let run = project.run(&["check", "--fix", "--level=baseline", "."]);
+    let run = project.run(&["check", "--unsafe-fixes", "--level=baseline", "."]);
     assert_eq!(project.read("pod.yaml"), text);
     assert_eq!(run.status, 0, "{run}");
 }
@@ -213,12 +224,13 @@ spec:
     seccompProfile: {type: Unconfined}
   containers:
   - name: web
+    image: nginx
     securityContext:
       seccompProfile: {type: Unconfined}
 ";
     for version in ["v1.24", "v1.29", "v1.33", "v1.37", "designs"] {
         let project = Project::with(text);
-        let run = project.run(&["check", "--fix", "--kubernetes-version", version, "pod.yaml"]);
+        let run = project.run(&["check", "--unsafe-fixes", "--kubernetes-version", version, "pod.yaml"]);
         let fixed = project.read("pod.yaml");
         assert_eq!(run.status, 0, "{version}: {run}{fixed}");
         assert!(
@@ -231,8 +243,8 @@ spec:
 #[test]
 fn fixes_items_of_lists_and_json() {
     let project = Project::new();
-    project.file("a.json", "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n  \"spec\": {\"containers\": [{\"name\": \"c\"}]}}]}\n");
-    let run = project.run(&["check", "--fix", "a.json"]);
+    project.file("a.json", "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"v1\", \"kind\": \"Pod\",\n  \"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"nginx\"}]}, \"metadata\": {\"name\": \"p\"}}]}\n");
+    let run = project.run(&["check", "--unsafe-fixes", "a.json"]);
     let fixed = project.read("a.json");
     assert_eq!(run.status, 0, "{run}{fixed}");
     serde_json::from_str::<serde_json::Value>(&fixed).expect("still JSON");
@@ -247,12 +259,14 @@ metadata: {name: p}
 spec:
   containers:
   - name: a
+    image: nginx
     securityContext: &shared
       privileged: true
   - name: b
+    image: nginx
     securityContext: *shared
 ";
     let project = Project::with(text);
-    let run = project.run(&["check", "--fix", "."]);
+    let run = project.run(&["check", "--unsafe-fixes", "."]);
     assert_eq!(run.status, 0, "{run}{}", project.read("pod.yaml"));
 }

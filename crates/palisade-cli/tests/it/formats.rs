@@ -50,12 +50,12 @@ fn json_has_the_messages_of_upstream() {
     {"file":"c/list.yaml","document":1,"kind":"Pod","namespace":null,"name":"y-","allowed":false,"level":"baseline","version":"v1.30","message":"host namespaces (hostPID=true)"},
     {"file":"c/list.yaml","document":2,"kind":"Pod","namespace":"shop","name":"bad","allowed":false,"level":"baseline","version":"v1.30","message":"privileged (container \"web\" must not set securityContext.privileged=true)"}],
     "findings":[
-    {"code":"pss/privileged","severity":"error","file":"b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]},
+    {"code":"pss/privileged","severity":"error","file":"b/bad.yaml","line":10,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false,"safe":false,"reason":"the container loses every right on the node"}]},
     {"code":"pss/hostNamespaces","severity":"error","file":"c/list.yaml","line":10,"column":19,"path":"spec.hostPID","container":null,"message":"pod sets hostPID","help":"no automatic fix: remove `hostPID` only if the workload does not need the node's processes","fix":null},
-    {"code":"pss/privileged","severity":"error","file":"c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false}]}],
+    {"code":"pss/privileged","severity":"error","file":"c/list.yaml","line":21,"column":21,"path":"spec.containers[0].securityContext.privileged","container":"web","message":"container \"web\" is privileged","help":"set `securityContext.privileged: false` in container \"web\"","fix":[{"op":"set","path":"spec.containers[0].securityContext.privileged","value":false,"safe":false,"reason":"the container loses every right on the node"}]}],
     "summary":{"objects":5,"allowed":2,"denied":3,"skipped":1,"errors":0}}
     5 objects in 3 files checked at baseline:v1.30: 2 allowed, 3 denied; 3 errors, 1 object of kinds that are not checked
-    2 findings can be fixed with --fix; --diff shows what would change
+    2 findings can be fixed with --unsafe-fixes; --diff shows what would change
     exit status: 1
     "#);
 }
@@ -136,11 +136,11 @@ fn junit_has_a_case_for_every_object() {
             </testcase>
             <testcase name="a.yaml" classname="a.yaml">
                 <error message="expected a value here" type="yaml/syntax">error[yaml/syntax]: expected a value here
-      --&gt; a.yaml:30:1
+      --&gt; a.yaml:31:1
        |
-    29 | x: [
+    30 | x: [
        |    - the bracket that is open here
-    30 |
+    31 |
        | ^
 
     </error>

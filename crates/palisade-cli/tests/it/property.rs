@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::civil::date;
 use palisade_cli::{
-    fix::fix_text,
+    fix::{FixOptions, fix_text},
     judge::{FileReport, Settings, judge_bytes, judge_text},
     render::human::{Style, diagnostics},
 };
@@ -96,14 +96,15 @@ proptest! {
     }
 
     #[test]
-    fn a_fix_never_makes_anything_worse(text in text(), designs in any::<bool>()) {
+    fn a_fix_never_makes_anything_worse(text in text(), designs in any::<bool>(), may_change in any::<bool>(), partial in any::<bool>()) {
+        let options = FixOptions { may_change, partial };
         let compat = if designs { Compat::designs() } else { Compat::kubernetes(37) };
         let settings = settings(Level::Restricted, compat);
         let file: Arc<str> = Arc::from("x.yaml");
         let before = judge_text(&file, &text, &settings, &[]);
         let mut drawn = String::new();
         diagnostics(&before.diagnostics, Style::PLAIN, &mut drawn);
-        let fixed = fix_text(&file, &text, &settings, &[]);
+        let fixed = fix_text(&file, &text, &settings, &[], options);
         let Some(new) = fixed.text else { return Ok(()) };
         let after = judge_text(&file, &new, &settings, &[]);
         prop_assert_eq!(before.verdicts.len(), after.verdicts.len(), "{}", new);
@@ -111,7 +112,7 @@ proptest! {
             prop_assert!(new.allowed || !old.allowed);
         }
         prop_assert!(errors(&after) < errors(&before), "{}", new);
-        let again = fix_text(&file, &new, &settings, &[]);
+        let again = fix_text(&file, &new, &settings, &[], options);
         prop_assert!(again.text.is_none(), "{}\n---\n{}", new, again.text.unwrap_or_default());
     }
 }

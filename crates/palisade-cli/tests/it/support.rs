@@ -43,6 +43,7 @@ spec:
     - name: web
       securityContext:
         privileged: true
+      image: nginx
 ";
 
 /// What kubectl prints on stdout and stderr for an input; it must succeed.

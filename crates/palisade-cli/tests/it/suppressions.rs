@@ -63,7 +63,7 @@ fn a_suppression_without_a_reason_is_ignored() {
        = help: add why it is acceptable: reason="…"
 
     1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 2 errors
-    1 finding can be fixed with --fix; --diff shows what would change
+    1 finding can be fixed with --unsafe-fixes; --diff shows what would change
     exit status: 1
     "#);
 }
@@ -81,7 +81,7 @@ fn an_expired_suppression_has_no_effect() {
        = help: set `securityContext.privileged: false` in container "web"
 
     1 object in 1 file checked at baseline:latest: 0 allowed, 1 denied; 1 error
-    1 finding can be fixed with --fix; --diff shows what would change
+    1 finding can be fixed with --unsafe-fixes; --diff shows what would change
     exit status: 1
     "#);
 }

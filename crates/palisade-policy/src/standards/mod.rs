@@ -6,6 +6,7 @@ mod cel;
 pub mod checks;
 pub mod evaluator;
 pub mod finding;
+pub mod fixes;
 pub mod level;
 mod message;
 pub mod namespace;

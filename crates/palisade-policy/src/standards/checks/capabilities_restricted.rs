@@ -58,11 +58,12 @@ fn since_v1_22(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
             let drops = container
                 .security_context()
                 .and_then(|context| context.capabilities.as_ref())
-                .is_some_and(|capabilities| !capabilities.drop.is_empty());
-            let edit = if drops {
-                Edit::Append(path.clone(), json!("ALL"))
-            } else {
-                Edit::Set(path.clone(), json!(["ALL"]))
+                .map_or(&[][..], |capabilities| &capabilities.drop);
+            let misspelt = drops.iter().position(|name| name.as_str().eq_ignore_ascii_case(ALL));
+            let edit = match misspelt {
+                Some(index) => Edit::Set(path.clone().index(index), json!(ALL)),
+                None if drops.is_empty() => Edit::Set(path.clone(), json!([ALL])),
+                None => Edit::Append(path.clone(), json!(ALL)),
             };
             findings.push(Finding {
                 path,
