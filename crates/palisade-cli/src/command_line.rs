@@ -64,7 +64,7 @@ pub enum Command {
         #[command(subcommand)]
         command: profile::ProfileCommand,
     },
-    /// Show what blocks enforced Pod Security in an OpenShift cluster, and how to fix it
+    /// Show what blocks enforced Pod Security, and how to fix it; pause, resume and take back waves
     Rollout {
         /// The subcommand.
         #[command(subcommand)]

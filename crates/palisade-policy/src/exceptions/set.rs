@@ -143,12 +143,6 @@ impl ExceptionSet {
         &self.unreadable
     }
 
-    /// When the next exception ends: a verdict from before must be made again at that moment.
-    #[must_use]
-    pub fn next_end(&self, now: Time) -> Option<Time> {
-        self.readable.iter().map(|exception| exception.until).filter(|until| now < *until).min()
-    }
-
     /// The verdict without the findings that exceptions in force name for this subject.
     #[must_use]
     pub fn excuse(
