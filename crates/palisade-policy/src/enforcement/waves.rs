@@ -58,6 +58,9 @@ pub struct Spec {
 /// Why a spec is not followed. Nothing begins then.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
+    /// A field of another type: it is not known what was meant.
+    #[error("spec.{0} must be {1}")]
+    Type(&'static str, &'static str),
     /// A wave without a name, or with that of another.
     #[error("spec.waves[{0}].name must be set, and differ from the others")]
     Name(usize),
@@ -81,30 +84,53 @@ impl Spec {
     /// Reads the spec of an object.
     pub fn read(object: &Value) -> Result<Self, SpecError> {
         let spec = &object["spec"];
+        let list = match &spec["waves"] {
+            Value::Null => &[][..],
+            Value::Array(waves) => waves,
+            _ => return Err(SpecError::Type("waves", "a list")),
+        };
         let mut waves: Vec<Wave> = Vec::new();
-        for (index, wave) in spec["waves"].as_array().into_iter().flatten().enumerate() {
+        for (index, wave) in list.iter().enumerate() {
             let name = wave["name"].as_str().unwrap_or_default();
             if name.is_empty() || waves.iter().any(|other| other.name == name) {
                 return Err(SpecError::Name(index));
             }
-            let soak = wave["soak"].as_str().unwrap_or("0s");
+            let soak = match &wave["soak"] {
+                Value::Null => "0s",
+                Value::String(soak) => soak,
+                other => return Err(SpecError::Soak(index, other.to_string())),
+            };
             waves.push(Wave {
                 name: name.to_owned(),
                 selector: selector(&wave["namespaceSelector"]).ok_or(SpecError::Selector(index))?,
                 soak: duration(soak).ok_or_else(|| SpecError::Soak(index, soak.to_owned()))?,
             });
         }
-        let rollback = spec["rollback"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+        let paused = match spec["paused"] {
+            Value::Null => false,
+            Value::Bool(paused) => paused,
+            _ => return Err(SpecError::Type("paused", "true or false")),
+        };
+        let rollback = text(spec, "rollback")?.map(str::to_owned);
         if let Some(name) = &rollback
             && !waves.iter().any(|wave| wave.name == *name)
         {
             return Err(SpecError::Rollback(name.clone()));
         }
-        let resumed_at = match spec["resumedAt"].as_str().filter(|text| !text.is_empty()) {
+        let resumed_at = match text(spec, "resumedAt")? {
             None => None,
             Some(text) => Some(seconds(text).ok_or_else(|| SpecError::Resumed(text.to_owned()))?),
         };
-        Ok(Self { waves, paused: spec["paused"] == true, rollback, resumed_at })
+        Ok(Self { waves, paused, rollback, resumed_at })
+    }
+}
+
+/// A text that is not empty, if there is one.
+fn text<'v>(spec: &'v Value, field: &'static str) -> Result<Option<&'v str>, SpecError> {
+    match &spec[field] {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+        _ => Err(SpecError::Type(field, "a string")),
     }
 }
 

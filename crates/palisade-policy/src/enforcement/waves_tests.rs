@@ -226,6 +226,17 @@ fn a_spec_with_a_mistake_is_not_followed() {
         assert_eq!(read(json!([{"name": "a", "namespaceSelector": wrong}])), SpecError::Selector(0));
     }
     assert!(matches!(Spec::read(&object(&json!({"resumedAt": "now"}))), Err(SpecError::Resumed(_))));
+    let soak = json!({"name": "a", "namespaceSelector": selector, "soak": 86400});
+    assert_eq!(read(json!([soak])), SpecError::Soak(0, "86400".to_owned()));
+    for (field, value, expected) in [
+        ("waves", json!({"name": "a"}), "spec.waves must be a list"),
+        ("paused", json!("true"), "spec.paused must be true or false"),
+        ("rollback", json!(["dev"]), "spec.rollback must be a string"),
+        ("resumedAt", json!(0), "spec.resumedAt must be a string"),
+    ] {
+        let error = Spec::read(&object(&json!({field: value}))).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
     for (text, expected) in [
         ("90s", Some(90)),
         ("1h30m", Some(5400)),
