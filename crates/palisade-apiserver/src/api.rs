@@ -98,6 +98,10 @@ pub struct Api {
     pub openshift: bool,
     /// Where the logs of pods come from, if a node runs in this process.
     pub logs: Option<Arc<dyn crate::log_source::LogSource>>,
+    /// What was admitted by quotas and is not stored yet; none if quotas are not enforced.
+    pub(crate) quotas: crate::plugins::quota::Pending,
+    /// Whether quotas are enforced.
+    pub(crate) enforces_quotas: bool,
     /// Addresses and ports of Services on their way into the store.
     pub(crate) services: crate::services::Allocator,
     pub(crate) verifier: Option<ClientVerifier>,

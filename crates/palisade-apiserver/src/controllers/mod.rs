@@ -15,10 +15,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::Api;
+use crate::plugins::quota;
 use crate::{crd, services};
 
 /// How long controllers wait after a change.
 pub(crate) const DELAY: Duration = Duration::from_millis(1500);
+/// How often the status of quotas is computed at most, where there are any.
+const QUOTAS: Duration = Duration::from_millis(200);
 /// How often they look even if nothing seems to happen: grace periods end without a change.
 const RESYNC: Duration = Duration::from_secs(10);
 
@@ -30,6 +33,7 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut addresses_seen = [0; 2];
     let mut accounts_seen = [0; 3];
     let mut slow_at = Instant::now();
+    let mut quotas_at = Instant::now();
     loop {
         changed.mark_unchanged();
         // What people wait for comes at once.
@@ -42,6 +46,9 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
         services::sync_addresses(&api, &mut addresses_seen).await;
         crd::finish_deletions(&api).await;
         let mut again = RESYNC;
+        if Instant::now() >= quotas_at && quota::sync(&api).await {
+            quotas_at = Instant::now() + QUOTAS;
+        }
         if Instant::now() >= slow_at {
             collector.observe(&api);
             let busy = collector.collect(&api).await | namespace::finish(&api).await;
@@ -51,6 +58,9 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
             }
         } else {
             again = slow_at - Instant::now();
+        }
+        if let Some(left) = quotas_at.checked_duration_since(Instant::now()) {
+            again = again.min(left);
         }
         tokio::select! {
             () = async { let _ = stop.wait_for(|stop| *stop).await; } => return,

@@ -1,7 +1,9 @@
 //! The admission plugins an API server cannot do without: one file each, named as upstream names them.
 
+mod limit_ranger;
 mod namespace_lifecycle;
 mod pod_defaults;
+pub(crate) mod quota;
 mod runtime_class;
 mod service_account;
 
@@ -9,6 +11,7 @@ use std::sync::Arc;
 
 use crate::admission_chain::Plugin;
 
+pub use limit_ranger::LimitRanger;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use pod_defaults::{DefaultTolerationSeconds, Priority};
 pub use runtime_class::RuntimeClass;
@@ -21,7 +24,6 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
     "ClusterTrustBundleAttest",
     "DefaultIngressClass",
     "DefaultStorageClass",
-    "LimitRanger",
     "NodeRestriction",
     "PersistentVolumeClaimResize",
     "PodTopologyLabels",
@@ -35,6 +37,7 @@ pub const KNOWN_ELSEWHERE: &[&str] = &[
 pub fn builtin() -> Vec<Arc<dyn Plugin>> {
     vec![
         Arc::new(NamespaceLifecycle),
+        Arc::new(LimitRanger),
         Arc::new(ServiceAccount),
         Arc::new(Priority),
         Arc::new(DefaultTolerationSeconds),

@@ -272,6 +272,8 @@ impl Builder {
             address: parts.address,
             ca: parts.ca,
             logs: self.logs,
+            quotas: plugins::quota::Pending::default(),
+            enforces_quotas: !self.disabled_plugins.iter().any(|name| name == plugins::quota::NAME),
             services: crate::services::Allocator::default(),
             verifier: parts.verifier,
             stop: parts.stop,

@@ -17,6 +17,7 @@ use crate::events;
 use crate::http::{Reply, negotiate, protobuf};
 use crate::meta;
 use crate::options::WriteOptions;
+use crate::plugins::quota;
 use crate::registry::Entry;
 use crate::render;
 use crate::selection;
@@ -49,6 +50,8 @@ pub struct Writer<'a> {
     /// The time of this write.
     pub now: String,
     manager: String,
+    /// What the object counts as until it is stored.
+    quota: Option<quota::Claim>,
 }
 
 /// What a write left: a stored object, or one that a dry run would have stored.
@@ -89,7 +92,16 @@ impl<'a> Writer<'a> {
         } else {
             options.field_manager.clone()
         };
-        Self { call, entry, subresource, options, notes: Notes::default(), now: meta::now(), manager }
+        Self {
+            call,
+            entry,
+            subresource,
+            options,
+            notes: Notes::default(),
+            now: meta::now(),
+            manager,
+            quota: None,
+        }
     }
 
     /// Who manages the fields written.
@@ -187,7 +199,18 @@ impl<'a> Writer<'a> {
         let name = object.map_or_else(|| self.call.info.name.clone(), |object| self.name_of(object));
         let mut notes = std::mem::take(&mut self.notes);
         let request = self.admission(operation, &name, old);
-        let result = self.judged(&request, object, &mut notes).await;
+        let mut result = self.judged(&request, object, &mut notes).await;
+        let api = self.call.api;
+        // The last plugin, as upstream: what another one rejects uses nothing.
+        let claim = if result.is_ok() && api.enforces_quotas {
+            quota::admit(api, &request, object.map(|object| &**object))
+        } else {
+            Ok(None)
+        };
+        match claim {
+            Ok(claim) => self.quota = claim,
+            Err(status) => result = Err(status),
+        }
         self.notes = notes;
         result
     }

@@ -10,6 +10,7 @@ mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;
+mod limits;
 mod logs;
 mod namespace_labels;
 mod openshift;
