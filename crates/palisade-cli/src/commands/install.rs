@@ -1,6 +1,6 @@
 //! `palisade install`: everything a cluster needs, as manifests on stdout.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 use palisade_base::version::NEWEST_MINOR;
@@ -22,6 +22,9 @@ use crate::{
 
 /// The oldest release that is installed on.
 const OLDEST_CLUSTER: u16 = 24;
+
+/// How long the current cluster may take to report its release, if no option is about it.
+const REPORTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// `palisade install`
 #[derive(Debug, Args)]
@@ -57,10 +60,10 @@ pub struct InstallArgs {
     /// Address range of the API servers; adds a NetworkPolicy that admits only it to the webhook; may be repeated
     #[arg(long, value_name = "CIDR")]
     pub api_server_cidr: Vec<String>,
-    /// Oldest release of the API server to support: v1.24 to v1.37 [default: that of the cluster with --cluster, else v1.24]
+    /// Oldest release of the API server to support: v1.24 to v1.37 [default: that of the current cluster, v1.24 if there is none]
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     pub kubernetes_version: Option<ApiVersion>,
-    /// Request the release from the API server; --kubeconfig and --context imply it. Nothing is requested otherwise
+    /// Fail if the API server does not report its release; --kubeconfig and --context imply it
     #[arg(long)]
     pub cluster: bool,
     /// Which cluster.
@@ -92,14 +95,31 @@ pub enum Component {
 
 impl InstallArgs {
     /// Whose API server must understand the manifests.
-    fn compat(&self) -> Result<Compat, Failure> {
+    fn compat(&self, terminal: &Terminal) -> Result<Compat, Failure> {
         if let Some(ApiVersion(compat)) = self.kubernetes_version {
             return Ok(compat);
         }
-        if !self.cluster && self.connection.kubeconfig.is_none() && self.connection.context.is_none() {
-            return Ok(Compat::kubernetes(OLDEST_CLUSTER));
+        if self.cluster || self.connection.kubeconfig.is_some() || self.connection.context.is_some() {
+            return service::block_on(async { Ok(self.connection.connect().await?.compat().await?) });
         }
-        service::block_on(async { Ok(self.connection.connect().await?.compat().await?) })
+        let requested = service::block_on(async {
+            let reported = async { Ok::<_, Failure>(self.connection.connect().await?.compat().await?) };
+            match tokio::time::timeout(REPORTS_WITHIN, reported).await {
+                Ok(reported) => reported,
+                Err(_) => Err(Failure::incomplete("the API server does not respond".to_owned())),
+            }
+        });
+        let why = match requested {
+            // palisade up with its extensions reports no release.
+            Ok(compat) if compat.is_designs() => "the API server reports no release of Kubernetes".to_owned(),
+            Ok(compat) => return Ok(compat),
+            Err(failure) => failure.to_string(),
+        };
+        terminal.report(format!(
+            "the manifests are for v1.{OLDEST_CLUSTER}, without the policy that restricts each node agent to its node: {why}. \
+             Set --kubernetes-version"
+        ));
+        Ok(Compat::kubernetes(OLDEST_CLUSTER))
     }
 
     /// What was chosen, or what is wrong with it.
@@ -191,7 +211,7 @@ fn is_label(name: &str) -> bool {
 
 /// Prints the manifests.
 pub fn run(args: &InstallArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (choices, parts) = args.choices(args.compat()?)?;
+    let (choices, parts) = args.choices(args.compat(terminal)?)?;
     terminal.print(manifests(&choices, parts))?;
     Ok(Exit::Clean)
 }

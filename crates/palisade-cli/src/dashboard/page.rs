@@ -111,31 +111,98 @@ fn tiles(html: &mut Html, state: &DashboardState) {
     );
     tile(html, false, exceptions, "exceptions");
     tile(html, drift.is_some_and(|drift| drift > 0), drift, "differences on nodes");
+    let unverified = nodes.map(|nodes| nodes.iter().filter(|node| !is_enforced(node)).count() as u64);
+    tile(html, unverified.is_some_and(|count| count > 0), unverified, "nodes that differ or are unknown");
     html.markup("</ul>");
 }
 
 fn rollout(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
     // swallowed: reported with the namespaces
     let Ok(rollout) = rollout else { return };
-    if rollout.get("status").is_none() && rollout.get("spec").is_none() {
+    let waves = items(rollout, "waves");
+    let has_config = rollout.get("status").is_some() || rollout.get("spec").is_some();
+    if !has_config && waves.is_empty() {
         return;
     }
-    html.markup("<h2>Rollout</h2><table><tbody>");
-    for (name, pointer) in [("Target", "/spec/enforcementMode"), ("Mode", "/status/enforcementMode")] {
-        html.element("<tr><th>", name, "</th>").element("<td>", text(rollout, pointer), "</td></tr>");
+    html.markup("<section><h2>Rollout</h2>");
+    if has_config {
+        html.markup("<dl>");
+        for (name, pointer) in [("Target", "/spec/enforcementMode"), ("Mode", "/status/enforcementMode")] {
+            let mode = text(rollout, pointer);
+            html.element("<dt>", name, "</dt>").element(
+                "<dd>",
+                if mode.is_empty() { "not set" } else { mode },
+                "</dd>",
+            );
+        }
+        html.markup("</dl>");
     }
-    for wave in items(rollout, "waves") {
-        html.element("<tr><th>Wave ", text(wave, "/name"), "</th><td>");
-        html.text(text(wave, "/state")).markup(" ").text(text(wave, "/message")).markup("</td></tr>");
+    if !waves.is_empty() {
+        html.markup("<ol class=\"waves\">");
+        for wave in waves.iter().take(ROWS) {
+            self::wave(html, wave);
+        }
+        html.markup("</ol>");
     }
-    for condition in items(&rollout["status"], "conditions").iter().take(ROWS) {
-        html.element("<tr><th>", text(condition, "/type"), "</th><td>");
-        html.text(text(condition, "/status"))
-            .markup(" ")
-            .text(text(condition, "/message"))
-            .markup("</td></tr>");
+    let conditions = items(&rollout["status"], "conditions");
+    if !conditions.is_empty() {
+        html.markup(
+            "<table><thead><tr><th>Condition</th><th>Status</th><th>Message</th></tr></thead><tbody>",
+        );
+        for condition in conditions.iter().take(ROWS) {
+            html.element("<tr><td>", text(condition, "/type"), "</td><td>");
+            html.text(text(condition, "/status")).markup("</td><td>");
+            html.text(text(condition, "/message")).markup("</td></tr>");
+        }
+        html.markup("</tbody></table>");
     }
-    html.markup("</tbody></table>");
+    html.markup("</section>");
+}
+
+/// One wave: its state, how far it is, and what stopped it.
+fn wave(html: &mut Html, wave: &Value) {
+    let state = text(wave, "/state");
+    let kind = match state {
+        "Done" => Badge::Good,
+        "Stopped" => Badge::Bad,
+        "Labelling" | "Soaking" => Badge::Warn,
+        _ => Badge::Plain,
+    };
+    let number = |field: &str| wave[field].as_u64().unwrap_or_default().to_string();
+    html.element("<li><b>", text(wave, "/name"), "</b> ");
+    badge(html, kind, state);
+    html.element(
+        "<p>",
+        &format!("{} of {} namespaces labelled", number("labelled"), number("namespaces")),
+        "</p>",
+    );
+    html.element("<progress value=\"", &number("labelled"), "\" max=\"");
+    html.element("", &wave["namespaces"].as_u64().unwrap_or_default().max(1).to_string(), "\"></progress>");
+    for rejection in items(wave, "rejected").iter().take(ROWS) {
+        html.markup("<p class=\"bad\">").text(text(rejection, "/workload")).markup(" in ");
+        html.text(text(rejection, "/namespace"));
+        html.element(": ", text(rejection, "/message"), "</p>");
+    }
+    html.markup("</li>");
+}
+
+/// How urgent something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Badge {
+    Good,
+    Warn,
+    Bad,
+    Plain,
+}
+
+fn badge(html: &mut Html, kind: Badge, text: &str) {
+    let open = match kind {
+        Badge::Good => "<span class=\"badge good\">",
+        Badge::Warn => "<span class=\"badge warn\">",
+        Badge::Bad => "<span class=\"badge bad\">",
+        Badge::Plain => "<span class=\"badge\">",
+    };
+    html.element(open, text, "</span>");
 }
 
 fn namespaces(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
@@ -164,7 +231,7 @@ fn namespaces(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
         if namespace["blocks"] == true {
             blocked(html, namespace);
         } else if is_ready(namespace) {
-            html.markup("<span class=\"good\">ready</span>");
+            badge(html, Badge::Good, "ready");
         } else {
             undecided(html, namespace);
         }
@@ -176,10 +243,14 @@ fn namespaces(html: &mut Html, rollout: &Result<Value, UnknownPart>) {
 
 fn blocked(html: &mut Html, namespace: &Value) {
     let blockers = items(namespace, "blockers");
-    html.markup("<details open><summary class=\"bad\">blocked by ");
-    html.text(&blockers.len().to_string()).markup("</summary><ul>");
+    html.markup("<details open><summary><span class=\"badge bad\">blocked by ");
+    html.text(&blockers.len().to_string()).markup("</span></summary><ul class=\"causes\">");
     for blocker in blockers.iter().take(ROWS) {
-        html.markup("<li>").text(text(blocker, "/kind")).markup(" ").text(text(blocker, "/name"));
+        html.markup("<li><b>")
+            .text(text(blocker, "/kind"))
+            .markup(" ")
+            .text(text(blocker, "/name"))
+            .markup("</b>");
         let rejection = text(blocker, "/rejection");
         if !rejection.is_empty() {
             html.element(": ", rejection, "");
@@ -196,13 +267,14 @@ fn blocked(html: &mut Html, namespace: &Value) {
     }
     html.markup("</ul>");
     for command in items(namespace, "commands").iter().filter_map(Value::as_str) {
-        html.element("<p><code>", command, "</code></p>");
+        html.element("<pre><code>", command, "</code></pre>");
     }
     html.markup("</details>");
 }
 
 fn undecided(html: &mut Html, namespace: &Value) {
-    html.element("<span class=\"warn\">undecided</span> ", text(namespace, "/undecided"), "<ul>");
+    badge(html, Badge::Warn, "undecided");
+    html.element(" ", text(namespace, "/undecided"), "<ul class=\"causes\">");
     for doubt in items(namespace, "unjudged").iter().take(ROWS) {
         html.markup("<li>").text(text(doubt, "/kind")).markup(" ").text(text(doubt, "/name"));
         html.element(": ", text(doubt, "/reason"), "</li>");
@@ -224,12 +296,14 @@ fn exceptions(html: &mut Html, exceptions: &Result<Value, UnknownPart>) {
     for exception in exceptions.iter().take(ROWS) {
         html.element("<tr><td>", text(exception, "/name"), "</td>");
         let state = text(exception, "/state");
-        let class = match state {
-            "used" => "<td class=\"good\">",
-            "unreadable" | "expired" => "<td class=\"bad\">",
-            _ => "<td class=\"warn\">",
+        let kind = match state {
+            "used" => Badge::Good,
+            "unreadable" | "expired" => Badge::Bad,
+            _ => Badge::Warn,
         };
-        html.element(class, state, "</td>");
+        html.markup("<td>");
+        badge(html, kind, state);
+        html.markup("</td>");
         for field in ["/owner", "/ticket", "/until"] {
             html.element("<td>", text(exception, field), "</td>");
         }
@@ -273,31 +347,84 @@ fn nodes(html: &mut Html, nodes: &Result<Vec<Value>, UnknownPart>) {
             text(node, "/status/runtime/version"),
             "</td>",
         );
-        let (held, wanted) = (number("/status/profiles/count"), number("/status/profiles/wanted"));
-        html.element("<td>", &format!("{held} of {wanted}"), "</td>");
-        html.element("<td>", &format!("{} containers", number("/status/verified/containers")), "</td><td>");
-        let drift = items(&node["status"], "drift");
-        if drift.is_empty() {
-            match not_compared(node) {
-                Some(why) => html.element("<span class=\"warn\">undecided</span> ", why, ""),
-                None => html.markup("<span class=\"good\">none</span>"),
-            };
-        } else {
-            html.markup("<ul class=\"bad\">");
-        }
-        for found in drift.iter().take(ROWS) {
-            html.markup("<li>").text(text(found, "/namespace")).markup("/").text(text(found, "/pod"));
-            html.markup(" ").text(text(found, "/container")).markup(": ").text(text(found, "/check"));
-            html.element(" declared ", text(found, "/declared"), "").element(
-                ", kernel ",
-                text(found, "/kernel"),
-                "</li>",
-            );
-        }
-        html.markup(if drift.is_empty() { "</td></tr>" } else { "</ul></td></tr>" });
+        html.markup("<td>");
+        profiles(html, &node["status"]);
+        html.element(
+            "</td><td>",
+            &format!("{} containers", number("/status/verified/containers")),
+            "</td><td>",
+        );
+        differences(html, &node["status"]);
+        html.markup("</td></tr>");
     }
     html.markup("</tbody></table>");
     left_out(html, nodes.len());
+}
+
+/// The condition of a node that says whether containers are as their pods declare.
+const ENFORCED: &str = "DeclarationsEnforced";
+
+fn condition<'v>(status: &'v Value, kind: &str) -> Option<&'v Value> {
+    items(status, "conditions").iter().find(|condition| condition["type"] == kind)
+}
+
+/// Whether everything on a node was compared and nothing differs.
+fn is_enforced(node: &Value) -> bool {
+    let enforced = condition(&node["status"], ENFORCED);
+    items(&node["status"], "drift").is_empty()
+        && enforced.is_some_and(|condition| condition["status"] == "True")
+}
+
+fn profiles(html: &mut Html, status: &Value) {
+    let number = |pointer: &str| status.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
+    html.text(&format!("{} of {}", number("/profiles/count"), number("/profiles/wanted")));
+    html.markup("<ul class=\"causes\">");
+    for missing in items(&status["profiles"], "missing").iter().take(ROWS) {
+        let hash: String = text(missing, "/sha256").chars().take(12).collect();
+        html.element("<li class=\"warn\">missing <code>", &hash, "</code> ")
+            .text(text(missing, "/reason"))
+            .markup("</li>");
+    }
+    let touched = items(status, "tampering").len();
+    if touched > 0 {
+        html.element("<li class=\"bad\">", &format!("{touched} tampered with"), "</li>");
+    }
+    let older = number("/olderProfileCount");
+    if older > 0 {
+        html.element("<li>", &format!("{older} containers with an older profile"), "</li>");
+    }
+    html.markup("</ul>");
+}
+
+fn differences(html: &mut Html, status: &Value) {
+    let drift = items(status, "drift");
+    let enforced = condition(status, ENFORCED);
+    match enforced {
+        Some(enforced) if enforced["status"] == "True" && drift.is_empty() => {
+            badge(html, Badge::Good, "none");
+        }
+        _ if !drift.is_empty() => badge(html, Badge::Bad, &drift.len().to_string()),
+        // Containers that cannot be compared are not containers without a difference.
+        enforced => {
+            badge(html, Badge::Warn, "not known");
+            html.element(
+                " ",
+                enforced.map_or("the node agent has not reported yet", |enforced| text(enforced, "/message")),
+                "",
+            );
+        }
+    }
+    html.markup("<ul class=\"causes\">");
+    for found in drift.iter().take(ROWS) {
+        html.markup("<li>").text(text(found, "/namespace")).markup("/").text(text(found, "/pod"));
+        html.markup(" ").text(text(found, "/container")).markup(": ").text(text(found, "/check"));
+        html.element(" declared <code>", text(found, "/declared"), "</code>").element(
+            ", kernel <code>",
+            text(found, "/kernel"),
+            "</code></li>",
+        );
+    }
+    html.markup("</ul>");
 }
 
 #[cfg(test)]
@@ -315,7 +442,7 @@ mod tests {
             read_at: HOSTILE.to_owned(),
             rollout: Ok(json!({
                 "spec": {"enforcementMode": HOSTILE},
-                "waves": [{"name": HOSTILE, "state": HOSTILE}], "status": {"conditions": [{"type": HOSTILE, "message": HOSTILE}]},
+                "waves": [{"name": HOSTILE, "state": HOSTILE, "rejected": [{"workload": HOSTILE, "namespace": HOSTILE, "message": HOSTILE}]}], "status": {"conditions": [{"type": HOSTILE, "message": HOSTILE}]},
                 "namespaces": [
                     {"name": HOSTILE, "level": HOSTILE, "complies": HOSTILE, "blocks": true, "commands": [HOSTILE],
                      "blockers": [{"kind": HOSTILE, "name": HOSTILE, "rejection": HOSTILE, "causes": [{"summary": HOSTILE, "path": HOSTILE}]}]},
@@ -361,6 +488,33 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_cannot_be_compared_is_not_shown_as_one_without_differences() {
+        let node = |status: &str| {
+            json!({"metadata": {"name": "n"}, "status": {"driftCount": 0, "drift": [],
+            "conditions": [{"type": "DeclarationsEnforced", "status": status, "message": "the container runtime does not respond"}]}})
+        };
+        let shown = |node: serde_json::Value| {
+            page(&DashboardState {
+                server: String::new(),
+                read_at: String::new(),
+                rollout: Err(UnknownPart(String::new())),
+                exceptions: Err(UnknownPart(String::new())),
+                nodes: Ok(vec![node]),
+            })
+        };
+        let without = "<span class=\"badge good\">none</span>";
+        assert!(shown(node("True")).contains(without));
+        for (case, node) in [
+            ("unknown", node("Unknown")),
+            ("false", node("False")),
+            ("no conditions yet", json!({"metadata": {"name": "n"}})),
+        ] {
+            let text = shown(node);
+            assert!(!text.contains(without) && text.contains("not known"), "{case}: {text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_read_is_reported_as_unknown_and_not_as_fine() {
         let state = DashboardState {
             server: String::new(),
@@ -371,7 +525,7 @@ mod tests {
         };
         let text = page(&state);
         assert_eq!(text.matches("Not known: forbidden").count(), 3, "{text}");
-        assert_eq!(text.matches("<b>?</b>").count(), 5, "{text}");
+        assert_eq!(text.matches("<b>?</b>").count(), 6, "{text}");
         assert!(!text.contains("good"), "{text}");
     }
 }

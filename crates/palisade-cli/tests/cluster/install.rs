@@ -130,7 +130,9 @@ fn an_upgrade_from_earlier_manifests_keeps_enforcing_with_the_rights_they_grant(
 fn a_newcomer_sees_the_first_rejected_pod() {
     let Some(cluster) = cluster_with_image() else { return };
     let began = Instant::now();
-    cluster.apply(&install(&cluster, &["--cluster"]));
+    cluster.apply(&install(&cluster, &[]));
+    let policy = cluster.get(&["validatingadmissionpolicybinding", "palisade-node"]);
+    assert_eq!(policy["spec"]["policyName"], "palisade-node", "the release is that of the cluster");
     let shell = |line: &str| {
         let mut command = cluster.command("sh");
         let path = format!(

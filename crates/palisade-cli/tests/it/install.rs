@@ -10,6 +10,7 @@ use std::{
 use clap::Parser as _;
 use palisade_apiserver::Server;
 use palisade_cli::{command_line::Cli, install::chart_templates};
+use palisade_model::compat::Compat;
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
 
@@ -17,8 +18,8 @@ use crate::support::{Project, kubectl};
 
 /// The objects that `palisade install` prints.
 pub(crate) fn installed(arguments: &[&str]) -> (String, Vec<Value>) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    let output = without_cluster(command.arg("install").args(arguments)).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let parsed = parse(&text, &Limits::default());
@@ -26,6 +27,11 @@ pub(crate) fn installed(arguments: &[&str]) -> (String, Vec<Value>) {
     let objects: Vec<Value> =
         parsed.documents.iter().map(|document| document.root().to_json().unwrap()).collect();
     (text, objects)
+}
+
+/// On a machine with a kubeconfig, the release of its cluster would decide.
+fn without_cluster(command: &mut Command) -> &mut Command {
+    command.env("KUBECONFIG", "/nonexistent/kubeconfig").env_remove("KUBERNETES_SERVICE_HOST")
 }
 
 fn names(objects: &[Value]) -> Vec<String> {
@@ -70,19 +76,37 @@ fn every_object_is_printed_once() {
     ");
 }
 
-#[test]
-fn nothing_is_requested_from_a_cluster_unless_an_option_is_about_one() {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_is_that_of_the_current_cluster_if_there_is_one() {
+    const POLICY: &str = "kind: ValidatingAdmissionPolicy\n";
     let project = Project::new();
-    project.file("kubeconfig", "not a kubeconfig");
-    let run = |arguments: &[&str]| {
-        let mut command = project.command();
-        command.arg("install").args(arguments).env("KUBECONFIG", project.path("kubeconfig"));
-        command.output().unwrap().status.code()
-    };
-    assert_eq!(run(&[]), Some(0));
-    for arguments in [&["--cluster"][..], &["--context", "c"], &["--kubeconfig", "kubeconfig"]] {
-        assert_eq!(run(arguments), Some(3), "{arguments:?}");
-    }
+    let kubeconfig = project.path("served");
+    let server =
+        Server::builder().compat(Compat::kubernetes(37)).kubeconfig(&kubeconfig).start().await.unwrap();
+    project.file("broken", "not a kubeconfig");
+    tokio::task::block_in_place(|| {
+        let run = |kubeconfig: &str, arguments: &[&str]| {
+            let mut command = project.command();
+            command.arg("install").args(arguments).env("KUBECONFIG", project.path(kubeconfig));
+            let output = command.output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.code(), text(&output.stdout).contains(POLICY), text(&output.stderr))
+        };
+        let (code, has_policy, err) = run("served", &[]);
+        assert_eq!((code, has_policy, err.as_str()), (Some(0), true, ""));
+        let (code, has_policy, _) = run("served", &["--kubernetes-version", "v1.29"]);
+        assert_eq!((code, has_policy), (Some(0), false));
+        // Without a cluster, what is left out is reported.
+        for kubeconfig in ["broken", "missing"] {
+            let (code, has_policy, err) = run(kubeconfig, &[]);
+            assert_eq!((code, has_policy), (Some(0), false), "{err}");
+            assert!(err.contains("without the policy that restricts each node agent"), "{err}");
+        }
+        for arguments in [&["--cluster"][..], &["--context", "c"], &["--kubeconfig", "broken"]] {
+            assert_eq!(run("broken", arguments).0, Some(3), "{arguments:?}");
+        }
+    });
+    server.shutdown().await;
 }
 
 #[test]
@@ -171,8 +195,8 @@ fn options_choose_what_is_printed() {
         (&["-n", "guard", "--rollout"], "requires the namespace palisade-system"),
         (&["--api-server-cidr", "10.0.0.1"], "is not an address range"),
     ] {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_palisade")).arg("install").args(arguments).output().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        let output = without_cluster(command.arg("install").args(arguments)).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(error), "{arguments:?}");
     }
