@@ -20,7 +20,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use crate::admission_chain::{Chain, Cluster, ObjectRules};
-use crate::audit::AuditLog;
+use crate::audit::{AuditLog, LaterEvent, Record, Stage};
 use crate::auth::authenticate::Authenticator;
 use crate::auth::rbac::{Attributes, Authorizer};
 use crate::auth::{UserInfo, impersonate};
@@ -104,6 +104,12 @@ pub struct Api {
     pub(crate) enforces_quotas: bool,
     /// Addresses and ports of Services on their way into the store.
     pub(crate) services: crate::services::Allocator,
+    /// Where streams into containers lead, if a node runs in this process.
+    pub streams: Option<Arc<dyn crate::stream_source::StreamSource>>,
+    /// The client of kubelets in other processes.
+    pub(crate) kubelets: Option<Arc<rustls::ClientConfig>>,
+    /// Connections that are no longer requests.
+    pub(crate) sessions: Arc<tokio::sync::Semaphore>,
     pub(crate) verifier: Option<ClientVerifier>,
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -151,14 +157,16 @@ impl Api {
             Ok(reply) => reply,
             Err(status) => Reply::error(status),
         };
-        let reply = if reply.status.is_some() && negotiate::prefers_protobuf(&parts.headers) {
+        let mut reply = if reply.status.is_some() && negotiate::prefers_protobuf(&parts.headers) {
             render::error_in_protobuf(reply)
         } else {
             reply
         };
         self.metrics.request(&info, reply.code, started.elapsed());
+        let session = reply.session.take();
+        let mut end = None;
         if let Some(audit) = &self.audit {
-            audit.record(&crate::audit::Record {
+            let record = Record {
                 id: &audit_id,
                 parts: &parts,
                 info: &info,
@@ -167,6 +175,21 @@ impl Api {
                 address: peer.address,
                 reply: &reply,
                 reason: &seen.reason,
+            };
+            if session.is_some() {
+                audit.record(&record, Stage::ResponseStarted);
+                end = Some(LaterEvent::of(&record));
+            } else {
+                audit.record(&record, Stage::ResponseComplete);
+            }
+        }
+        if let Some(session) = session {
+            let api = self.clone();
+            tokio::spawn(async move {
+                session.run().await;
+                if let (Some(audit), Some(end)) = (&api.audit, end) {
+                    audit.record_end(end);
+                }
             });
         }
         compress(reply, &parts.headers).into_response(&audit_id)

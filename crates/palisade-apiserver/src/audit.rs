@@ -45,6 +45,36 @@ pub struct Record<'a> {
     pub reason: &'a str,
 }
 
+/// The stage of a request that an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The answer has begun, and goes on: a connection into a container.
+    ResponseStarted,
+    /// The request is over.
+    ResponseComplete,
+}
+
+impl Stage {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ResponseStarted => "ResponseStarted",
+            Self::ResponseComplete => "ResponseComplete",
+        }
+    }
+}
+
+/// The event about the end of a request that goes on after its answer.
+#[derive(Debug)]
+pub struct LaterEvent(Value);
+
+impl LaterEvent {
+    /// Of a request whose answer has begun.
+    #[must_use]
+    pub fn of(record: &Record<'_>) -> Self {
+        Self(event(record, Stage::ResponseComplete))
+    }
+}
+
 impl AuditLog {
     /// Appends to a file.
     pub fn open(path: &Path) -> std::io::Result<Self> {
@@ -67,15 +97,28 @@ impl AuditLog {
     }
 
     /// Records a request that was answered.
-    pub fn record(&self, record: &Record<'_>) {
-        let mut line = serde_json::to_vec(&event(record)).unwrap_or_default();
+    pub fn record(&self, record: &Record<'_>, stage: Stage) {
+        self.write(&event(record, stage));
+    }
+
+    /// Records the end of a request that went on after its answer.
+    pub fn record_end(&self, LaterEvent(mut event): LaterEvent) {
+        if let Some(fields) = event.as_object_mut() {
+            let now = meta::format_micro_time(jiff::Timestamp::now());
+            fields.insert("stageTimestamp".to_owned(), now.into());
+        }
+        self.write(&event);
+    }
+
+    fn write(&self, event: &Value) {
+        let mut line = serde_json::to_vec(event).unwrap_or_default();
         line.push(b'\n');
         // The writer only ends with the process.
         let _ = self.lines.send(line);
     }
 }
 
-fn event(record: &Record<'_>) -> Value {
+fn event(record: &Record<'_>, stage: Stage) -> Value {
     let Record { info, parts, reply, .. } = record;
     let now = meta::format_micro_time(jiff::Timestamp::now());
     let mut event = json!({
@@ -83,7 +126,7 @@ fn event(record: &Record<'_>) -> Value {
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
         "auditID": record.id,
-        "stage": "ResponseComplete",
+        "stage": stage.as_str(),
         "requestURI": parts.uri.path_and_query().map_or("", |p| p.as_str()),
         "verb": info.verb,
         "user": record.user.map_or_else(|| json!({}), UserInfo::to_value),

@@ -14,7 +14,8 @@
 //! | [`auth`] | authentication and authorization |
 //! | [`verbs`], `subresources` | the verbs of the API |
 //! | [`admission_chain`], [`plugins`], [`admission_policies`], [`webhooks`] | admission |
-//! | [`log_source`] | where the logs of pods come from |
+//! | [`log_source`], [`stream_source`] | where the logs of pods and the streams into them come from |
+//! | [`streaming`] | `exec`, `attach`, `portforward` |
 //! | [`storage`] | objects, revisions, logs |
 //! | `services` | addresses and ports of Services |
 //! | [`openshift`] | what OpenShift adds |
@@ -54,6 +55,8 @@ mod services;
 mod set_aside;
 pub mod storage;
 mod strategy;
+pub mod stream_source;
+pub mod streaming;
 mod subresources;
 pub mod verbs;
 pub mod webhooks;

@@ -12,6 +12,7 @@
 //! | `palisade verify` | [`verify::verify_pod`] for every pod of the node; [`verify::PodReport::lines`] or its JSON |
 //! | `palisade node --mode=agent`, beside a kubelet | [`agent::run`] |
 //! | `kubectl logs` | [`logs::container_logs`] |
+//! | `kubectl exec`, `attach`, `port-forward` | [`streams::exec`], [`streams::attach`], [`streams::port_forward`] |
 //! | loading an AppArmor profile from text | [`kernel::apparmor::load_profile`] |
 //!
 //! All of them need a tokio runtime with time and IO enabled, and root. [`node::NodeConfig`] carries the settings;
@@ -49,5 +50,6 @@ pub mod pod;
 pub mod profiles;
 pub mod run;
 pub mod runner;
+pub mod streams;
 pub mod verify;
 pub mod volumes;

@@ -206,7 +206,7 @@ async fn connection<S: Service>(
         let mut server = http1::Builder::new();
         let buffer = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX);
         server.timer(TokioTimer::new()).header_read_timeout(limits.headers).max_buf_size(buffer);
-        run!(server.serve_connection(io, service))
+        run!(server.serve_connection(io, service).with_upgrades())
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");

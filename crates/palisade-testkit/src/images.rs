@@ -18,9 +18,10 @@ use std::{
 use palisade_base::sha256;
 use serde_json::{Value, json};
 
-const APPLETS: [&str; 23] = [
+const APPLETS: [&str; 26] = [
     "sh", "sleep", "id", "mkdir", "cat", "echo", "ls", "true", "false", "touch", "chmod", "chown", "kill",
-    "ps", "grep", "test", "env", "mount", "hostname", "stat", "trap", "nc", "unshare",
+    "ps", "grep", "test", "env", "mount", "hostname", "stat", "trap", "nc", "unshare", "stty", "tar",
+    "httpd",
 ];
 
 pub fn busybox() -> PathBuf {

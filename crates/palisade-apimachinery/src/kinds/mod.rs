@@ -29,8 +29,8 @@ use crate::rest::path::Errors;
 use crate::schema::{Type, TypeKind, TypeRef, builtin};
 use crate::scheme::{Body, Kind, Subresource};
 
+pub use registry::{connect_kind, eviction_kind, registry, token_request_kind};
 pub(crate) use registry::{converts_to, internal_package, is_registered, scale_kind};
-pub use registry::{eviction_kind, registry, token_request_kind};
 
 /// A built-in kind.
 #[derive(Debug)]

@@ -302,6 +302,23 @@ static EVICTIONS: LazyLock<[Builtin; 2]> = LazyLock::new(|| {
         .map(|version| kind("policy", version, "Eviction", "evictions", "eviction", "policy.Eviction"))
 });
 
+/// What connections take as their options: the subresource, the kind, and its type. Rules match them as their resource.
+static CONNECT: LazyLock<[(&'static str, Builtin); 3]> = LazyLock::new(|| {
+    [
+        ("attach", "PodAttachOptions", "core.PodAttachOptions"),
+        ("exec", "PodExecOptions", "core.PodExecOptions"),
+        ("portforward", "PodPortForwardOptions", "core.PodPortForwardOptions"),
+    ]
+    .map(|(subresource, name, type_name)| (subresource, kind("", "v1", name, "pods", "pod", type_name)))
+});
+
+/// The kind of the options of a connection to a pod, under the name of pods.
+#[must_use]
+pub fn connect_kind(subresource: &str, version: KubeVersion) -> Option<Kind> {
+    let kinds: &'static [(&'static str, Builtin); 3] = &CONNECT;
+    kinds.iter().find(|(own, _)| *own == subresource).map(|(_, builtin)| builtin.to_kind(version))
+}
+
 /// The kind of token requests.
 #[must_use]
 pub fn token_request_kind(version: KubeVersion) -> Kind {

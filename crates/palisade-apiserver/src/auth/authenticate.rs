@@ -1,5 +1,7 @@
 //! From a connection and headers to a user: client certificate, bearer token, or anonymous.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, header};
 use palisade_apimachinery::Status;
 use ring::digest::{SHA256, digest};
@@ -9,6 +11,7 @@ use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use crate::api::Peer;
 use crate::http::tls::PeerCertificate;
 use crate::storage::Store;
+use crate::streaming;
 
 /// The tokens and their users.
 #[derive(Debug)]
@@ -38,8 +41,9 @@ impl Authenticator {
             Some(_) => refused = true,
             None => {}
         }
-        if let Some(token) = bearer_token(headers) {
-            match self.user_of_token(token, None, now) {
+        let token = bearer_token(headers).map(str::to_owned).or_else(|| websocket_token(headers));
+        if let Some(token) = token {
+            match self.user_of_token(&token, None, now) {
                 Some((user, _)) => return Ok(user),
                 None => refused = true,
             }
@@ -116,6 +120,18 @@ fn authenticated(mut user: UserInfo) -> UserInfo {
 
 fn hash(token: &str) -> Vec<u8> {
     digest(&SHA256, token.as_bytes()).as_ref().to_vec()
+}
+
+/// The token that a browser sends as a subprotocol of a WebSocket, because it cannot set headers. One that is malformed is
+/// the empty token, which is nobody's.
+fn websocket_token(headers: &HeaderMap) -> Option<String> {
+    if !streaming::wants_upgrade(headers, Some("websocket")) {
+        return None;
+    }
+    let mut tokens = streaming::bearer_protocols(headers);
+    let encoded = tokens.next()?;
+    let decoded = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    Some(decoded.filter(|_| tokens.next().is_none()).unwrap_or_default())
 }
 
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {

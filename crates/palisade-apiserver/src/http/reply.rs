@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use super::Body;
 use super::warning::Warnings;
+use crate::streaming::Session;
 
 /// What a handler answers.
 #[derive(Debug)]
 pub struct Reply {
     /// HTTP status code.
     pub code: u16,
-    /// Media type.
+    /// Media type; empty for an answer that has no body.
     pub content_type: &'static str,
     /// Body.
     pub body: Body,
@@ -25,6 +26,8 @@ pub struct Reply {
     pub headers: Vec<(header::HeaderName, HeaderValue)>,
     /// The `Status` behind an error, for the audit log.
     pub status: Option<Box<Status>>,
+    /// What becomes of the connection after a 101.
+    pub session: Option<Session>,
 }
 
 /// The media type of nearly everything.
@@ -42,6 +45,7 @@ impl Reply {
             audit: Vec::new(),
             headers: Vec::new(),
             status: None,
+            session: None,
         }
     }
 
@@ -83,7 +87,9 @@ impl Reply {
         let mut response = Response::new(self.body);
         *response.status_mut() = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        if !self.content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         if let Ok(id) = HeaderValue::from_str(audit_id) {
             headers.insert("audit-id", id);

@@ -7,10 +7,12 @@
 //! (`palisade-controllers`).
 
 mod constraints;
+mod exec_restrictions;
 mod namespace_ranges;
 mod objects;
 mod scc_admission;
 
+pub use exec_restrictions::ExecRestrictions;
 pub use namespace_ranges::NamespaceSecurityAllocation;
 pub(crate) use namespace_ranges::fill as fill_namespace_ranges;
 pub use objects::{DefaultSecurityContextConstraints, ValidateSecurityContextConstraints};
@@ -31,11 +33,13 @@ use crate::server::bootstrap;
 /// The plugins, in upstream's order.
 #[must_use]
 pub fn plugins(compat: &Compat) -> Vec<Arc<dyn Plugin>> {
+    let constraints = Arc::new(SecurityContextConstraint::new(compat));
     vec![
         Arc::new(NamespaceSecurityAllocation::default()),
         Arc::new(DefaultSecurityContextConstraints),
-        Arc::new(SecurityContextConstraint::new(compat)),
+        constraints.clone(),
         Arc::new(ValidateSecurityContextConstraints),
+        Arc::new(ExecRestrictions(constraints)),
     ]
 }
 

@@ -39,7 +39,7 @@ impl SecurityContextConstraint {
         Self { compat: *compat, options, constraints: Constraints::default() }
     }
 
-    fn run(
+    pub(super) fn run(
         &self,
         pass: Pass,
         request: &Request<'_>,

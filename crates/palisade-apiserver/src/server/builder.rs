@@ -9,7 +9,7 @@ use palisade_base::version::{KubeVersion, NEWEST_MINOR};
 use palisade_model::compat::Compat;
 use palisade_policy::standards::policy::{Exemptions, Policy};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::{Server, StartError, bootstrap, kubeconfig, limits, snapshot};
@@ -31,8 +31,9 @@ use crate::pod_security::{
 use crate::registry::{self, Registry};
 use crate::router::Router;
 use crate::storage::Store;
+use crate::stream_source::StreamSource;
 use crate::webhooks::{self, Webhooks};
-use crate::{controllers, meta, openshift, plugins, set_aside};
+use crate::{controllers, meta, openshift, plugins, set_aside, streaming};
 
 /// The administrator's certificate outlives a working day, and a working year.
 const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
@@ -60,6 +61,7 @@ pub struct Builder {
     audit_log: Option<PathBuf>,
     controllers: bool,
     logs: Option<Arc<dyn LogSource>>,
+    streams: Option<Arc<dyn StreamSource>>,
     store: Option<Store>,
 }
 
@@ -91,6 +93,7 @@ impl Default for Builder {
             audit_log: None,
             controllers: true,
             logs: None,
+            streams: None,
             store: None,
         }
     }
@@ -213,6 +216,13 @@ impl Builder {
         self
     }
 
+    /// Where streams into containers lead: a node in this process.
+    #[must_use]
+    pub fn stream_source(mut self, source: Arc<dyn StreamSource>) -> Self {
+        self.streams = Some(source);
+        self
+    }
+
     /// The plugins of the server, Pod Security Admission once more by itself, or what is wrong with the options.
     fn check(&self) -> Result<Plugins, StartError> {
         let pod_security = Arc::new(PodSecurityPlugin::new(self.compat));
@@ -275,6 +285,9 @@ impl Builder {
             quotas: plugins::quota::Pending::default(),
             enforces_quotas: !self.disabled_plugins.iter().any(|name| name == plugins::quota::NAME),
             services: crate::services::Allocator::default(),
+            streams: self.streams,
+            kubelets: parts.kubelets,
+            sessions: Arc::new(Semaphore::new(streaming::MOST_SESSIONS)),
             verifier: parts.verifier,
             stop: parts.stop,
             store,
@@ -292,6 +305,7 @@ impl Builder {
             address: "localhost".to_owned(),
             ca: String::new(),
             verifier: None,
+            kubelets: None,
             stop,
         };
         Ok(Router::new(Arc::new(self.api(parts)?)))
@@ -319,6 +333,7 @@ impl Builder {
         if let Some(path) = &self.kubeconfig {
             write_private(path, kubeconfig.as_bytes())?;
         }
+        let kubelet_client = authority.client(streaming::KUBELET_CLIENT, &[MASTERS], ADMIN_VALIDITY)?;
         let token = meta::random_token();
         let (stop_sender, stop) = watch::channel(false);
         let parts = Parts {
@@ -328,6 +343,7 @@ impl Builder {
             address: advertised.to_string(),
             ca: authority.certificate.clone(),
             verifier: Some(authority.verifier()?),
+            kubelets: Some(streaming::kubelet_client_config(&kubelet_client)?),
             stop: stop.clone(),
         };
         let (snapshots, controllers_on) = (self.snapshots.clone(), self.controllers);
@@ -390,5 +406,6 @@ struct Parts {
     address: String,
     ca: String,
     verifier: Option<crate::http::tls::ClientVerifier>,
+    kubelets: Option<Arc<rustls::ClientConfig>>,
     stop: watch::Receiver<bool>,
 }

@@ -18,6 +18,7 @@ use crate::auth::token::KeyError;
 use crate::http::tls::TlsError;
 use crate::router::Router;
 use crate::storage::OpenError;
+use crate::streaming::KubeletClientError;
 
 pub use builder::Builder;
 pub use kubeconfig::kubeconfig;
@@ -32,6 +33,9 @@ pub enum StartError {
     /// Keys and certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The certificate for kubelets.
+    #[error(transparent)]
+    Kubelets(#[from] KubeletClientError),
     /// The key of service-account tokens.
     #[error(transparent)]
     Key(#[from] KeyError),

@@ -1,9 +1,7 @@
-//! A pod's log, and connections into it: both need a node, and fail where there is none.
+//! A pod's log: of the node in this process, or of the kubelet of the pod's node.
 //!
 //! Implements: `ValidatePodLogOptions` and the log location of upstream's pod registry. The content of the log is the
 //! [`LogSource`](crate::log_source::LogSource)'s.
-
-use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 use palisade_apimachinery::Status;
@@ -14,67 +12,35 @@ use serde_json::Value;
 use crate::api::Call;
 use crate::http::{Body, Reply};
 use crate::log_source::{LogError, LogRequest};
+use crate::meta;
 use crate::registry::Entry;
-use crate::verbs::get;
+use crate::streaming;
 
-fn names(pod: &Value, list: &str) -> Vec<String> {
-    let containers = pod.pointer(list).and_then(Value::as_array);
-    let names = containers.into_iter().flatten().filter_map(|c| c.get("name")?.as_str());
-    names.map(str::to_owned).collect()
-}
+use super::place;
 
-/// The pod, once it is clear which of its containers is meant.
-fn pod(call: &Call<'_>, entry: &Entry) -> Result<Value, Box<Status>> {
-    let pod = Value::Object(get::find(call, entry)?.parse());
-    let name = &call.info.name;
-    let [main, init, ephemeral] = ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"]
-        .map(|list| names(&pod, list));
-    if let Some(container) = call.query.get("container") {
-        if ![&main, &init, &ephemeral].iter().any(|list| list.iter().any(|c| c == container)) {
-            return Err(Status::bad_request(format!("container {container} is not valid for pod {name}")));
-        }
-    } else if main.len() > 1 {
-        let mut message =
-            format!("a container name must be specified for pod {name}, choose one of: [{}]", main.join(" "));
-        if !init.is_empty() {
-            let _ = write!(message, " or one of the init containers: [{}]", init.join(" "));
-        }
-        return Err(Status::bad_request(message));
-    }
-    Ok(pod)
-}
-
-/// The node that would answer.
-fn node(call: &Call<'_>, pod: &Value) -> Result<Option<String>, Box<Status>> {
-    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-    if node.is_empty() {
-        return Ok(None);
-    }
-    match call.api.store.bucket("nodes").get(node) {
-        Some(_) => Ok(Some(node.to_owned())),
-        None => Err(Status::not_found(GroupName::new("", "nodes"), node)),
-    }
-}
-
-/// The log of a container.
+/// The log of a container, in the body or over a WebSocket.
 pub(super) async fn get(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
     let mut request = options(call)?;
-    request.pod = pod(call, entry)?;
+    request.pod = place::pod(call, entry)?;
+    request.container = place::container(&request.pod, &call.info.name, &request.container)?;
     // Nothing runs yet, so the log is empty.
-    let Some(node) = node(call, &request.pod)? else {
+    let Some(node) = place::node(call, &request.pod)? else {
         return Ok(Reply::bytes(204, "text/plain", Vec::new()));
     };
-    let Some(source) = call.api.logs.as_ref().filter(|source| source.serves(&node)) else {
-        let text = format!("no kubelet answers for node {node:?}: logs are not available\n");
+    let name = meta::meta_text(&node, "name");
+    let uid = meta::meta_text(&request.pod, "uid").to_owned();
+    let pieces = if let Some(source) = call.api.logs.as_ref().filter(|source| source.serves(name)) {
+        source.open(request).await.map_err(|LogError(sentence)| Status::bad_request(sentence))?
+    } else if let Some(pieces) = streaming::kubelet_log(call, &node, &request).await? {
+        pieces
+    } else {
+        let text = format!("no kubelet answers for node {name:?}: logs are not available\n");
         return Ok(Reply::text(501, text));
     };
-    if request.container.is_empty() {
-        request.container = names(&request.pod, "/spec/containers").into_iter().next().unwrap_or_default();
+    if streaming::wants_upgrade(&call.parts.headers, Some("websocket")) {
+        return streaming::log_over_websocket(call, entry, &uid, pieces);
     }
-    match source.open(request).await {
-        Ok(pieces) => Ok(Reply::bytes(200, "text/plain", Body::Stream(pieces))),
-        Err(LogError(sentence)) => Err(Status::bad_request(sentence)),
-    }
+    Ok(Reply::bytes(200, "text/plain", Body::Stream(pieces)))
 }
 
 /// The options of the request, checked as upstream checks them.
@@ -122,18 +88,5 @@ fn options(call: &Call<'_>) -> Result<LogRequest, Box<Status>> {
         since,
         tail_lines: tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
         limit_bytes,
-    })
-}
-
-/// `exec`, `attach`, `portforward`, `proxy`.
-pub(super) fn connect(call: &Call<'_>, entry: &Entry) -> Result<Reply, Box<Status>> {
-    let what = &call.info.subresource;
-    Err(match node(call, &pod(call, entry)?)? {
-        None => Status::bad_request(format!("pod {} does not have a host assigned", call.info.name)),
-        Some(node) => Status::new(
-            501,
-            "NotImplemented",
-            format!("no kubelet answers for node {node:?}: {what} is not available"),
-        ),
     })
 }

@@ -5,6 +5,7 @@ pub(crate) mod binding;
 mod ephemeral_containers;
 mod eviction;
 mod log;
+pub(crate) mod place;
 mod scale;
 mod token;
 
@@ -18,6 +19,7 @@ use crate::http::Reply;
 use crate::http::negotiate::{self, Encoding, Output};
 use crate::registry::Entry;
 use crate::render;
+use crate::streaming;
 use crate::verbs::{get, patch, update};
 
 /// A document that is not an object of the resource: a scale, a token, a status.
@@ -46,7 +48,7 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("eviction", _) => eviction::create(call, entry).await,
         ("token", _) => token::create(call, entry),
         ("log", _) => log::get(call, entry).await,
-        ("attach" | "exec" | "portforward" | "proxy", _) => log::connect(call, entry),
+        ("attach" | "exec" | "portforward", _) => streaming::connect(call, entry).await,
         (_, "get") => get::get(call, entry),
         ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {
             ephemeral_containers::update(call, entry).await

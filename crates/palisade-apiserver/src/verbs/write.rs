@@ -232,6 +232,20 @@ impl<'a> Writer<'a> {
         result
     }
 
+    /// Runs admission for a connection; returns its options as the mutating part leaves them, which the other part judged.
+    pub async fn admit_connect(&mut self, kind: &Kind, options: Value) -> Result<Typed, Box<Status>> {
+        let name = self.call.info.name.as_str();
+        let options = kind.read(options).map_err(|error| error.into_status(kind, name))?;
+        let mut notes = std::mem::take(&mut self.notes);
+        let request = Request { kind, ..self.admission(Operation::Connect, name, None) };
+        let result = match self.admitted(&request, options, &mut notes).await {
+            Ok(options) => self.judged(&request, Some(&options), &mut notes).await.map(|()| options),
+            Err(status) => Err(status),
+        };
+        self.notes = notes;
+        result
+    }
+
     async fn judged(
         &self,
         request: &Request<'_>,

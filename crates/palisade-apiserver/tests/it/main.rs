@@ -25,6 +25,7 @@ mod sizes;
 mod slow_watches;
 mod snapshots;
 mod storage;
+mod streaming;
 mod support;
 mod watchers;
 mod webhooks;

@@ -26,7 +26,7 @@ const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 type Decide = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
 
 /// A webhook server; the reviews it receives are kept.
-struct Hook {
+pub(crate) struct Hook {
     address: SocketAddr,
     ca: String,
     received: Arc<Mutex<Vec<(String, Value)>>>,
@@ -35,7 +35,7 @@ struct Hook {
 
 impl Hook {
     /// Starts a server that answers each path and request with what `decide` makes of it.
-    async fn start(decide: impl Fn(&str, &Value) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(decide: impl Fn(&str, &Value) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let authority = Authority::open(None).expect("authority");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listener");
         let address = listener.local_addr().expect("address");
@@ -60,11 +60,11 @@ impl Hook {
         Self { address, ca: STANDARD.encode(&authority.certificate), received, connections }
     }
 
-    fn url(&self, path: &str) -> Value {
+    pub(crate) fn url(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.ca})
     }
 
-    fn received(&self) -> Vec<Value> {
+    pub(crate) fn received(&self) -> Vec<Value> {
         self.received.lock().expect("log").iter().map(|(_, review)| review.clone()).collect()
     }
 
@@ -97,7 +97,7 @@ async fn answer(
     Ok(answer.expect("an answer"))
 }
 
-fn patch(operations: &Value) -> Value {
+pub(crate) fn patch(operations: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())})
 }
 

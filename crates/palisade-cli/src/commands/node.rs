@@ -8,7 +8,10 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use futures::StreamExt as _;
-use palisade_apiserver::log_source::{LogAnswer, LogError, LogRequest, LogSource};
+use palisade_apiserver::{
+    log_source::{LogAnswer, LogError, LogRequest, LogSource},
+    stream_source::{self, StreamAddress, StreamAnswer, StreamRequest, StreamSource, StreamTarget},
+};
 use palisade_base::version::KubeVersion;
 use palisade_model::compat::Compat;
 use palisade_node::{
@@ -18,6 +21,7 @@ use palisade_node::{
     kubelet,
     logs::{LogOptions, pod_logs},
     node::{Node, NodeConfig},
+    streams::{self, StreamError},
 };
 use tokio::sync::mpsc;
 
@@ -205,13 +209,13 @@ pub fn node(config: NodeConfig, client: kube::Client) -> Result<Node, EndpointEr
     Node::new(config, Arc::new(source))
 }
 
-/// The logs of the node in this process.
-pub struct NodeLogs {
+/// The containers of the node in this process, as the API server needs them: their logs, and streams into them.
+pub struct NodeContainers {
     config: NodeConfig,
     runtime: Runtime,
 }
 
-impl NodeLogs {
+impl NodeContainers {
     /// Of a node with these settings. Must be called inside a tokio runtime.
     pub fn new(config: NodeConfig) -> Result<Self, EndpointError> {
         let runtime = Runtime::new(&config.runtime_endpoint, config.runtime_timeout)?;
@@ -219,7 +223,7 @@ impl NodeLogs {
     }
 }
 
-impl LogSource for NodeLogs {
+impl LogSource for NodeContainers {
     fn serves(&self, node: &str) -> bool {
         node == self.config.node_name
     }
@@ -257,4 +261,54 @@ impl LogSource for NodeLogs {
             Ok(receiver)
         })
     }
+}
+
+impl StreamSource for NodeContainers {
+    fn serves(&self, node: &str) -> bool {
+        node == self.config.node_name
+    }
+
+    fn open(&self, StreamRequest { pod, target }: StreamRequest) -> StreamAnswer<'_> {
+        Box::pin(async move {
+            let opened = match target {
+                StreamTarget::Exec { container, command, streams } => {
+                    let url = streams::exec(&self.runtime, &pod, &container, command, to_node(streams)).await;
+                    url.map(|url| (url, streams))
+                }
+                StreamTarget::Attach { container, streams } => {
+                    let found = streams::attach(&self.runtime, &pod, &container, to_node(streams)).await;
+                    found.map(|(url, found)| (url, from_node(found)))
+                }
+                StreamTarget::PortForward { ports } => {
+                    let url = streams::port_forward(&self.runtime, &pod, &ports).await;
+                    url.map(|url| (url, stream_source::Streams::default()))
+                }
+            };
+            let (url, streams) = opened.map_err(|error| stream_error(&error))?;
+            let uri = url.parse().map_err(|_| stream_source::StreamError {
+                code: 500,
+                message: "the container runtime returned an address that is no URL".to_owned(),
+            })?;
+            Ok(StreamAddress { uri, streams })
+        })
+    }
+}
+
+fn to_node(
+    stream_source::Streams { stdin, stdout, stderr, tty }: stream_source::Streams,
+) -> streams::Streams {
+    streams::Streams { stdin, stdout, stderr, tty }
+}
+
+fn from_node(streams::Streams { stdin, stdout, stderr, tty }: streams::Streams) -> stream_source::Streams {
+    stream_source::Streams { stdin, stdout, stderr, tty }
+}
+
+/// The kubelet's status for what a runtime returns.
+fn stream_error(error: &StreamError) -> stream_source::StreamError {
+    let code = match error {
+        StreamError::Runtime(error) if error.is_not_found() => 404,
+        _ => 500,
+    };
+    stream_source::StreamError { code, message: error.to_string() }
 }

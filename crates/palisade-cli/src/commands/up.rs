@@ -39,7 +39,7 @@ use crate::{
     args::{Emulated, FeatureGate},
     commands::{
         controller::RolloutRunArgs,
-        node::{self, NodeLogs, RuntimeArgs},
+        node::{self, NodeContainers, RuntimeArgs},
         openshift::Rollout,
     },
     failure::{Exit, Failure},
@@ -156,7 +156,8 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     let node = node_config(args, compat)?;
     if let Some(config) = &node {
         args.runtime.load_profiles().await?;
-        builder = builder.log_source(Arc::new(NodeLogs::new(config.clone()).map_err(Failure::input)?));
+        let containers = Arc::new(NodeContainers::new(config.clone()).map_err(Failure::input)?);
+        builder = builder.log_source(containers.clone()).stream_source(containers);
     }
     let server = builder.start().await.map_err(Failure::incomplete)?;
     for report in &server.snapshots {

@@ -10,5 +10,6 @@
 
 mod cost;
 mod one_pod;
+mod streams;
 mod up;
 mod world;

@@ -22,14 +22,14 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::proto::{
-    Container, ContainerConfig, ContainerFilter, ContainerStatusRequest, ContainerStatusResponse,
-    CreateContainerRequest, CreateContainerResponse, Empty, ExecSyncRequest, ExecSyncResponse, Image,
-    ImageSpec, ImageStatusRequest, ImageStatusResponse, ListContainersRequest, ListContainersResponse,
-    ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox, PodSandboxConfig, PodSandboxFilter,
-    PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, PullImageRequest, PullImageResponse,
-    RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, RunPodSandboxResponse,
-    StartContainerRequest, StatusRequest, StatusResponse, StopContainerRequest, StopPodSandboxRequest,
-    VersionRequest, VersionResponse,
+    AttachRequest, Container, ContainerConfig, ContainerFilter, ContainerStatusRequest,
+    ContainerStatusResponse, CreateContainerRequest, CreateContainerResponse, Empty, ExecRequest,
+    ExecSyncRequest, ExecSyncResponse, Image, ImageSpec, ImageStatusRequest, ImageStatusResponse,
+    ListContainersRequest, ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox,
+    PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse,
+    PortForwardRequest, PullImageRequest, PullImageResponse, RemoveContainerRequest, RemovePodSandboxRequest,
+    RunPodSandboxRequest, RunPodSandboxResponse, StartContainerRequest, StatusRequest, StatusResponse,
+    StopContainerRequest, StopPodSandboxRequest, StreamResponse, VersionRequest, VersionResponse,
 };
 
 /// The socket of Debian's and most other containerd installations.
@@ -300,6 +300,29 @@ impl Runtime {
         };
         let deadline = timeout.saturating_add(Duration::from_secs(5));
         self.call("/runtime.v1.RuntimeService/ExecSync", request, deadline).await
+    }
+
+    /// The address of a stream to a command in a container.
+    pub async fn exec(&self, request: ExecRequest) -> Result<String> {
+        let answer: StreamResponse =
+            self.call("/runtime.v1.RuntimeService/Exec", request, self.timeout).await?;
+        Ok(answer.url)
+    }
+
+    /// The address of a stream to the first process of a container.
+    pub async fn attach(&self, request: AttachRequest) -> Result<String> {
+        let answer: StreamResponse =
+            self.call("/runtime.v1.RuntimeService/Attach", request, self.timeout).await?;
+        Ok(answer.url)
+    }
+
+    /// The address of a stream to ports in a sandbox's network.
+    pub async fn port_forward(&self, sandbox: &str, ports: &[u16]) -> Result<String> {
+        let port = ports.iter().map(|&port| i32::from(port)).collect();
+        let request = PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
+        let answer: StreamResponse =
+            self.call("/runtime.v1.RuntimeService/PortForward", request, self.timeout).await?;
+        Ok(answer.url)
     }
 
     /// The image, if it is there.

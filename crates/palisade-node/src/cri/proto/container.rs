@@ -335,6 +335,54 @@ pub struct ExecSyncResponse {
     pub exit_code: i32,
 }
 
+/// CRI `ExecRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ExecRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub cmd: Vec<String>,
+    #[prost(bool, tag = "3")]
+    pub tty: bool,
+    #[prost(bool, tag = "4")]
+    pub stdin: bool,
+    #[prost(bool, tag = "5")]
+    pub stdout: bool,
+    #[prost(bool, tag = "6")]
+    pub stderr: bool,
+}
+
+/// CRI `AttachRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct AttachRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(bool, tag = "2")]
+    pub stdin: bool,
+    #[prost(bool, tag = "3")]
+    pub tty: bool,
+    #[prost(bool, tag = "4")]
+    pub stdout: bool,
+    #[prost(bool, tag = "5")]
+    pub stderr: bool,
+}
+
+/// CRI `PortForwardRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct PortForwardRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    #[prost(int32, repeated, tag = "2")]
+    pub port: Vec<i32>,
+}
+
+/// CRI `ExecResponse`, `AttachResponse` and `PortForwardResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct StreamResponse {
+    #[prost(string, tag = "1")]
+    pub url: String,
+}
+
 /// CRI `ImageStatusRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ImageStatusRequest {
