@@ -381,7 +381,9 @@ pub(crate) fn tail_text(path: &Path, lines: usize, most: usize) -> String {
     for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
         if let Some(entry) = parse(&line) {
             text.extend_from_slice(entry.text);
-            text.push(b'\n');
+            if entry.whole {
+                text.push(b'\n');
+            }
         }
     }
     let from = text.len().saturating_sub(most);
@@ -477,6 +479,20 @@ mod tests {
         }
         let error = container_of_log(&pod(running), "d", false).unwrap_err();
         assert_eq!(error.to_string(), "container \"d\" in pod \"p\" is not available");
+    }
+
+    #[test]
+    fn a_last_message_is_exactly_what_was_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("0.log");
+        for (log, expected) in [
+            ("2026-01-01T00:00:00Z stdout P DONE\n", "DONE"),
+            ("2026-01-01T00:00:00Z stdout F DONE\n", "DONE\n"),
+            ("2026-01-01T00:00:00Z stdout P a\n2026-01-01T00:00:00Z stdout F b\n", "ab\n"),
+        ] {
+            fs::write(&file, log).unwrap();
+            assert_eq!(tail_text(&file, 80, 2048), expected, "{log}");
+        }
     }
 
     proptest::proptest! {

@@ -13,8 +13,9 @@ use crate::{
     cri::client::{DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, EndpointError, Runtime},
     events::Recorder,
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
+    node_object::storage,
     profiles::localhost::ProfileFolder,
-    runner::allocations::Allocations,
+    runner::{allocations::Allocations, environment::Allocatable},
 };
 
 /// The node's settings. [`NodeConfig::default`] is a node for `palisade run`.
@@ -168,6 +169,19 @@ impl Node {
         }
         *self.features.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         answered
+    }
+
+    /// What the node has for pods.
+    #[must_use]
+    pub fn allocatable(&self) -> Allocatable {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        // swallowed: a size that no number holds is no limit
+        let size = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Allocatable {
+            cpu: i64::try_from(cpus).unwrap_or(i64::MAX).saturating_mul(1000),
+            memory: self.memory,
+            ephemeral_storage: storage(&self.config.root_dir).map_or(0, size),
+        }
     }
 
     /// Memory of the node, in bytes.

@@ -111,7 +111,7 @@ pub fn without_times(node: &Value) -> Value {
 }
 
 /// Size of the file system that holds what pods write, or will once the folder is there.
-fn storage(folder: &Path) -> Option<u64> {
+pub(crate) fn storage(folder: &Path) -> Option<u64> {
     let there = folder.ancestors().find(|folder| folder.exists())?;
     let found = rustix::fs::statvfs(there).ok()?;
     Some(found.f_blocks.saturating_mul(found.f_frsize))

@@ -299,6 +299,26 @@ impl PodSource for KubeSource {
         .boxed()
     }
 
+    fn services<'a>(
+        &'a self,
+        namespace: &'a str,
+        of_namespace: bool,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        const MASTER: (&str, &str) = ("default", "kubernetes");
+        async move {
+            let resource = core("Service", "services");
+            let master =
+                self.namespaced(MASTER.0, &resource).get_opt(MASTER.1).await.map_err(from_kube_error)?;
+            let mut found: Vec<Value> = master.iter().map(plain).collect();
+            if of_namespace {
+                let list = self.namespaced(namespace, &resource).list(&ListParams::default()).await;
+                found.extend(list.map_err(from_kube_error)?.items.iter().map(plain));
+            }
+            Ok(found)
+        }
+        .boxed()
+    }
+
     fn service_account_token<'a>(
         &'a self,
         pod: &'a PodKey,

@@ -173,6 +173,10 @@ impl PodSource for LocalSource {
         async move { Ok(found) }.boxed()
     }
 
+    fn services<'a>(&'a self, _: &'a str, _: bool) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     fn service_account_token<'a>(
         &'a self,
         _pod: &'a PodKey,

@@ -94,6 +94,13 @@ pub trait PodSource: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Secret>, ApiError>>;
 
+    /// The Service `default/kubernetes`, and those of a namespace if they are wanted.
+    fn services<'a>(
+        &'a self,
+        namespace: &'a str,
+        of_namespace: bool,
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
+
     /// A token of a service account, bound to the pod.
     fn service_account_token<'a>(
         &'a self,

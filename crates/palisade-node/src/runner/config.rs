@@ -10,7 +10,7 @@ use std::{
 
 use palisade_model::pod_view::ContainerKind;
 
-use super::{environment::expand, observed::labels, resources::linux_resources};
+use super::{environment::expand, hosts_file, observed::labels, resources::linux_resources};
 use crate::{
     api::PodKey,
     cri::proto::{
@@ -169,6 +169,8 @@ pub struct ContainerParts<'a> {
     pub seccomp_profile_hash: Option<&'a str>,
     /// Where things are.
     pub paths: &'a PodPaths,
+    /// The file for `/etc/hosts`, if the container gets one.
+    pub hosts_file: Option<&'a Path>,
     /// Memory of the node, in bytes.
     pub node_memory: i64,
     /// Who manages the pod.
@@ -249,6 +251,13 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, Mo
             }
             .into(),
             recursive_read_only: false,
+        });
+    }
+    if let Some(file) = parts.hosts_file {
+        mounts.push(Mount {
+            container_path: hosts_file::PATH.to_owned(),
+            host_path: file.to_string_lossy().into_owned(),
+            ..Mount::default()
         });
     }
     let message_path = message_path(container);

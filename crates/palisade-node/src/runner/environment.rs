@@ -21,6 +21,31 @@ pub struct Surroundings<'a> {
     pub host_ip: &'a str,
     /// The pod's addresses.
     pub pod_ips: &'a [String],
+    /// What the node has for pods.
+    pub allocatable: Allocatable,
+}
+
+/// What a node has for pods: the limits of containers that set none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allocatable {
+    /// CPU, in thousandths.
+    pub cpu: i64,
+    /// Memory, in bytes.
+    pub memory: i64,
+    /// Storage of containers and logs, in bytes.
+    pub ephemeral_storage: i64,
+}
+
+impl Allocatable {
+    /// A resource in thousandths.
+    fn milli(self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.cpu,
+            "memory" => self.memory.saturating_mul(1000),
+            "ephemeral-storage" => self.ephemeral_storage.saturating_mul(1000),
+            _ => 0,
+        }
+    }
 }
 
 /// What a container finds in its environment.
@@ -131,13 +156,20 @@ pub async fn environment(
             }
         }
     }
+    let services = services(pod, source).await?;
     for variable in &container.env {
         let value = match &variable.value_from {
-            None => Some(expand(&variable.value, &known)),
+            // A reference may name a service's variable, which comes last in the environment.
+            None => Some(expand(&variable.value, &with(&services, &known))),
             Some(from) => value_from(pod, container, from, source, around).await?,
         };
         if let Some(value) = value {
             set(&mut known, variable.name.clone(), value);
+        }
+    }
+    for (name, value) in services {
+        if !known.contains_key(&name) {
+            set(&mut known, name, value);
         }
     }
     let variables = order
@@ -145,6 +177,18 @@ pub async fn environment(
         .filter_map(|name| known.get(&name).map(|value| (name.clone(), value.clone())))
         .collect();
     Ok(Environment { variables, skipped })
+}
+
+/// The variables of the services that the pod sees.
+async fn services(pod: &RunPod, source: &dyn PodSource) -> Result<BTreeMap<String, String>, ReferenceError> {
+    let links = pod.object.pointer("/spec/enableServiceLinks").and_then(Value::as_bool) != Some(false);
+    let found = source.services(&pod.key.namespace, links).await?;
+    Ok(super::services::variables(&found))
+}
+
+/// What references know: the container's own variables hide those of services.
+fn with(services: &BTreeMap<String, String>, known: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    services.iter().chain(known).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Whether a key can name a variable. Since v1.32 nearly anything can.
@@ -184,7 +228,8 @@ async fn value_from(
         let resource = text("/resourceFieldRef/resource");
         let name = text("/resourceFieldRef/containerName");
         let of = if name.is_empty() { Some(container) } else { pod.container(name).map(|(_, found)| found) };
-        let value = of.and_then(|of| resource_field(of, resource, text("/resourceFieldRef/divisor")));
+        let divisor = text("/resourceFieldRef/divisor");
+        let value = of.and_then(|of| resource_field(of, resource, divisor, around.allocatable));
         return value.map(Some).ok_or_else(|| ReferenceError::Resource(resource.to_owned()));
     }
     if from.get("configMapKeyRef").is_some() {
@@ -238,9 +283,14 @@ pub fn field(pod: &RunPod, path: &str, around: &Surroundings<'_>) -> Option<Stri
     })
 }
 
-/// A limit or request, in units of the divisor, rounded up.
+/// A limit or request, in units of the divisor, rounded up. A limit that is not set is what the node has.
 #[must_use]
-pub fn resource_field(container: &Container, resource: &str, divisor: &str) -> Option<String> {
+pub fn resource_field(
+    container: &Container,
+    resource: &str,
+    divisor: &str,
+    allocatable: Allocatable,
+) -> Option<String> {
     let (list, name) = resource.split_once('.')?;
     let map = match list {
         "limits" => &container.resources.limits,
@@ -248,7 +298,8 @@ pub fn resource_field(container: &Container, resource: &str, divisor: &str) -> O
         _ => return None,
     };
     let milli = |value: &Value| super::resources::milli(value);
-    let amount = map.get(name).and_then(milli).unwrap_or_default();
+    let set = map.get(name).and_then(milli).unwrap_or_default();
+    let amount = if set == 0 && list == "limits" { allocatable.milli(name) } else { set };
     let unit = match divisor {
         "" | "0" => 1000,
         text => milli(&Value::String(text.to_owned())).filter(|&unit| unit > 0)?,
@@ -324,7 +375,12 @@ mod tests {
             )
             .unwrap()
         };
-        let around = Surroundings { node_name: "n", host_ip: "1.2.3.4", pod_ips: &["5.6.7.8".to_owned()] };
+        let around = Surroundings {
+            node_name: "n",
+            host_ip: "1.2.3.4",
+            pod_ips: &["5.6.7.8".to_owned()],
+            allocatable: Allocatable { cpu: 2000, memory: 8 << 30, ephemeral_storage: 9 << 30 },
+        };
         for (case, env, from, expected) in [
             (
                 "plain and reference",
@@ -370,6 +426,13 @@ mod tests {
                 json!([]),
                 Ok("A=2 B=1024"),
             ),
+            (
+                "limits that are not set",
+                json!([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.ephemeral-storage", "divisor": "1Gi"}}},
+                    {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "requests.ephemeral-storage"}}}]),
+                json!([]),
+                Ok("A=9 B=0"),
+            ),
         ] {
             let pod = with(env, from);
             let found = environment(&pod, &pod.spec.containers[0], &source, &around, 31).await;
@@ -398,7 +461,8 @@ mod tests {
             )
             .unwrap()
         };
-        let around = Surroundings { node_name: "n", host_ip: "", pod_ips: &[] };
+        let around =
+            Surroundings { node_name: "n", host_ip: "", pod_ips: &[], allocatable: Allocatable::default() };
         let text = |keys: &str| {
             vec![format!(
                 "Keys [{keys}] from the EnvFrom configMap default/m were skipped since they are considered invalid environment \

@@ -18,7 +18,7 @@ use super::{
     config::{ContainerParts, PodPaths, container_config},
     environment::{Surroundings, environment},
     handlers::Target,
-    hooks, images,
+    hooks, hosts_file, images,
     observed::Observed,
     plan::{Failure, Reason, Retry},
 };
@@ -200,6 +200,7 @@ async fn prepare(
         node_name: &node.config.node_name,
         host_ip: &node.config.host_ip,
         pod_ips: place.pod_ips,
+        allocatable: node.allocatable(),
     };
     let found = environment(pod, container, node.source.as_ref(), &around, kubelet.minor())
         .await
@@ -260,6 +261,8 @@ async fn prepare(
     fs::set_permissions(&message_file, mode).map_err(|error| Refused::config(&error))?;
     fs::create_dir_all(place.paths.logs.join(&container.name)).map_err(|error| Refused::config(&error))?;
 
+    let hosts_file = hosts_file::write(pod, container, place.pod_ips, &place.paths.folder)
+        .map_err(|error| Refused::config(&error))?;
     let hash = delivery.as_ref().and_then(|delivery| delivery.hash.as_deref());
     let config = container_config(ContainerParts {
         pod,
@@ -272,6 +275,7 @@ async fn prepare(
         security_context,
         seccomp_profile_hash: hash,
         paths: place.paths,
+        hosts_file: hosts_file.as_deref(),
         node_memory: node.memory(),
         manager: &node.config.manager,
     })

@@ -84,8 +84,12 @@ impl Phase {
 #[must_use]
 pub fn rejected(pod: &RunPod, rejection: &Rejection, previous: &Value, facts: &StatusFacts<'_>) -> Value {
     if !rejection.soft {
-        return json!({"phase": "Failed", "reason": rejection.reason, "message": rejection.message,
+        let mut status = json!({"phase": "Failed", "reason": rejection.reason, "message": rejection.message,
             "startTime": seconds(facts.start_time)});
+        if let (Some(generation), Value::Object(fields)) = (observed_generation(pod, facts), &mut status) {
+            fields.insert("observedGeneration".to_owned(), generation);
+        }
+        return status;
     }
     let (mut status, _) = status(pod, previous, facts);
     if let Value::Object(fields) = &mut status {
@@ -164,8 +168,11 @@ pub fn status(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>) -> (Value
     let phase = phase(pod, &init, &app);
 
     let mut fields = Map::new();
+    if let Some(generation) = observed_generation(pod, facts) {
+        fields.insert("observedGeneration".to_owned(), generation);
+    }
     fields.insert("phase".to_owned(), phase.as_str().into());
-    fields.insert("conditions".to_owned(), conditions(&init, &app, phase, previous, facts));
+    fields.insert("conditions".to_owned(), conditions(pod, &init, &app, phase, previous, facts));
     fields.insert("hostIP".to_owned(), facts.host_ip.into());
     fields.insert("hostIPs".to_owned(), json!([{"ip": facts.host_ip}]));
     fields.insert("startTime".to_owned(), seconds(facts.start_time).into());
@@ -407,7 +414,14 @@ fn phase(pod: &RunPod, init: &[State<'_>], app: &[State<'_>]) -> Phase {
     }
 }
 
+/// The generation that the status is about; kubelets report it since v1.34.
+fn observed_generation(pod: &RunPod, facts: &StatusFacts<'_>) -> Option<Value> {
+    let generation = pod.object.pointer("/metadata/generation").filter(|generation| generation.is_i64());
+    generation.filter(|_| facts.minor >= 34).cloned()
+}
+
 fn conditions(
+    pod: &RunPod,
     init: &[State<'_>],
     app: &[State<'_>],
     phase: Phase,
@@ -464,6 +478,11 @@ fn conditions(
                 .unwrap_or_else(|| seconds(facts.now).into());
             let mut condition =
                 json!({"type": kind, "status": word, "lastProbeTime": null, "lastTransitionTime": since});
+            if let (Some(generation), Value::Object(fields)) =
+                (observed_generation(pod, facts), &mut condition)
+            {
+                fields.insert("observedGeneration".to_owned(), generation);
+            }
             if let (Some((reason, message)), Value::Object(fields)) = (reason, &mut condition) {
                 fields.insert("reason".to_owned(), reason.into());
                 if !message.is_empty() {

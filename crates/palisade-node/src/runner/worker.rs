@@ -349,6 +349,7 @@ impl Life {
             node_name: &self.node.config.node_name,
             host_ip: &self.node.config.host_ip,
             pod_ips: &ips,
+            allocatable: self.node.allocatable(),
         };
         // What containers have written since is theirs.
         let fresh = observed.containers.is_empty();

@@ -141,7 +141,9 @@ fn of_downward_api(
         } else if let Some(reference) = item.get("resourceFieldRef").filter(|value| !value.is_null()) {
             let resource = text(reference, "resource");
             pod.container(text(reference, "containerName"))
-                .and_then(|(_, container)| resource_field(container, resource, text(reference, "divisor")))
+                .and_then(|(_, container)| {
+                    resource_field(container, resource, text(reference, "divisor"), around.allocatable)
+                })
                 .ok_or_else(|| ReferenceError::Resource(resource.to_owned()))?
         } else {
             continue;

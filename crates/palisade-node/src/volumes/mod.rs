@@ -289,7 +289,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{ConfigMap, local::LocalSource};
+    use crate::{
+        api::{ConfigMap, local::LocalSource},
+        runner::environment::Allocatable,
+    };
 
     fn pod(volumes: &Value, group: Option<u32>) -> RunPod {
         RunPod::from_object(
@@ -300,7 +303,7 @@ mod tests {
     }
 
     fn around() -> Surroundings<'static> {
-        Surroundings { node_name: "n", host_ip: "", pod_ips: &[] }
+        Surroundings { node_name: "n", host_ip: "", pod_ips: &[], allocatable: Allocatable::default() }
     }
 
     #[tokio::test]
