@@ -460,10 +460,12 @@ pub(crate) async fn sync(api: &Arc<Api>) -> bool {
         let mut quota = entry.typed(stored.parse());
         let status =
             hard(&quota).and_then(|hard| Ok((used(api, stored.namespace(), &quota, &hard, "")?, hard)));
-        let Ok((used, hard)) = status.inspect_err(|error| {
-            tracing::warn!(quota = stored.key(), value = error.0, "usage of a quota cannot be computed");
-        }) else {
-            continue;
+        let (used, hard) = match status {
+            Ok(status) => status,
+            Err(error) => {
+                tracing::warn!(quota = stored.key(), value = error.0, "usage of a quota cannot be computed");
+                continue;
+            }
         };
         let known = |field: &str| {
             let amounts = quota.pointer(&format!("/status/{field}")).and_then(Value::as_object);
