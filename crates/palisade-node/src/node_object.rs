@@ -31,6 +31,16 @@ pub fn labels(features: &NodeFeatures, config_map_profiles: bool) -> BTreeMap<St
     labels
 }
 
+/// This machine, as Go names it.
+#[must_use]
+pub fn machine() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 /// The node object.
 #[must_use]
 pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition], now: Timestamp) -> Value {
@@ -38,15 +48,10 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
     let config = &node.config;
     let designs = matches!(config.compat.kubelet, palisade_base::version::KubeVersion::Designs);
     let mut all = labels(&features, designs && config.compat.gates.seccomp_config_maps);
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     for (key, value) in [
         ("kubernetes.io/hostname", config.node_name.as_str()),
         ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", arch),
+        ("kubernetes.io/arch", machine()),
     ] {
         all.insert(key.to_owned(), value.to_owned());
     }
@@ -90,7 +95,7 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
             "addresses": [{"type": "InternalIP", "address": config.host_ip},
                 {"type": "Hostname", "address": config.node_name}],
             "nodeInfo": {"kernelVersion": features.kernel, "osImage": os_image(), "operatingSystem": "linux",
-                "architecture": arch, "kubeletVersion": version, "kubeProxyVersion": "",
+                "architecture": machine(), "kubeletVersion": version, "kubeProxyVersion": "",
                 "containerRuntimeVersion": format!("{}://{}", features.runtime_name, features.runtime_version),
                 "machineID": "", "systemUUID": "", "bootID": ""}}})
 }

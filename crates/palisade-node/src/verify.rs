@@ -70,6 +70,9 @@ pub struct ContainerReport {
     /// SHA-256 of the seccomp profile it was created with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp_profile_hash: Option<String>,
+    /// SHA-256 of what its source held, where the profile was combined with a baseline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_source_hash: Option<String>,
     /// What the ConfigMap or file now holds is another profile, or there is none any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_profile: Option<String>,
@@ -135,7 +138,8 @@ impl PodReport {
                 line(row.check, &row.declared, &row.kernel, verdict);
             }
             if let Some(stale) = &container.stale_profile {
-                let hash = container.seccomp_profile_hash.as_deref().unwrap_or("-");
+                let hash = container.seccomp_source_hash.as_ref().or(container.seccomp_profile_hash.as_ref());
+                let hash = hash.map_or("-", String::as_str);
                 line("seccompProfileHash", stale, hash, "older profile: restart to apply".to_owned());
             }
             if let Some(why) = &container.skipped {
@@ -201,6 +205,7 @@ pub async fn verify_pod(
             unverified: None,
             rows: Vec::new(),
             seccomp_profile_hash: run.and_then(|run| run.seccomp_profile_hash.clone()),
+            seccomp_source_hash: run.and_then(|run| run.seccomp_source_hash.clone()),
             stale_profile: None,
         };
         match (run, &host) {
@@ -394,7 +399,7 @@ async fn stale_profile(
     context: &EffectiveContext<'_>,
     run: &Instance,
 ) -> Option<String> {
-    let applied = run.seccomp_profile_hash.as_deref()?;
+    let applied = run.seccomp_source_hash.as_ref().or(run.seccomp_profile_hash.as_ref())?;
     // swallowed: the comparison of seccomp reports it
     let now = match context.seccomp.profile.as_ref().ok()? {
         ProfileRef::ConfigMap { name, key } => {
@@ -411,7 +416,7 @@ async fn stale_profile(
         },
         ProfileRef::Unconfined | ProfileRef::RuntimeDefault => return None,
     };
-    (now != applied).then_some(now)
+    (now != *applied).then_some(now)
 }
 
 /// What the kernel reports, and what it takes to read it.

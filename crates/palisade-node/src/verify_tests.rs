@@ -219,7 +219,8 @@ fn people_read_lines_and_machines_read_json() {
                 ok: false,
                 note: None,
             }],
-            seccomp_profile_hash: Some("aa".into()),
+            seccomp_profile_hash: Some("applied".into()),
+            seccomp_source_hash: Some("aa".into()),
             stale_profile: Some("bb".into()),
         }],
     };
@@ -251,6 +252,7 @@ fn summarizes_in_one_sentence() {
         unverified: None,
         rows: vec![row(true), row(ok)],
         seccomp_profile_hash: None,
+        seccomp_source_hash: None,
         stale_profile: stale.then(|| "gone".into()),
     };
     let idle =
@@ -299,6 +301,7 @@ fn every_running_container_is_compared_or_reported() {
         unverified: unverified.map(str::to_owned),
         rows: Vec::new(),
         seccomp_profile_hash: None,
+        seccomp_source_hash: None,
         stale_profile: None,
     };
     let pod = PodReport {

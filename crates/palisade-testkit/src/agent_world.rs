@@ -15,7 +15,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -36,7 +36,9 @@ use palisade_apiserver::{Router, Server};
 use palisade_base::{metrics::Registry, sha256};
 use palisade_node::{
     agent::{self, Settings, published_name},
+    kernel::probe::NodeFeatures,
     node::NodeConfig,
+    profiles::{baseline::Bounds, localhost::ProfileFolder},
 };
 use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
@@ -55,6 +57,8 @@ pub struct World {
     pub away: Arc<AtomicBool>,
     /// A folder on a tmpfs, so that none needs to be mounted.
     pub root: TempDir,
+    applied: Mutex<BTreeMap<String, String>>,
+    combined: Mutex<BTreeMap<String, Option<String>>>,
 }
 
 pub struct Running {
@@ -92,11 +96,12 @@ impl World {
         let node = json!({"metadata": {"name": "n1"}, "spec": {"taints": [
             {"key": "palisade.dev/profiles-not-ready", "effect": "NoSchedule"},
             {"key": "example.com/own", "effect": "NoSchedule"}]},
-            "status": {"nodeInfo": {"kubeletVersion": "v1.31.2"}}});
+            "status": {"nodeInfo": {"kubeletVersion": "v1.31.2", "containerRuntimeVersion": "containerd://1.6.20"}}});
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
-        Self { client, router, away: Arc::default(), root }
+        let (applied, combined) = Default::default();
+        Self { client, router, away: Arc::default(), root, applied, combined }
     }
 
     /// Starts the agent on a folder, a tmpfs of its own or one that is there, and a runtime.
@@ -146,6 +151,7 @@ impl World {
     }
 
     pub async fn publish_as(&self, hash: &str, text: &str) {
+        self.combine(hash, text);
         let object = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "PublishedProfile",
             "metadata": {"name": hash}, "spec": {"profile": text}});
         let object = serde_json::from_value(object).unwrap();
@@ -178,7 +184,31 @@ impl World {
         let path = self.path(hash);
         path.symlink_metadata()
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o777 == 0o444)
-            && fs::read(&path).is_ok_and(|content| sha256::hex(&content) == hash)
+            && fs::read(&path)
+                .is_ok_and(|content| self.applied(hash).as_deref() == Some(&*sha256::hex(&content)))
+    }
+
+    /// The hash of what a node applies of a published profile: the profile and the default of the node's runtime.
+    pub fn applied(&self, hash: &str) -> Option<String> {
+        self.applied.lock().unwrap().get(hash).cloned()
+    }
+
+    fn combine(&self, hash: &str, text: &str) {
+        // Blanks do not change what a profile means.
+        let dense: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let mut combined = self.combined.lock().unwrap();
+        let applied = combined.entry(dense).or_insert_with(|| {
+            let features = NodeFeatures {
+                runtime_name: "containerd".into(),
+                runtime_version: "1.6.20".into(),
+                ..NodeFeatures::of_kernel(Path::new("/proc"), Path::new("/sys"))
+            };
+            let folder = ProfileFolder::new("/nonexistent");
+            Bounds::of_node(&features).combine(text, &folder).ok().map(|combined| combined.sha256)
+        });
+        if let Some(applied) = applied {
+            self.applied.lock().unwrap().insert(hash.to_owned(), applied.clone());
+        }
     }
 
     pub async fn until_held(&self, hash: &str) {

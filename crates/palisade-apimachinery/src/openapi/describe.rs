@@ -118,6 +118,9 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
             "Groups the processes of this container have besides the primary one."
         }
         (_, "seccompProfileHash") => "SHA-256 of the seccomp profile that was applied to the container.",
+        (_, "seccompProfileSourceHash") => {
+            "SHA-256 of what the ConfigMap held that the applied seccomp profile was made of."
+        }
         ("core.AppArmorProfile", "type") => {
             "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."
         }

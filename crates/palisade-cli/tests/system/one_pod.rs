@@ -31,7 +31,7 @@ fn run_shows_what_the_kernel_enforces_and_leaves_nothing() {
     assert!(ran.out.contains(line), "{}", ran.out);
     let ran = output(&mut world.on_node(&["run", "-f", file, "-o", "json"]));
     let value: Value = serde_json::from_str(&ran.out).unwrap();
-    let hash = &value["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"];
+    let hash = &value["status"]["containerStatuses"][0]["securityContext"]["seccompProfileSourceHash"];
     assert_eq!(
         (&value["enforced"], hash),
         (&json!(true), &json!(palisade_base::sha256::hex(DENY_MKDIR.as_bytes())))

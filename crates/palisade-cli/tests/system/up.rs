@@ -29,8 +29,9 @@ fn applies_a_profile_from_a_config_map_and_reports_its_hash() {
     let script = format!("mkdir /tmp/x; echo rc=$?; {SLEEP}");
     world.apply(&[map(DENY_MKDIR), pod("web", context, &script)]);
     let pod = world.until_ready("web");
-    let recorded =
-        pod["status"]["containerStatuses"][0]["securityContext"]["seccompProfileHash"].as_str().unwrap();
+    let recorded = pod["status"]["containerStatuses"][0]["securityContext"]["seccompProfileSourceHash"]
+        .as_str()
+        .unwrap();
     let sum = output(Command::new("sh").args(["-c", &format!("printf %s '{DENY_MKDIR}' | sha256sum")]));
     assert_eq!(Some(recorded), sum.out.split(' ').next());
     world.until("log", || world.kubectl(&["logs", "web"]).out.contains("rc=1\n").then_some(()));

@@ -7,6 +7,7 @@
 pub mod algebra;
 pub mod apparmor;
 pub mod architecture;
+pub mod baseline;
 pub mod bpf;
 pub mod config_map;
 pub mod decision;

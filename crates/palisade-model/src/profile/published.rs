@@ -19,6 +19,9 @@ pub const POD_ANNOTATION: &str = "seccomp.palisade.dev/pod";
 /// Where the profile of one container came from; its name follows.
 pub const CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.palisade.dev/";
 
+/// What the profiles of a pod are combined with, if that is not the default of the runtime.
+pub const BASELINE_ANNOTATION: &str = "seccomp.palisade.dev/baseline";
+
 /// On a PublishedProfile: since when no pod has referred to it.
 pub const UNREFERENCED_ANNOTATION: &str = "palisade.dev/unreferenced-since";
 /// On a PublishedProfile: which of its sources hold another profile by now, `namespace/configmap/key` with commas between.

@@ -12,6 +12,7 @@ use super::{
     architecture::Architecture,
     docker::{self, Container, DockerError},
     document::KernelVersion,
+    filter::{Filter, FilterError},
 };
 
 const TABLE: &str = include_str!("runtime_defaults.txt");
@@ -125,9 +126,22 @@ pub enum RuntimeDefaultError {
         /// Those that are.
         known: String,
     },
+    /// A node reports a runtime, or a release of it, of which no profile is known.
+    #[error(
+        "the default profile of the node's runtime {runtime:?} {version:?} is not known: name a baseline in a ProfilePolicy"
+    )]
+    Node {
+        /// The runtime.
+        runtime: String,
+        /// Its version.
+        version: String,
+    },
     /// The table has a rule that cannot be read.
     #[error(transparent)]
     Rule(#[from] DockerError),
+    /// The table has a profile that cannot be read.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
 }
 
 /// The default profile of one release of a runtime.
@@ -299,11 +313,26 @@ fn argument(text: &str) -> Value {
     argument
 }
 
+/// The filter that the runtime of a node makes of its default profile for a container with these capabilities.
+pub fn of_node(
+    runtime: &str,
+    version: &str,
+    capabilities: &BTreeSet<String>,
+    machine: Architecture,
+    kernel: Option<KernelVersion>,
+) -> Result<Filter, RuntimeDefaultError> {
+    let known = RuntimeDefault::of_node(runtime, version).ok_or_else(|| RuntimeDefaultError::Node {
+        runtime: runtime.to_owned(),
+        version: version.to_owned(),
+    })?;
+    Ok(Filter::read(&known.profile(capabilities, machine, kernel)?)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::profile::{
-        filter::{Action, Answer, Call, Filter},
+        filter::{Action, Answer, Call},
         syscalls::Syscall,
     };
 

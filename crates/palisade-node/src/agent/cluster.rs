@@ -50,6 +50,15 @@ pub(super) enum PublishedChange {
     Gone { sha256: String },
 }
 
+/// The part of a published profile that decides what a node writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PublishedText {
+    /// The source.
+    pub(super) profile: String,
+    /// What it is combined with, if not with the default of the runtime.
+    pub(super) baseline: Option<String>,
+}
+
 /// The API server, as far as the agent needs it.
 pub(super) struct Cluster {
     client: Client,
@@ -98,11 +107,15 @@ impl Cluster {
             .boxed()
     }
 
-    /// The bytes published under a name; none if there is no such object.
-    pub(super) async fn profile(&self, sha256: &str) -> Result<Option<String>, kube::Error> {
+    /// What is published under a name; none if there is no such object.
+    pub(super) async fn profile(&self, sha256: &str) -> Result<Option<PublishedText>, kube::Error> {
         let found = self.profiles().get_opt(sha256).await?;
         Ok(found.map(|found| {
-            found.data.pointer("/spec/profile").and_then(Value::as_str).unwrap_or_default().to_owned()
+            let text = |pointer: &str| found.data.pointer(pointer).and_then(Value::as_str);
+            PublishedText {
+                profile: text("/spec/profile").unwrap_or_default().to_owned(),
+                baseline: text("/spec/baseline").map(str::to_owned),
+            }
         }))
     }
 

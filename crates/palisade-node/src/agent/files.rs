@@ -1,7 +1,7 @@
 //! Profiles as files named by their content, on a tmpfs.
 //!
-//! A file is written whole or not at all, cannot be written to, and is believed only while its bytes have the hash it is
-//! named by. Everything happens relative to an open folder, so that it cannot be replaced in between.
+//! A file is written whole or not at all, cannot be written to, and is believed only while its bytes have the hash that they had when
+//! it was written. Everything happens relative to an open folder, so that it cannot be replaced in between.
 
 use std::{
     fs::{self, File},
@@ -151,17 +151,11 @@ impl Folder {
         Ok(names)
     }
 
-    /// Puts a profile in place. The bytes must have the hash: that is what the name promises.
-    pub fn write(&self, sha256: &str, content: &[u8]) -> io::Result<()> {
-        if sha256::hex(content) != sha256 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the bytes have another hash than their name",
-            ));
-        }
+    /// Puts a profile in place, under what it is published as.
+    pub fn write(&self, published: &str, content: &[u8]) -> io::Result<()> {
         let fresh = format!(".{}", uuid::Uuid::new_v4().simple());
         let written =
-            self.write_aside(&fresh, content).and_then(|()| self.rename(&fresh, &file_name(sha256)));
+            self.write_aside(&fresh, content).and_then(|()| self.rename(&fresh, &file_name(published)));
         if written.is_err() {
             // A file half written has a temporary name, and does not stay.
             unlinkat(&self.fd, &fresh, AtFlags::empty()).ok();
@@ -197,10 +191,10 @@ impl Folder {
         }
     }
 
-    /// Looks whether a profile is as it was written.
-    pub fn inspect(&self, sha256: &str) -> io::Result<Found> {
+    /// Looks whether a profile is as it was written: with the bytes that have this hash.
+    pub fn inspect(&self, published: &str, applied: &str) -> io::Result<Found> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match openat(&self.fd, file_name(sha256), flags, Mode::empty()) {
+        let file = match openat(&self.fd, file_name(published), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(Found::Deleted),
             // A link, a socket, a device without a driver.
@@ -217,7 +211,7 @@ impl Folder {
         }
         let mut content = Vec::new();
         file.take(MAX_PROFILE_BYTES as u64 + 1).read_to_end(&mut content)?;
-        Ok(if sha256::hex(&content) == sha256 { Found::Intact } else { Found::Changed })
+        Ok(if sha256::hex(&content) == applied { Found::Intact } else { Found::Changed })
     }
 }
 
@@ -263,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_by_content_and_cannot_be_written() {
+    fn files_are_replaced_whole_and_cannot_be_written() {
         let temp = tempfile::tempdir().unwrap();
         let folder = folder(temp.path());
         let hash = sha256::hex(b"{}");
@@ -273,9 +267,11 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o444);
         assert_eq!(fs::read(&path).unwrap(), b"{}");
         assert_eq!(folder.names().unwrap(), [file_name(&hash)], "and nothing beside them");
-        let error = folder.write(&hash, b"[]").unwrap_err();
-        assert_eq!(error.to_string(), "the bytes have another hash than their name");
-        assert_eq!(folder.inspect(&hash).unwrap(), Found::Intact);
+        assert_eq!(folder.inspect(&hash, &hash).unwrap(), Found::Intact);
+        let applied = sha256::hex(b"[]");
+        assert_eq!(folder.inspect(&hash, &applied).unwrap(), Found::Changed, "made of another baseline");
+        folder.write(&hash, b"[]").unwrap();
+        assert_eq!(folder.inspect(&hash, &applied).unwrap(), Found::Intact);
     }
 
     #[test]
@@ -308,9 +304,9 @@ mod tests {
             folder.write(&hash, b"{}").unwrap();
             folder.remove(&file_name(&hash)).unwrap();
             tamper();
-            assert_eq!(folder.inspect(&hash).unwrap(), expected, "{case}");
+            assert_eq!(folder.inspect(&hash, &hash).unwrap(), expected, "{case}");
             folder.write(&hash, b"{}").unwrap();
-            assert_eq!(folder.inspect(&hash).unwrap(), Found::Intact, "{case}, repaired");
+            assert_eq!(folder.inspect(&hash, &hash).unwrap(), Found::Intact, "{case}, repaired");
             assert_eq!(fs::read(&elsewhere).unwrap(), b"{}", "{case}: nothing was written through it");
         }
     }

@@ -4,7 +4,8 @@
 //! supports, and compares running containers with what their pods declare. Profiles are files named by their content,
 //! `<root-dir>/seccomp/palisade/<sha256>.json`, on a tmpfs: written whole, read-only, verified when the agent starts, when
 //! they are touched and every minute, and removed when they are unreferenced. The webhook has rewritten ConfigMap
-//! references to these names; `PublishedProfile` objects hold the bytes.
+//! references to these names; `PublishedProfile` objects hold the sources. What is written is a source intersected with its baseline,
+//! by default the default profile of the runtime of this node: it can only restrict.
 //!
 //! | module | job |
 //! | --- | --- |
@@ -34,9 +35,13 @@ use std::{
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
-use palisade_base::{causes::root_cause, metrics::Registry, version::KubeVersion};
+use palisade_base::{causes::root_cause, metrics::Registry, sha256, version::KubeVersion};
 pub use palisade_model::profile::published::{published_hash, published_name};
-use palisade_model::{compat::Compat, server_version::kubelet_of};
+use palisade_model::{
+    compat::Compat,
+    profile::baseline::{Baseline, Restricted, published_sha256},
+    server_version::kubelet_of,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -46,7 +51,7 @@ use self::{
     files::{Folder, Found, Place, file_name, is_full, is_leftover, profile_of},
     plan::{Missing, Wanted},
     pods::Pods,
-    report::{Findings, without_time},
+    report::{Findings, HeldProfile, without_time},
     watch::{FolderWatch, Touched},
 };
 use crate::{
@@ -55,7 +60,10 @@ use crate::{
     kernel::probe::NodeFeatures,
     node::NodeConfig,
     node_object,
-    profiles::check_document,
+    profiles::{
+        baseline::{Bounds, CombineError},
+        check_document,
+    },
     verify::{unverified_containers, verify_pod},
 };
 
@@ -221,7 +229,15 @@ impl Agent {
             Err(error) => return self.api_failed("node not read", &error),
         };
         self.node_uid = node.metadata.uid;
-        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+        let info = node.status.and_then(|status| status.node_info);
+        // Until the runtime responds itself: `containerd://2.3.4`.
+        if let Some((name, version)) =
+            info.as_ref().and_then(|info| info.container_runtime_version.split_once("://"))
+            && !self.findings.runtime_answers
+        {
+            self.take_runtime(name, version);
+        }
+        let version = info.map(|info| info.kubelet_version);
         if self.settings.follow_kubelet
             && let Some(kubelet) = version.as_deref().and_then(kubelet_of)
         {
@@ -319,9 +335,10 @@ impl Agent {
     async fn inspect(&mut self, folder: &Folder, names: &BTreeSet<String>) {
         let present: BTreeSet<String> = folder.names().unwrap_or_default().into_iter().collect();
         for name in names {
-            let known = profile_of(name).filter(|hash| self.findings.held.contains_key(*hash));
+            let known =
+                profile_of(name).and_then(|hash| Some((hash, self.findings.held.get(hash)?.applied.clone())));
             let (what, found) = match known {
-                Some(hash) => match folder.inspect(hash) {
+                Some((hash, applied)) => match folder.inspect(hash, &applied) {
                     Ok(Found::Intact) => continue,
                     Ok(Found::Deleted) => (hash.to_owned(), "Deleted"),
                     Ok(Found::Changed) => (hash.to_owned(), "Changed"),
@@ -445,48 +462,83 @@ impl Agent {
         let (held, missing) = (self.findings.held.len(), self.findings.missing.len());
         self.metrics.set(&metrics::PROFILES, &[("state", "held")], held);
         self.metrics.set(&metrics::PROFILES, &[("state", "missing")], missing);
-        let bytes = self.findings.held.values().sum::<u64>();
+        let bytes = self.findings.held.values().map(|held| held.size).sum::<u64>();
         self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes);
         self.metrics.set(&metrics::PROFILES_READY, &[], self.findings.ready());
         self.findings.ready()
     }
 
     async fn put(&mut self, folder: &Folder, hash: &str, wanted: &Wanted) {
-        // An agent before this one may have left it, or it was put back after tampering.
-        if matches!(folder.inspect(hash), Ok(Found::Intact)) {
-            let size =
-                std::fs::metadata(folder.proc_path().join(file_name(hash))).map_or(0, |found| found.len());
-            return self.hold(hash, size);
-        }
-        let missing = match self.cluster.profile(hash).await {
-            Ok(None) => Missing::Unpublished,
-            Ok(Some(text)) => match check_document(&text) {
-                Err(error) => Missing::Unusable(format!("it {error}")),
-                Ok(()) => match self.write(folder, hash, &text, wanted) {
-                    Ok(()) => return self.hold(hash, text.len() as u64),
+        let missing = match self.composed(hash).await {
+            Err(missing) => missing,
+            Ok((source, restricted)) => {
+                let held =
+                    HeldProfile { applied: restricted.sha256, source, size: restricted.text.len() as u64 };
+                // An agent before this one may have left it, or it was put back after tampering.
+                if matches!(folder.inspect(hash, &held.applied), Ok(Found::Intact)) {
+                    return self.hold(hash, held);
+                }
+                match self.write(folder, hash, &restricted.text, wanted) {
+                    Ok(()) => return self.hold(hash, held),
                     Err(error) if is_full(&error) => Missing::Full,
-                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        Missing::Unusable(error.to_string())
-                    }
                     Err(error) => Missing::Failed(error.to_string()),
-                },
-            },
-            Err(error) => {
-                self.api_failed("profile not read", &error);
-                Missing::Failed(format!("the API server does not give it: {error}"))
+                }
             }
         };
         // Something that is neither the profile nor replaced by it must not be read for it.
-        if !matches!(folder.inspect(hash), Ok(Found::Deleted)) {
+        if folder.names().is_ok_and(|names| names.contains(&file_name(hash))) {
             folder.remove(&file_name(hash)).ok();
         }
         self.record_missing(hash, &missing).await;
         self.findings.missing.insert(hash.to_owned(), missing);
     }
 
-    fn hold(&mut self, hash: &str, size: u64) {
+    /// What belongs under a published name on this node: the hash of the source, and the source combined with its baseline.
+    async fn composed(&mut self, name: &str) -> Result<(String, Restricted), Missing> {
+        let published = match self.cluster.profile(name).await {
+            Ok(Some(published)) => published,
+            Ok(None) => return Err(Missing::Unpublished),
+            Err(error) => {
+                self.api_failed("profile not read", &error);
+                return Err(Missing::Failed(format!("the API server does not give it: {error}")));
+            }
+        };
+        let baseline = match &published.baseline {
+            None => Baseline::default(),
+            Some(text) => Baseline::parse(text)
+                .ok_or_else(|| Missing::Unusable(format!("its baseline cannot be read: {text:?}")))?,
+        };
+        let source = sha256::hex(published.profile.as_bytes());
+        if published_sha256(&source, &baseline) != name {
+            return Err(Missing::Unusable("the bytes have another hash than their name".to_owned()));
+        }
+        check_document(&published.profile).map_err(|error| Missing::Unusable(format!("it {error}")))?;
+        let bounds = Bounds::of_node(&self.findings.features).with_baseline(baseline);
+        let folder = self.settings.node.profile_folder();
+        let text = published.profile;
+        let combined = tokio::task::spawn_blocking(move || {
+            bounds.combine(&text, &folder).map_err(|error| match error {
+                CombineError::Baseline(_) => Missing::Failed(format!("it {error}")),
+                CombineError::Restrict(_) => Missing::Unusable(format!("it {error}")),
+            })
+        });
+        let restricted = combined.await.map_err(|error| Missing::Failed(error.to_string()))??;
+        Ok((source, restricted))
+    }
+
+    /// Another runtime has another default: what was made of the former one is made anew.
+    fn take_runtime(&mut self, name: &str, version: &str) {
+        let features = &mut self.findings.features;
+        if features.runtime_name != name || features.runtime_version != version {
+            name.clone_into(&mut features.runtime_name);
+            version.clone_into(&mut features.runtime_version);
+            self.findings.held.clear();
+        }
+    }
+
+    fn hold(&mut self, hash: &str, held: HeldProfile) {
         self.findings.missing.remove(hash);
-        self.findings.held.insert(hash.to_owned(), size);
+        self.findings.held.insert(hash.to_owned(), held);
         self.findings.incidents.repaired(hash);
         self.findings.incidents.repaired("palisade");
     }
@@ -617,6 +669,8 @@ impl Agent {
             features.supplemental_groups_policy = known.supplemental_groups_policy;
             features.runtime_disables_app_armor = known.runtime_disables_app_armor;
         }
+        let (name, version) = (features.runtime_name.clone(), features.runtime_version.clone());
+        self.take_runtime(&name, &version);
         self.findings.features = features;
         if self.findings.runtime_answers && self.pods_known {
             self.verify_containers().await;

@@ -81,6 +81,17 @@ pub struct OlderProfile {
     pub source: String,
 }
 
+/// A profile in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldProfile {
+    /// SHA-256 of the file: what containers run with.
+    pub applied: String,
+    /// SHA-256 of what the source held.
+    pub source: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
 /// Everything a report is made of.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
@@ -90,8 +101,8 @@ pub struct Findings {
     pub runtime_answers: bool,
     /// What should be there.
     pub wanted: Wanted,
-    /// What is there, with its size.
-    pub held: BTreeMap<String, u64>,
+    /// What is there.
+    pub held: BTreeMap<String, HeldProfile>,
     /// What is not.
     pub missing: BTreeMap<String, Missing>,
     /// Why there is no folder to put profiles in.
@@ -208,7 +219,7 @@ impl Findings {
                 "ProfilesIntact",
                 true,
                 "Verified",
-                "every profile has the bytes it is named by".to_owned(),
+                "every profile has the bytes that were written".to_owned(),
             )
         };
         let runtime = if self.runtime_answers {
@@ -264,6 +275,12 @@ impl Findings {
                 json!({"sha256": hash, "reason": missing.reason(), "neededBy": waiting})
             })
             .collect();
+        let applied: Vec<Value> = self
+            .held
+            .iter()
+            .take(MOST_ROWS)
+            .map(|(name, held)| json!({"sha256": name, "source": held.source, "applied": held.applied}))
+            .collect();
         let older: Vec<Value> = self
             .older
             .iter()
@@ -280,8 +297,8 @@ impl Findings {
                 "appArmor": features.app_armor, "selinux": features.selinux},
             "runtime": runtime,
             "profiles": {"wanted": self.wanted.count(), "count": self.held.len(),
-                "bytes": self.held.values().sum::<u64>(), "held": self.held.keys().collect::<Vec<_>>(),
-                "missing": missing},
+                "bytes": self.held.values().map(|held| held.size).sum::<u64>(),
+                "held": self.held.keys().collect::<Vec<_>>(), "applied": applied, "missing": missing},
             "tampering": self.incidents.rows(),
             "verified": {"pods": self.verified.len(), "containers": self.compared()},
             "drift": self.drift_rows(),
@@ -335,7 +352,8 @@ mod tests {
             "DeclarationsEnforced=Unknown RuntimeUnreachable",
             "what held before may not hold now"
         );
-        findings.held.insert("a".repeat(64), 2);
+        let held = HeldProfile { applied: "b".repeat(64), source: "a".repeat(64), size: 2 };
+        findings.held.insert("a".repeat(64), held);
         let first = findings.status(None, at(0));
         assert_eq!(
             row(&first),

@@ -1,8 +1,10 @@
 //! Seccomp profiles on their way to the runtime.
 //!
 //! Implements: "LocalhostProfile" and "Seccomp root path configuration" of the seccomp design, and the ConfigMap profile
-//! design: existence, key, JSON, hash, and delivery without a file on disk. What a profile means is left to the runtime.
+//! design: existence, key, JSON, hash, and delivery without a file on disk. A profile from a ConfigMap is combined with a baseline
+//! ([`baseline`]). What a profile means is left to the runtime.
 
+pub mod baseline;
 pub mod localhost;
 
 use palisade_base::sha256;
@@ -15,6 +17,7 @@ use thiserror::Error;
 
 pub use palisade_model::profile::config_map::{DocumentError, MAX_PROFILE_BYTES, check_document};
 
+use self::baseline::{Bounds, CombineError};
 use crate::{
     api::{ApiError, PodSource},
     kernel::memfd::SealedFile,
@@ -52,6 +55,14 @@ pub enum ProfileError {
         /// The error of the system.
         reason: String,
     },
+    /// The profile cannot be combined with its baseline.
+    #[error("seccomp profile {profile} {source}")]
+    Combine {
+        /// The reference.
+        profile: String,
+        /// Why.
+        source: CombineError,
+    },
     /// No memory file could be made.
     #[error("cannot keep seccomp profile {profile} in memory: {source}")]
     Memory {
@@ -66,7 +77,11 @@ impl ProfileError {
     /// Whether the fault is in what the pod refers to, rather than in requesting it.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
-        !matches!(self, Self::Api { .. } | Self::Memory { .. })
+        match self {
+            Self::Api { .. } | Self::Memory { .. } => false,
+            Self::Combine { source, .. } => !matches!(source, CombineError::Baseline(_)),
+            Self::ConfigMap(_) | Self::Escapes { .. } | Self::Unreadable { .. } => true,
+        }
     }
 }
 
@@ -79,6 +94,8 @@ pub struct Delivery {
     pub shown: String,
     /// SHA-256 of what is applied, where the node itself read it.
     pub hash: Option<String>,
+    /// SHA-256 of what the source held, where that was combined with a baseline.
+    pub source_hash: Option<String>,
     sealed: Option<SealedFile>,
 }
 
@@ -100,20 +117,28 @@ impl Delivery {
 /// document need none.
 ///
 /// The designs hand over a sealed copy of what was checked, so that nothing can be put in its place between the check
-/// and the runtime's reading; a release hands over the path, unlooked at, as the kubelet does.
+/// and the runtime's reading; a release hands over the path, unlooked at, as the kubelet does. What comes from a ConfigMap is
+/// intersected with `bounds`: its author may restrict the container, and nothing else.
 pub async fn deliver(
     profile: &ProfileRef<'_>,
     namespace: &str,
     folder: &localhost::ProfileFolder,
     source: &dyn PodSource,
     kubelet: KubeVersion,
+    bounds: &Bounds,
 ) -> Result<Option<Delivery>, ProfileError> {
     match profile {
         ProfileRef::Unconfined | ProfileRef::RuntimeDefault => Ok(None),
         ProfileRef::Localhost(path) => {
             let shown = folder.joined(path);
             if kubelet != KubeVersion::Designs {
-                return Ok(Some(Delivery { path: shown.clone(), shown, hash: None, sealed: None }));
+                return Ok(Some(Delivery {
+                    path: shown.clone(),
+                    shown,
+                    hash: None,
+                    source_hash: None,
+                    sealed: None,
+                }));
             }
             let content = folder.read(path)?;
             check_file(&content)
@@ -125,7 +150,11 @@ pub async fn deliver(
             let shown = format!("configmap/{name}/{key}");
             check_document(&content)
                 .map_err(|source| ConfigMapProblem::Document { profile: shown.clone(), source })?;
-            sealed(shown.clone(), content.as_bytes(), &shown).map(Some)
+            let combined = bounds
+                .combine(&content, folder)
+                .map_err(|source| ProfileError::Combine { profile: shown.clone(), source })?;
+            let delivery = sealed(shown.clone(), combined.text.as_bytes(), &shown)?;
+            Ok(Some(Delivery { source_hash: Some(sha256::hex(content.as_bytes())), ..delivery }))
         }
     }
 }
@@ -159,7 +188,8 @@ fn check_file(content: &[u8]) -> Result<(), DocumentError> {
 fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
     let file = SealedFile::new("seccomp-profile", content)
         .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
-    Ok(Delivery { path: file.path(), shown, hash: Some(sha256::hex(content)), sealed: Some(file) })
+    let hash = Some(sha256::hex(content));
+    Ok(Delivery { path: file.path(), shown, hash, source_hash: None, sealed: Some(file) })
 }
 
 #[cfg(test)]

@@ -167,6 +167,8 @@ pub struct ContainerParts<'a> {
     pub security_context: LinuxContainerSecurityContext,
     /// SHA-256 of its seccomp profile, if the node read it.
     pub seccomp_profile_hash: Option<&'a str>,
+    /// SHA-256 of what its source held, if it was combined with a baseline.
+    pub seccomp_source_hash: Option<&'a str>,
     /// Where things are.
     pub paths: &'a PodPaths,
     /// The file for `/etc/hosts`, if the container gets one.
@@ -282,6 +284,9 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, Mo
     ]);
     if let Some(hash) = parts.seccomp_profile_hash {
         annotations.insert(labels::SECCOMP_PROFILE_HASH.to_owned(), hash.to_owned());
+    }
+    if let Some(hash) = parts.seccomp_source_hash {
+        annotations.insert(labels::SECCOMP_SOURCE_HASH.to_owned(), hash.to_owned());
     }
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: restart_count }),

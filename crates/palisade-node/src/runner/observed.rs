@@ -32,6 +32,8 @@ pub mod labels {
     pub const GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
     /// SHA-256 of the seccomp profile the container was created with.
     pub const SECCOMP_PROFILE_HASH: &str = "palisade.dev/seccomp-profile-hash";
+    /// SHA-256 of what its source held, where that was combined with a baseline.
+    pub const SECCOMP_SOURCE_HASH: &str = "palisade.dev/seccomp-profile-source-hash";
     /// The security part of the pod as the node was given it, so that it can be compared without an API server.
     pub const DECLARED: &str = "palisade.dev/declared";
     /// Where a kubelet got a pod from; it is on every sandbox that a kubelet makes, whatever the pod's author writes.
@@ -80,6 +82,7 @@ pub struct Instance {
     pub image_ref: String,
     pub hash: String,
     pub seccomp_profile_hash: Option<String>,
+    pub seccomp_source_hash: Option<String>,
     pub log_path: String,
 }
 
@@ -101,6 +104,7 @@ impl Default for Instance {
             image_ref: String::new(),
             hash: String::new(),
             seccomp_profile_hash: None,
+            seccomp_source_hash: None,
             log_path: String::new(),
         }
     }
@@ -197,6 +201,7 @@ fn instance(sandbox: String, status: proto::ContainerStatus) -> Instance {
         restart_count: get(annotations, labels::RESTART_COUNT).parse().unwrap_or_default(),
         hash: get(annotations, labels::CONTAINER_HASH),
         seccomp_profile_hash: annotations.get(labels::SECCOMP_PROFILE_HASH).cloned(),
+        seccomp_source_hash: annotations.get(labels::SECCOMP_SOURCE_HASH).cloned(),
         state: status.state(),
         created_at: status.created_at,
         started_at: status.started_at,

@@ -30,7 +30,7 @@ use crate::{
     events::EventType,
     node::Node,
     pod::{Container, RunPod},
-    profiles::deliver,
+    profiles::{baseline::Bounds, deliver},
     volumes::HostVolume,
 };
 
@@ -223,7 +223,8 @@ async fn prepare(
     let by_policy = profile_retry(kubelet, true);
     let resolved = context.seccomp.profile.clone().map_err(|error| Refused::config(&error))?;
     let folder = node.config.profile_folder();
-    let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet)
+    let bounds = Bounds::of_container(node, &context);
+    let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet, &bounds)
         .await
         .map_err(|error| Refused {
             // A file that cannot be loaded is what the runtime would refuse; anything else, what the node does.
@@ -263,7 +264,6 @@ async fn prepare(
 
     let hosts_file = hosts_file::write(pod, container, place.pod_ips, &place.paths.folder)
         .map_err(|error| Refused::config(&error))?;
-    let hash = delivery.as_ref().and_then(|delivery| delivery.hash.as_deref());
     let config = container_config(ContainerParts {
         pod,
         container,
@@ -273,7 +273,8 @@ async fn prepare(
         environment: found.variables,
         volumes: place.volumes,
         security_context,
-        seccomp_profile_hash: hash,
+        seccomp_profile_hash: delivery.as_ref().and_then(|delivery| delivery.hash.as_deref()),
+        seccomp_source_hash: delivery.as_ref().and_then(|delivery| delivery.source_hash.as_deref()),
         paths: place.paths,
         hosts_file: hosts_file.as_deref(),
         node_memory: node.memory(),

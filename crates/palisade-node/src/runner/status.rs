@@ -325,7 +325,11 @@ impl State<'_> {
                 fields.insert("image".to_owned(), run.image.clone().into());
             }
             if let Some(hash) = &run.seccomp_profile_hash {
-                fields.insert("securityContext".to_owned(), json!({"seccompProfileHash": hash}));
+                let mut context = json!({"seccompProfileHash": hash});
+                if let (Some(source), Value::Object(context)) = (&run.seccomp_source_hash, &mut context) {
+                    context.insert("seccompProfileSourceHash".to_owned(), source.clone().into());
+                }
+                fields.insert("securityContext".to_owned(), context);
             }
         }
         fields

@@ -126,6 +126,14 @@ fn the_status_has_the_hash_of_the_profile() {
     running.seccomp_profile_hash = Some("abc".to_owned());
     let found = Case::new(vec![running]).status(&pod("Always"));
     assert_eq!(found["containerStatuses"][0]["securityContext"], json!({"seccompProfileHash": "abc"}));
+    let mut combined = run(ContainerState::Running, 0, "");
+    combined.seccomp_profile_hash = Some("abc".to_owned());
+    combined.seccomp_source_hash = Some("def".to_owned());
+    let found = Case::new(vec![combined]).status(&pod("Always"));
+    assert_eq!(
+        found["containerStatuses"][0]["securityContext"],
+        json!({"seccompProfileHash": "abc", "seccompProfileSourceHash": "def"})
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ async fn one_pod_runs_and_is_compared_with_the_kernel() {
     let report = running.report().await.unwrap();
     assert!(!report.verified.has_mismatch(), "{:#?}", report.verified.lines());
     assert_eq!(
-        report.status["containerStatuses"][0]["securityContext"]["seccompProfileHash"],
+        report.status["containerStatuses"][0]["securityContext"]["seccompProfileSourceHash"],
         sha256::hex(DENY_MKDIR.as_bytes())
     );
     let uid = running.pod.key.uid.clone();

@@ -10,14 +10,28 @@ use palisade_model::{
 };
 use palisade_node::{
     api::ConfigMap,
-    kernel::memfd::SealedFile,
+    kernel::{memfd::SealedFile, probe::NodeFeatures},
     pod::RunPod,
-    profiles::{deliver, localhost::ProfileFolder},
+    profiles::{baseline::Bounds, deliver, localhost::ProfileFolder},
     verify::verify_pod,
 };
 use serde_json::{Value, json};
 
 use crate::lab::{DENY_MKDIR, Lab, designs, sleeper};
+
+/// As much as a profile can allow that denies anything.
+const ALLOW_ALL_BUT_ONE: &str =
+    r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["sysfs"],"action":"SCMP_ACT_ERRNO"}]}"#;
+
+/// What bounds a container without capabilities on the containerd of these tests; a container that sets none has the default ones.
+fn bounds() -> Bounds {
+    let features = NodeFeatures {
+        runtime_name: "containerd".to_owned(),
+        runtime_version: "1.6.20".to_owned(),
+        ..NodeFeatures::of_kernel(Path::new("/proc"), Path::new("/sys"))
+    };
+    Bounds::of_node(&features)
+}
 
 fn localhost(name: &str) -> Value {
     json!({"seccompProfile": {"type": "Localhost", "localhostProfile": name}})
@@ -31,6 +45,7 @@ fn config_map(reference: &str) -> Value {
 async fn every_type_denies_and_allows_what_it_declares() {
     let lab = Lab::new(designs());
     lab.put_profile("web", "block.json", DENY_MKDIR);
+    lab.put_profile("web-open", "p.json", ALLOW_ALL_BUT_ONE);
     let annotated = |name: &str, key: &str, value: &str| {
         let mut pod = sleeper(name, json!({}), json!({}));
         pod["metadata"]["annotations"] = json!({key: value});
@@ -50,7 +65,9 @@ async fn every_type_denies_and_allows_what_it_declares() {
         (sleeper("unconfined", json!({"seccompProfile": {"type": "Unconfined"}}), json!({})), 0, 0, 0),
         (sleeper("default", json!({"seccompProfile": {"type": "RuntimeDefault"}}), json!({})), 2, 0, 1),
         (sleeper("localhost", localhost("ok.json"), json!({})), 2, 1, 0),
-        (sleeper("configmap", config_map("web/block.json"), json!({})), 2, 1, 0),
+        // What a tenant brings can only restrict: what the default denies stays denied.
+        (sleeper("configmap", config_map("web/block.json"), json!({})), 2, 1, 1),
+        (sleeper("configmap-open", config_map("web-open/p.json"), json!({})), 2, 0, 1),
         (
             sleeper(
                 "container-wins",
@@ -70,7 +87,7 @@ async fn every_type_denies_and_allows_what_it_declares() {
             )),
             2,
             1,
-            0,
+            1,
         ),
         // An annotation that was added later: what was decided at creation stays decided.
         (annotated("annotated-later", ignored, "localhost/ok.json"), 0, 0, 0),
@@ -99,9 +116,10 @@ async fn a_config_map_profile_leaves_its_hash_and_nothing_else() {
     // Spelled so that no re-serialisation could produce it.
     let text = DENY_MKDIR.replacen('{', "{ \"comment\" :  \"marker-7f3a\", ", 1);
     lab.put_profile("web", "block.json", &text);
-    let pod = lab.apply(sleeper("hashed", config_map("web/block.json"), json!({})));
+    let bare = json!({"capabilities": {"drop": ["ALL"]}});
+    let pod = lab.apply(sleeper("hashed", config_map("web/block.json"), bare.clone()));
     let two = lab.apply({
-        let mut pod = sleeper("shared", config_map("web/block.json"), json!({}));
+        let mut pod = sleeper("shared", config_map("web/block.json"), bare);
         let mut second = pod["spec"]["containers"][0].clone();
         second["name"] = json!("d");
         pod["spec"]["containers"].as_array_mut().unwrap().push(second);
@@ -115,21 +133,23 @@ async fn a_config_map_profile_leaves_its_hash_and_nothing_else() {
     let sum = Command::new("sha256sum").arg(&file).output().unwrap();
     fs::remove_file(&file).unwrap();
     let sum = String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned();
-    assert_eq!(status["containerStatuses"][0]["securityContext"]["seccompProfileHash"], sum);
+    let hashes = &status["containerStatuses"][0]["securityContext"];
+    assert_eq!(hashes["seccompProfileSourceHash"], sum);
+    let applied = bounds().combine(&text, &ProfileFolder::new("/nonexistent")).unwrap();
+    assert_eq!(hashes["seccompProfileHash"], applied.sha256, "the hash of what the runtime was given");
+    assert_ne!(hashes["seccompProfileHash"], sum);
     for container in both["containerStatuses"].as_array().unwrap() {
-        assert_eq!(
-            container["securityContext"]["seccompProfileHash"], sum,
-            "two containers share one profile"
-        );
+        assert_eq!(container["securityContext"], *hashes, "two containers share one profile");
     }
 
-    let needle = b"marker-7f3a";
     let mut looked_at = 0;
     for entry in walkdir::WalkDir::new(lab.folder.path()).same_file_system(false).into_iter().flatten() {
         if entry.file_type().is_file()
             && let Ok(content) = fs::read(entry.path())
         {
             looked_at += 1;
+            // A runtime keeps the rules of its containers; the text of the tenant is kept nowhere.
+            let needle = b"marker-7f3a";
             assert!(
                 !content.windows(needle.len()).any(|part| part == needle),
                 "{} holds it",
@@ -156,16 +176,18 @@ async fn what_the_runtime_reads_is_sealed() {
     source.put_config_map("default", "m", map);
     let profile = ProfileRef::ConfigMap { name: "m".into(), key: "k".into() };
     let folder = ProfileFolder::new("/nonexistent");
-    let delivery =
-        deliver(&profile, "default", &folder, &source, KubeVersion::Designs).await.unwrap().unwrap();
+    let delivered = deliver(&profile, "default", &folder, &source, KubeVersion::Designs, &bounds()).await;
+    let delivery = delivered.unwrap().unwrap();
+    let applied = bounds().combine(DENY_MKDIR, &folder).unwrap();
     assert_eq!(delivery.sealed().unwrap().seals().unwrap(), SealedFile::SEALS);
-    assert_eq!(delivery.hash.as_deref(), Some(sha256::hex(DENY_MKDIR.as_bytes()).as_str()));
+    assert_eq!(delivery.source_hash.as_deref(), Some(sha256::hex(DENY_MKDIR.as_bytes()).as_str()));
+    assert_eq!(delivery.hash.as_deref(), Some(applied.sha256.as_str()));
     // Another process, root as we are, reads it and cannot change it.
     let shell = |script: &str| Command::new("sh").args(["-c", script]).output().unwrap();
-    assert_eq!(shell(&format!("cat {}", delivery.path)).stdout, DENY_MKDIR.as_bytes());
+    assert_eq!(shell(&format!("cat {}", delivery.path)).stdout, applied.text.as_bytes());
     assert!(!shell(&format!("echo x > {}", delivery.path)).status.success());
     assert!(!shell(&format!("echo x >> {}", delivery.path)).status.success());
-    assert_eq!(fs::read_to_string(&delivery.path).unwrap(), DENY_MKDIR);
+    assert_eq!(fs::read_to_string(&delivery.path).unwrap(), applied.text);
     let path = delivery.path.clone();
     drop(delivery);
     assert!(!Path::new(&path).exists() || open_memory_files() == 0);
