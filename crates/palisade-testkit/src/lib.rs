@@ -11,6 +11,7 @@ pub mod containerd;
 pub mod images;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+pub mod outage_cases;
 pub mod recordings;
 pub mod replay;
 mod shared;

@@ -14,8 +14,6 @@ mod fail_fast;
 mod install;
 mod load;
 mod node;
-#[path = "../../../palisade-webhook/tests/it/outage_cases.rs"]
-mod outage_cases;
 mod policies;
 mod reports;
 mod rollout;

@@ -3,10 +3,10 @@
 use palisade_testkit::{
     command::output,
     kubernetes::{Cluster, Parts},
+    outage_cases,
 };
 use rustix::process::Signal;
 
-use crate::outage_cases;
 use crate::support::{namespace, palisade, privileged_pod, restricted_pod, start_webhook};
 
 #[test]

@@ -10,7 +10,6 @@ mod config_map_profiles;
 mod fail_fast;
 mod instance_report;
 mod outage;
-mod outage_cases;
 mod protocol;
 mod recordings;
 mod registration;

@@ -2,12 +2,10 @@
 
 use palisade_apiserver::Server;
 use palisade_policy::resources;
+use palisade_testkit::outage_cases::{NAMESPACE, cases, objects};
 use serde_json::json;
 
-use crate::{
-    outage_cases::{NAMESPACE, cases, objects},
-    support::{cluster, eventually, install, registered, start},
-};
+use crate::support::{cluster, eventually, install, registered, start};
 
 #[tokio::test]
 async fn only_what_is_judged_waits_for_a_webhook_that_does_not_answer() {

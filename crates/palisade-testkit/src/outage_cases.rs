@@ -3,16 +3,21 @@
 use serde_json::{Value, json};
 
 /// The namespace of the objects.
-pub(crate) const NAMESPACE: &str = "outage";
+pub const NAMESPACE: &str = "outage";
 
 /// A write while no replica answers.
 #[derive(Debug)]
-pub(crate) struct OutageCase {
-    pub(crate) name: &'static str,
-    pub(crate) method: &'static str,
-    pub(crate) path: String,
-    pub(crate) body: Value,
-    pub(crate) passes: bool,
+pub struct OutageCase {
+    /// What is written.
+    pub name: &'static str,
+    /// The HTTP method.
+    pub method: &'static str,
+    /// The path of the request.
+    pub path: String,
+    /// The body of the request.
+    pub body: Value,
+    /// Whether the API server accepts it.
+    pub passes: bool,
 }
 
 fn at(path: &str) -> String {
@@ -20,7 +25,8 @@ fn at(path: &str) -> String {
 }
 
 /// The objects that are there before, and where they are created. The namespace comes first.
-pub(crate) fn objects() -> Vec<(String, Value)> {
+#[must_use]
+pub fn objects() -> Vec<(String, Value)> {
     let containers = json!([{"name": "c", "image": "registry.k8s.io/pause:3.10"}]);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "labels": {"a": "b"},
             "annotations": {"seccomp.palisade.dev/other": "kept"}, "finalizers": ["example.com/wait"]},
@@ -51,7 +57,8 @@ pub(crate) fn objects() -> Vec<(String, Value)> {
 }
 
 /// The writes, in order: deletions come last.
-pub(crate) fn cases() -> Vec<OutageCase> {
+#[must_use]
+pub fn cases() -> Vec<OutageCase> {
     let mut cases = Vec::new();
     let mut case = |passes: bool, name, method, path: &str, body: Value| {
         cases.push(OutageCase { name, method, path: at(path), body, passes });
