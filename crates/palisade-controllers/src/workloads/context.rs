@@ -52,9 +52,6 @@ pub const ENDPOINT_SLICES: Resource = Resource::new("discovery.k8s.io", "v1", "e
 /// PodDisruptionBudgets.
 pub const PDBS: Resource = Resource::new("policy", "v1", "poddisruptionbudgets");
 
-/// ResourceQuotas.
-pub const QUOTAS: Resource = Resource::new("", "v1", "resourcequotas");
-
 /// How many objects of a kind are worked on at the same time, as in kube-controller-manager.
 const CONCURRENT: usize = 5;
 
@@ -112,8 +109,6 @@ mirrors! {
     slices: Object = ENDPOINT_SLICES,
     /// PodDisruptionBudgets.
     budgets: Object = PDBS,
-    /// ResourceQuotas.
-    quotas: Object = QUOTAS,
 }
 
 async fn mirror<K: Mirrored>(api: &Api, resource: Resource, mirror: &Mirror<K>) {

@@ -1,6 +1,5 @@
 //! The controllers that make pods, for the embedded cluster: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
-//! Job and CronJob, and those that follow pods: endpoints, disruption budgets
-//! and quotas.
+//! Job and CronJob, and those that follow pods: endpoints and disruption budgets.
 //!
 //! ```text
 //!  watches ─► Mirrors ─► Queue ─► <controller>::plan ─► <controller>::apply ─► API server
@@ -24,7 +23,6 @@ pub mod mirror;
 pub mod object;
 pub mod pod;
 pub mod queue;
-pub mod quota;
 pub mod replica_set;
 pub mod revisions;
 pub mod selection;
@@ -97,7 +95,6 @@ async fn controllers(api: &Api, client: &impl Fn(&str) -> Client, selection: &Se
             endpoints::run_mirroring(context).boxed()
         }),
         one(selection::JOB, "job-controller", |context| job::run(context).boxed()),
-        one(selection::RESOURCE_QUOTA, "resourcequota-controller", |context| quota::run(context).boxed()),
         one(selection::STATEFUL_SET, "statefulset-controller", |context| stateful_set::run(context).boxed()),
         one(selection::TTL_AFTER_FINISHED, "ttl-after-finished-controller", |context| job::ttl::run(context)
             .boxed()),

@@ -26,10 +26,8 @@ pub const ENDPOINTS: &str = "endpoints-controller";
 pub const ENDPOINT_SLICE: &str = "endpointslice-controller";
 /// EndpointSlices of Endpoints that users write.
 pub const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
-/// ResourceQuotas.
-pub const RESOURCE_QUOTA: &str = "resourcequota-controller";
 /// Every controller, by the names of kube-controller-manager.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 12] = [
     CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
@@ -40,7 +38,6 @@ pub const NAMES: [&str; 13] = [
     JOB,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
-    RESOURCE_QUOTA,
     STATEFUL_SET,
     TTL_AFTER_FINISHED,
 ];

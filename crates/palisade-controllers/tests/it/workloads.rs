@@ -563,18 +563,3 @@ async fn a_disruption_budget_counts_healthy_pods() {
     assert_eq!(status["conditions"][0]["reason"], "SufficientPods");
     running.abort();
 }
-
-#[tokio::test]
-async fn a_quota_counts_what_its_namespace_uses() {
-    let (client, running) = cluster();
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
-        "spec": {"hard": {"pods": "5", "count/replicasets.apps": "5", "services": "5"}}});
-    send(&client, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await;
-    let path = "/api/v1/namespaces/default/resourcequotas/q";
-    until(&client, path, |quota| quota["status"]["used"]["pods"] == "0").await;
-    send(&client, "POST", SETS, &set("web", 2)).await;
-    let used = until(&client, path, |quota| quota["status"]["used"]["pods"] == "2").await;
-    assert_eq!(used["status"]["hard"], quota["spec"]["hard"]);
-    until(&client, path, |quota| quota["status"]["used"]["count/replicasets.apps"] == "1").await;
-    running.abort();
-}
