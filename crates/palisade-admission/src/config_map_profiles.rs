@@ -4,7 +4,8 @@
 //! annotation value as well, so a reference is rewritten before it is validated: in a pod to `Localhost
 //! palisade/<sha256>.json`, with where it came from in an annotation of ours; in a template, whose pods are made later, to
 //! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that states what its bytes hash
-//! to is believed only if the ConfigMap still holds them, so that no profile passes for another.
+//! to is believed only if the ConfigMap still holds them, so that no profile passes for another. A published file cannot be named
+//! without its source: what another namespace has published is out of reach.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use palisade_model::{
     pod_view::{ContainerKind, PodView},
     profile::{
         ProfileRef,
+        baseline::in_published_folder,
         config_map::{ConfigMapProblem, Source},
         kind, published, seccomp,
     },
@@ -233,24 +235,102 @@ pub fn restore(pod: &mut Pod<'_>) {
     }
 }
 
-/// Every profile that a pod was given out of a ConfigMap and that its annotations describe wrongly.
+/// Every profile that a new pod was given out of a ConfigMap and that its annotations describe wrongly, and every published file that
+/// it names without a source in its namespace.
 #[must_use]
 pub fn contradictions(pod: &Pod<'_>) -> Vec<FieldError> {
     let view = PodView::of_pod(pod);
-    references(&view)
-        .into_iter()
-        .filter(|reference| {
-            !reference
-                .source
-                .hash
-                .as_ref()
-                .is_some_and(|hash| reference.field_in(pod).is_some_and(|field| is_localhost(field, hash)))
-        })
+    let (sourced, misdescribed): (Vec<_>, Vec<_>) = references(&view).into_iter().partition(|reference| {
+        let hash = reference.source.hash.as_ref();
+        hash.is_some_and(|hash| reference.field_in(pod).is_some_and(|field| is_localhost(field, hash)))
+    });
+    let mut problems: Vec<FieldError> = misdescribed
+        .iter()
         .map(|reference| {
             let text = "names a profile that the pod does not run with: it was not admitted with it";
             reference.problem(text.to_owned())
         })
+        .collect();
+    let named = published_files(&view).into_iter();
+    problems.extend(
+        named
+            .filter(|file| !sourced.iter().any(|reference| reference.container == file.container))
+            .map(PublishedFile::without_source),
+    );
+    problems
+}
+
+/// Every published file that a template names where it refers to no ConfigMap: its pods will be rejected.
+#[must_use]
+pub fn without_source(view: &PodView<'_, '_>) -> Vec<FieldError> {
+    let references = references(view);
+    let named = published_files(view).into_iter();
+    named
+        .filter(|file| !references.iter().any(|reference| reference.container == file.container))
+        .map(PublishedFile::without_source)
         .collect()
+}
+
+/// Every published file that an ephemeral container names and the pod does not: what was decided when the pod was created is all
+/// that can be used in it. Annotations do not count, because they can change.
+#[must_use]
+pub fn ephemeral_without_source(pod: &Pod<'_>) -> Vec<FieldError> {
+    let is_ephemeral =
+        |file: &PublishedFile| file.container.is_some_and(|(kind, _)| kind == ContainerKind::Ephemeral);
+    let (ephemeral, created): (Vec<_>, Vec<_>) =
+        published_files(&PodView::of_pod(pod)).into_iter().partition(is_ephemeral);
+    ephemeral
+        .into_iter()
+        .filter(|file| !created.iter().any(|known| known.path == file.path))
+        .map(PublishedFile::without_source)
+        .collect()
+}
+
+/// A file in the folder of published profiles that a pod names, however its path is written.
+struct PublishedFile {
+    container: Option<(ContainerKind, usize)>,
+    at: FieldPath,
+    path: String,
+}
+
+impl PublishedFile {
+    fn without_source(self) -> FieldError {
+        let text = format!(
+            "{:?} is a published profile: refer to the ConfigMap that it is from, with the annotation {}",
+            self.path,
+            published::POD_ANNOTATION
+        );
+        FieldError::forbidden(self.at, text)
+    }
+}
+
+/// Every published file that a pod names, in fields and in the annotations that older API servers turn into fields.
+fn published_files(view: &PodView<'_, '_>) -> Vec<PublishedFile> {
+    let mut found = Vec::new();
+    let mut look = |container, field: Option<&ProfileField<'_>>, at: FieldPath, annotation: &str| {
+        let mut add = |at, path: &str| {
+            if in_published_folder(path) {
+                found.push(PublishedFile { container, at, path: path.to_owned() });
+            }
+        };
+        if let Some(path) = field.and_then(|field| field.localhost_profile.as_deref()) {
+            add(at.field("localhostProfile"), path);
+        }
+        if let Some(ProfileRef::Localhost(path)) =
+            view.metadata().annotations.get(annotation).and_then(seccomp::from_annotation)
+        {
+            add(view.annotation_path(annotation), &path);
+        }
+    };
+    let of_pod = view.security_context().and_then(|context| context.seccomp_profile.as_ref());
+    look(None, of_pod, view.path(&["spec", "securityContext", "seccompProfile"]), seccomp::POD_ANNOTATION);
+    for container in view.containers() {
+        let field = container.security_context().and_then(|context| context.seccomp_profile.as_ref());
+        let at = container.path(view).fields(&["securityContext", "seccompProfile"]);
+        let annotation = seccomp::container_annotation(container.name());
+        look(Some((container.kind, container.index)), field, at, &annotation);
+    }
+    found
 }
 
 impl Reference {

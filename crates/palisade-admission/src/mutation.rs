@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use palisade_base::{
-    field_error::FieldError,
+    field_error::{FieldError, aggregate},
     field_path::{FieldPath, PathStep},
     go::Quoted,
 };
@@ -402,6 +402,10 @@ pub fn future_pod(
         "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
     });
     let reading = rules.reading();
+    let unsourced = {
+        let problems = config_map_profiles::without_source(&PodView::of_pod(&pod_in(&object)?));
+        (!problems.is_empty()).then(|| aggregate(&problems))
+    };
     let mut referred = None;
     if rules.resolves_config_maps() {
         let (as_referred, resolved) = {
@@ -422,7 +426,8 @@ pub fn future_pod(
     defaults.retain(|change| rules.sets_app_armor() || !is_app_armor(change));
     apply(&defaults, &mut object);
     let judged = pod_in(referred.as_ref().unwrap_or(&object))?;
-    let rejected = profile_policies::refusal(policies, &Prepared::stored(judged, &reading));
+    let rejected =
+        unsourced.or_else(|| profile_policies::refusal(policies, &Prepared::stored(judged, &reading)));
     Ok(FuturePod { object: Some(object), rejected })
 }
 

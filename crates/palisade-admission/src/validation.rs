@@ -5,7 +5,8 @@
 //! all that were consulted go along.
 
 use palisade_model::{
-    change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, workload::WorkloadKind,
+    change::Change, compat::Compat, metadata::ObjectMeta, prepare::Prepared, profile::published,
+    workload::WorkloadKind,
 };
 use palisade_policy::{
     exceptions::object::SecurityException, scc::choose::Authorizer, standards::namespace::Limit,
@@ -173,12 +174,18 @@ fn by_policies(
     }
     let policies = &facts.policies.policies;
     let beside = rules.instead().is_none();
-    if policies.is_empty() && !(beside && review.may_mention("seccomp.palisade.dev/")) {
+    let may_have_source =
+        || review.may_mention("seccomp.palisade.dev/") || review.may_mention(published::FOLDER);
+    if policies.is_empty() && !(beside && may_have_source()) {
         return Ok(response);
     }
     let mut pod = review.pod()?;
-    if beside && review.operation == "CREATE" {
-        let problems = config_map_profiles::contradictions(&pod);
+    if beside {
+        let problems = match (review.operation.as_ref(), review.request_sub_resource.as_ref()) {
+            ("CREATE", _) => config_map_profiles::contradictions(&pod),
+            (_, "ephemeralcontainers") => config_map_profiles::ephemeral_without_source(&pod),
+            _ => Vec::new(),
+        };
         if !problems.is_empty() {
             response.refused = Some(Refusal::invalid("", "Pod", pod.metadata.display_name(), problems));
             return Ok(response);

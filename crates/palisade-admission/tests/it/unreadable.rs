@@ -468,6 +468,76 @@ fn the_source_of_a_profile_cannot_be_hidden() {
 }
 
 #[test]
+fn a_published_file_is_named_only_with_its_source() {
+    let hash = "a".repeat(64);
+    let file = format!("palisade/{hash}.json");
+    let field = |path: &str| format!(r#"{{"type":"Localhost","localhostProfile":"{path}"}}"#);
+    let pod = |annotations: &Value, of_pod: &str, of_container: &str, ephemeral: &str| {
+        GOOD.replacen(r#"{"name":"p"}"#, &json!({"name": "p", "annotations": annotations}).to_string(), 1)
+            .replacen(r#"{"type":"RuntimeDefault"}"#, of_pod, 1)
+            .replacen(
+                r#""securityContext":{"allow"#,
+                &format!(r#""securityContext":{{{of_container}"allow"#),
+                1,
+            )
+            .replacen(r#""spec":{"#, &format!(r#""spec":{{{ephemeral}"#), 1)
+    };
+    let source = format!("configmap/a/b@sha256:{hash}");
+    let (none, named) = (json!({}), json!({"seccomp.palisade.dev/pod": source}));
+    let own = json!({"container.seccomp.palisade.dev/c": source});
+    let default = r#"{"type":"RuntimeDefault"}"#;
+    let container = format!(r#""seccompProfile":{},"#, field(&file));
+    for (case, object, expected) in [
+        ("no source", pod(&none, &field(&file), "", ""), Some(422)),
+        ("another spelling", pod(&none, &field(&format!("./palisade//{hash}.json")), "", ""), Some(422)),
+        ("escaped", pod(&none, &field(&format!(r"p\u0061lisade\/{hash}.json")), "", ""), Some(422)),
+        ("the source of the pod for a container", pod(&named, default, &container, ""), Some(422)),
+        ("the source of a container for the pod", pod(&own, &field(&file), "", ""), Some(422)),
+        (
+            "another file",
+            pod(&named, &field(&format!("palisade/{}.json", "b".repeat(64))), "", ""),
+            Some(422),
+        ),
+        (
+            "an annotation of older releases",
+            pod(
+                &json!({"container.seccomp.security.alpha.kubernetes.io/c": format!("localhost/{file}")}),
+                default,
+                "",
+                "",
+            ),
+            Some(422),
+        ),
+        ("the pod with its source", pod(&named, &field(&file), "", ""), None),
+        ("the container with its source", pod(&own, default, &container, ""), None),
+        ("a file of the administrator", pod(&none, &field("palisade.json"), "", ""), None),
+        ("a folder of the administrator", pod(&none, &field("web/palisade/a.json"), "", ""), None),
+    ] {
+        assert_eq!(
+            refused(&request("CREATE", "", &object, "null"), &beside("restricted")),
+            expected,
+            "{case}"
+        );
+    }
+    let debugger = |path: &str| {
+        let profile = field(path);
+        format!(
+            r#""ephemeralContainers":[{{"name":"d","image":"i","securityContext":{{"allowPrivilegeEscalation":false,
+            "capabilities":{{"drop":["ALL"]}},"seccompProfile":{profile}}}}}],"#
+        )
+    };
+    let other = format!("palisade/{}.json", "b".repeat(64));
+    for (case, path, expected) in
+        [("the file of the pod", &file, None), ("the file of another namespace", &other, Some(422))]
+    {
+        let (old, new) =
+            (pod(&named, &field(&file), "", ""), pod(&named, &field(&file), "", &debugger(path)));
+        let text = request("UPDATE", "ephemeralcontainers", &new, &old);
+        assert_eq!(refused(&text, &beside("restricted")), expected, "{case}");
+    }
+}
+
+#[test]
 fn unusable_policies_reject_the_pods_they_are_for() {
     let stored =
         |spec: Value| vec![StoredPolicy::read("p", &json!({"metadata": {"name": "p"}, "spec": spec}))];
