@@ -126,7 +126,7 @@ fn evaluation(lines: &mut Vec<Line>) -> Result<(), Failure> {
 
 fn review(lines: &mut Vec<Line>) -> Result<(), Failure> {
     let body = format!(
-        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},"name":"web","namespace":"shop","operation":"CREATE","userInfo":{{"username":"system:serviceaccount:kube-system:replicaset-controller","groups":["system:serviceaccounts","system:authenticated"]}},"object":{POD},"oldObject":null,"dryRun":false}}}}"#
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{{"group":"","version":"v1","kind":"Pod"}},"resource":{{"group":"","version":"v1","resource":"pods"}},"name":"web-5d8f7c9b4-x2x9k","namespace":"shop","operation":"CREATE","userInfo":{{"username":"system:serviceaccount:kube-system:replicaset-controller","groups":["system:serviceaccounts","system:authenticated"]}},"object":{POD},"oldObject":null,"dryRun":false}}}}"#
     );
     let security = PodSecurity {
         evaluator: Evaluator::default(),
