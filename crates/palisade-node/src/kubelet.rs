@@ -21,7 +21,7 @@ use crate::{
     node::Node,
     node_object,
     pod::RunPod,
-    runner::{observed::labels, worker::Worker},
+    runner::{observed::labels, status::conditions_of_others, worker::Worker},
     volumes,
 };
 
@@ -124,6 +124,7 @@ impl Kubelet {
                 if known.object.get("spec") != pod.object.get("spec")
                     || known.object.get("metadata").map(without_bookkeeping)
                         != pod.object.get("metadata").map(without_bookkeeping)
+                    || !conditions_of_others(&known).eq(conditions_of_others(&pod))
                 {
                     worker.update(pod);
                 }

@@ -194,6 +194,8 @@ pub struct Container {
     #[serde(deserialize_with = "nullable")]
     pub resources: Resources,
     #[serde(deserialize_with = "nullable")]
+    pub resize_policy: Vec<ResizePolicy>,
+    #[serde(deserialize_with = "nullable")]
     pub ports: Vec<Port>,
     pub restart_policy: Option<String>,
     #[serde(deserialize_with = "nullable")]
@@ -282,7 +284,7 @@ pub struct Port {
 }
 
 /// `resources` of a container; quantities are strings, or numbers that mean the same.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the fields are the API's own")]
 pub struct Resources {
@@ -290,6 +292,15 @@ pub struct Resources {
     pub limits: BTreeMap<String, Value>,
     #[serde(deserialize_with = "nullable")]
     pub requests: BTreeMap<String, Value>,
+}
+
+/// An entry of `resizePolicy`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct ResizePolicy {
+    pub resource_name: String,
+    pub restart_policy: String,
 }
 
 pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -486,7 +497,12 @@ impl RunPod {
         let container = list.and_then(|list| {
             list.iter().find(|container| container.get("name").and_then(Value::as_str) == Some(name))
         });
-        let text = container.map(ToString::to_string).unwrap_or_default();
+        // Resources change while it runs.
+        let mut container = container.cloned().unwrap_or_default();
+        if let Value::Object(fields) = &mut container {
+            fields.remove("resources");
+        }
+        let text = if container.is_null() { String::new() } else { container.to_string() };
         sha256::hex(text.as_bytes()).get(..8).unwrap_or_default().to_owned()
     }
 }

@@ -63,6 +63,16 @@ fn runtime_class_resource() -> ApiResource {
     }
 }
 
+fn trust_bundle_resource() -> ApiResource {
+    ApiResource {
+        group: "certificates.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "certificates.k8s.io/v1".to_owned(),
+        kind: "ClusterTrustBundle".to_owned(),
+        plural: "clustertrustbundles".to_owned(),
+    }
+}
+
 fn lease_resource() -> ApiResource {
     ApiResource {
         group: "coordination.k8s.io".to_owned(),
@@ -295,6 +305,14 @@ impl PodSource for KubeSource {
             let api = self.namespaced(namespace, &core("Secret", "secrets"));
             let found = api.get_opt(name).await.map_err(from_kube_error)?;
             Ok(found.map(|found| Secret { data: decoded(&plain(&found), "data") }))
+        }
+        .boxed()
+    }
+
+    fn trust_bundles(&self) -> BoxFuture<'_, Result<Vec<Value>, ApiError>> {
+        async move {
+            let list = self.all(&trust_bundle_resource()).list(&ListParams::default()).await;
+            Ok(list.map_err(from_kube_error)?.items.iter().map(plain).collect())
         }
         .boxed()
     }

@@ -173,6 +173,10 @@ impl PodSource for LocalSource {
         async move { Ok(found) }.boxed()
     }
 
+    fn trust_bundles(&self) -> BoxFuture<'_, Result<Vec<Value>, ApiError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     fn services<'a>(&'a self, _: &'a str, _: bool) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -94,6 +94,9 @@ pub trait PodSource: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Secret>, ApiError>>;
 
+    /// Every ClusterTrustBundle.
+    fn trust_bundles(&self) -> BoxFuture<'_, Result<Vec<Value>, ApiError>>;
+
     /// The Service `default/kubernetes`, and those of a namespace if they are wanted.
     fn services<'a>(
         &'a self,

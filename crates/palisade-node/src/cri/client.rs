@@ -25,11 +25,12 @@ use super::proto::{
     AttachRequest, Container, ContainerConfig, ContainerFilter, ContainerStatusRequest,
     ContainerStatusResponse, CreateContainerRequest, CreateContainerResponse, Empty, ExecRequest,
     ExecSyncRequest, ExecSyncResponse, Image, ImageSpec, ImageStatusRequest, ImageStatusResponse,
-    ListContainersRequest, ListContainersResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandbox,
-    PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    PortForwardRequest, PullImageRequest, PullImageResponse, RemoveContainerRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, RunPodSandboxResponse, StartContainerRequest, StatusRequest, StatusResponse,
-    StopContainerRequest, StopPodSandboxRequest, StreamResponse, VersionRequest, VersionResponse,
+    LinuxContainerResources, ListContainersRequest, ListContainersResponse, ListPodSandboxRequest,
+    ListPodSandboxResponse, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus,
+    PodSandboxStatusRequest, PodSandboxStatusResponse, PortForwardRequest, PullImageRequest,
+    PullImageResponse, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    RunPodSandboxResponse, StartContainerRequest, StatusRequest, StatusResponse, StopContainerRequest,
+    StopPodSandboxRequest, StreamResponse, UpdateContainerResourcesRequest, VersionRequest, VersionResponse,
 };
 
 /// The socket of Debian's and most other containerd installations.
@@ -266,6 +267,14 @@ impl Runtime {
         let request = StopContainerRequest { container_id: id.to_owned(), timeout: seconds };
         let timeout = self.timeout.saturating_add(grace);
         self.call::<_, Empty>("/runtime.v1.RuntimeService/StopContainer", request, timeout).await?;
+        Ok(())
+    }
+
+    /// Changes what a running container has of the node.
+    pub async fn update_container(&self, id: &str, resources: LinuxContainerResources) -> Result<()> {
+        let request = UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
+        let path = "/runtime.v1.RuntimeService/UpdateContainerResources";
+        self.call::<_, Empty>(path, request, self.timeout).await?;
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use palisade_base::scheduling::{
 };
 use serde_json::Value;
 
+use super::plan::Reason;
 use crate::pod::RunPod;
 
 /// What the pods of the node have, by their identities.
@@ -70,6 +71,28 @@ impl Allocations {
         }
         by_uid.insert(pod.key.uid.clone(), wanted);
         Ok(Reservation { allocations: self.clone(), uid: pod.key.uid.clone() })
+    }
+}
+
+impl Allocations {
+    /// Changes the reservation of a running pod; the error is the reason of the condition `PodResizePending`.
+    pub(super) fn resize(&self, pod: &RunPod, node: &Value, minor: u16) -> Result<(), Reason> {
+        let wanted = Allocation::of(pod, minor);
+        let mut by_uid = self.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        let others: Vec<&Allocation> =
+            by_uid.iter().filter(|(uid, _)| **uid != pod.key.uid).map(|(_, allocation)| allocation).collect();
+        let allocatable = allocatable(node);
+        let refused =
+            |reason: &str, unfit: Unfit| Reason { reason: reason.to_owned(), message: unfit.message };
+        // What the empty node does not have never fits.
+        if let Some(unfit) = shortage(&wanted, &allocatable, &[]) {
+            return Err(refused("Infeasible", unfit));
+        }
+        if let Some(unfit) = shortage(&wanted, &allocatable, &others) {
+            return Err(refused("Deferred", unfit));
+        }
+        by_uid.insert(pod.key.uid.clone(), wanted);
+        Ok(())
     }
 }
 
@@ -303,6 +326,26 @@ mod tests {
         );
         drop(reservations);
         assert!(allocations.by_uid.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_resize_waits_for_resources_of_others_and_is_refused_beyond_the_node() {
+        let allocations = Allocations::default();
+        let node = untainted();
+        let first = allocations.admit(&pod("first", requesting(json!({"cpu": "500m"}))), &node, 33).unwrap();
+        let other = allocations.admit(&pod("other", requesting(json!({"cpu": "1"}))), &node, 33).unwrap();
+        let resize = |cpu: &str| {
+            let found = allocations.resize(&pod("first", requesting(json!({"cpu": cpu}))), &node, 33);
+            found.err().map(|refused| refused.reason)
+        };
+        assert_eq!(resize("1"), None);
+        assert_eq!(resize("1500m").as_deref(), Some("Deferred"));
+        assert_eq!(resize("3").as_deref(), Some("Infeasible"));
+        drop(other);
+        assert_eq!(resize("1500m"), None);
+        // It counts for others from now on.
+        assert!(allocations.admit(&pod("late", requesting(json!({"cpu": "600m"}))), &node, 33).is_err());
+        drop(first);
     }
 
     #[test]

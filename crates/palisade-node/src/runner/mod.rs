@@ -13,6 +13,7 @@ mod images;
 pub mod observed;
 pub mod plan;
 pub mod probes;
+pub mod resize;
 pub mod resources;
 pub mod services;
 mod start;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::cri::{
     client::{Runtime, RuntimeError},
-    proto::{self, ContainerState, PodSandboxState},
+    proto::{self, ContainerState, LinuxContainerResources, PodSandboxState},
 };
 
 /// Labels and annotations on sandboxes and containers.
@@ -84,6 +84,8 @@ pub struct Instance {
     pub seccomp_profile_hash: Option<String>,
     pub seccomp_source_hash: Option<String>,
     pub log_path: String,
+    /// What it has of the node, if the runtime reports it.
+    pub resources: Option<LinuxContainerResources>,
 }
 
 impl Default for Instance {
@@ -106,6 +108,7 @@ impl Default for Instance {
             seccomp_profile_hash: None,
             seccomp_source_hash: None,
             log_path: String::new(),
+            resources: None,
         }
     }
 }
@@ -212,6 +215,7 @@ fn instance(sandbox: String, status: proto::ContainerStatus) -> Instance {
         image: status.image.map(|image| image.image).unwrap_or_default(),
         image_ref: status.image_ref,
         log_path: status.log_path,
+        resources: status.resources.and_then(|resources| resources.linux),
         sandbox,
         id: status.id,
     }

@@ -13,9 +13,10 @@ use super::{
     backoff::{BackOff, in_go},
     observed::{Instance, Observed},
     probes::{Health, Kind},
+    resize::{Change, change},
 };
 use crate::{
-    cri::proto::ContainerState,
+    cri::proto::{ContainerState, LinuxContainerResources},
     pod::{Container, RestartPolicy, RunPod},
 };
 
@@ -60,6 +61,8 @@ pub struct Memory {
     pub back_off: BackOff,
     /// What probes found about running containers, by the runtime's id.
     pub health: BTreeMap<String, Health>,
+    /// What running containers have of the node, by the runtime's id.
+    pub resources: BTreeMap<String, LinuxContainerResources>,
 }
 
 /// One step.
@@ -81,6 +84,13 @@ pub enum PodStep {
     Stop {
         /// The runtime's id.
         id: String,
+    },
+    /// Change what a running container has of the node.
+    Resize {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        name: String,
     },
     /// Stop a container that is not well; what follows is seen when it has stopped.
     Kill {
@@ -278,7 +288,18 @@ impl Planner<'_> {
                     self.plan.steps.push(PodStep::Kill { id: run.id.clone(), failed });
                     return Need::Nothing;
                 }
-                if run.hash == self.pod.container_hash(kind, &container.name) {
+                let declares_more = self
+                    .memory
+                    .resources
+                    .get(&run.id)
+                    .map_or(Change::None, |has| change(self.pod, container, has));
+                if run.hash == self.pod.container_hash(kind, &container.name)
+                    && declares_more != Change::Restart
+                {
+                    if declares_more == Change::InPlace {
+                        let (id, name) = (run.id.clone(), container.name.clone());
+                        self.plan.steps.push(PodStep::Resize { id, name });
+                    }
                     return Need::Nothing;
                 }
                 self.plan.steps.push(PodStep::Stop { id: run.id.clone() });

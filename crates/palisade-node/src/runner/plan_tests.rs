@@ -61,6 +61,7 @@ fn words(pod: &RunPod, observed: &Observed, memory: &Memory) -> String {
             PodStep::Remove { id } => format!("remove {id}"),
             PodStep::Start { name, restart_count, .. } => format!("start {name}#{restart_count}"),
             PodStep::Wait { name, wait } => format!("wait {name} {}", in_go(*wait)),
+            PodStep::Resize { id, .. } => format!("resize {id}"),
             PodStep::Finish => "finish".to_owned(),
         })
         .collect();

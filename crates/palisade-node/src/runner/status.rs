@@ -15,6 +15,7 @@ use super::{
     observed::{Instance, Observed},
     plan::{Reason, restarts, time},
     probes::Health,
+    resize::{self, Resizing},
 };
 use crate::{
     cri::proto::ContainerState,
@@ -47,6 +48,8 @@ pub struct StatusFacts<'a> {
     pub messages: &'a BTreeMap<String, String>,
     /// The node's address.
     pub host_ip: &'a str,
+    /// How far a resize has come.
+    pub resizing: &'a Resizing,
     /// When the agent first saw the pod.
     pub start_time: Timestamp,
     /// The runtime's name, the first part of container ids.
@@ -195,7 +198,13 @@ pub fn status(pod: &RunPod, previous: &Value, facts: &StatusFacts<'_>) -> (Value
             list.sort_by(|a, b| a.container.name.cmp(&b.container.name));
         }
         if !list.is_empty() {
-            fields.insert(name.to_owned(), list.iter().map(|state| state.object(facts)).collect());
+            let before = |name: &str| {
+                let lists = ["initContainerStatuses", "containerStatuses"].into_iter();
+                let mut known = lists.filter_map(|list| previous.get(list)?.as_array()).flatten();
+                known.find(|status| status.get("name").and_then(Value::as_str) == Some(name))
+            };
+            let object = |state: &State<'_>| state.object(facts, before(&state.container.name));
+            fields.insert(name.to_owned(), list.iter().map(object).collect());
         }
     }
     (Value::Object(fields), phase)
@@ -281,7 +290,7 @@ impl State<'_> {
         }
     }
 
-    fn object(&self, facts: &StatusFacts<'_>) -> Value {
+    fn object(&self, facts: &StatusFacts<'_>, previous: Option<&Value>) -> Value {
         let id = |run: &Instance| format!("{}://{}", facts.runtime_name, run.id);
         let terminated = |run: &Instance| {
             let mut fields = json!({"exitCode": run.exit_code, "reason": run.reason,
@@ -317,6 +326,11 @@ impl State<'_> {
         let reports_mounts = facts.minor >= 31 && !self.container.volume_mounts.is_empty();
         if let (true, Value::Object(fields)) = (reports_mounts, &mut fields) {
             fields.insert("volumeMounts".to_owned(), mounts(self.container));
+        }
+        if let (Some(_), true, Value::Object(fields)) =
+            (self.newest, facts.minor >= resize::SINCE && self.kind != ContainerKind::Ephemeral, &mut fields)
+        {
+            resize::report(fields, self.container, facts.resizing, previous);
         }
         if let (Some(run), Value::Object(fields)) = (self.newest, &mut fields) {
             fields.insert("containerID".to_owned(), id(run).into());
@@ -463,19 +477,31 @@ fn conditions(
         Some(("ContainersNotInitialized", text))
     };
     let sandbox = facts.observed.ready_sandbox().is_some();
-    let rows = [
+    let ready = containers_ready.clone().or_else(|| {
+        let text = closed_gates(pod);
+        (!text.is_empty()).then_some(("ReadinessGatesNotReady", text))
+    });
+    let mut rows = vec![
         ("PodReadyToStartContainers", sandbox, None),
         ("Initialized", initialised.is_none(), initialised),
-        ("Ready", containers_ready.is_none(), containers_ready.clone()),
+        ("Ready", ready.is_none(), ready),
         ("ContainersReady", containers_ready.is_none(), containers_ready),
         ("PodScheduled", true, None),
     ];
-    rows.into_iter()
+    let resizing = facts.resizing;
+    if let Some(refused) = &resizing.refused {
+        let known = ["Infeasible", "Deferred"].into_iter().find(|known| *known == refused.reason);
+        rows.push(("PodResizePending", true, Some((known.unwrap_or("Deferred"), refused.message.clone()))));
+    }
+    if !resizing.pending.is_empty() {
+        let error = resizing.error.clone().map(|message| ("Error", message));
+        rows.push(("PodResizeInProgress", true, error));
+    }
+    let own: Vec<Value> = rows
+        .into_iter()
         .map(|(kind, holds, reason)| {
             let word = if holds { "True" } else { "False" };
-            let before = previous.get("conditions").and_then(Value::as_array).and_then(|list| {
-                list.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(kind))
-            });
+            let before = condition(previous, kind);
             let since = before
                 .filter(|condition| condition.get("status").and_then(Value::as_str) == Some(word))
                 .and_then(|condition| condition.get("lastTransitionTime").cloned())
@@ -495,7 +521,55 @@ fn conditions(
             }
             condition
         })
-        .collect()
+        .collect();
+    own.into_iter().chain(conditions_of_others(pod).cloned()).collect()
+}
+
+/// The conditions that a node writes.
+const OWN_CONDITIONS: [&str; 7] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "PodResizePending",
+    "PodResizeInProgress",
+];
+
+/// Those of readiness gates, evictions and other clients stay as they are.
+pub(crate) fn conditions_of_others(pod: &RunPod) -> impl Iterator<Item = &Value> {
+    let list = pod.object.pointer("/status/conditions").and_then(Value::as_array);
+    let is_own = |condition: &&Value| {
+        condition.get("type").and_then(Value::as_str).is_some_and(|kind| OWN_CONDITIONS.contains(&kind))
+    };
+    list.into_iter().flatten().filter(move |condition| !is_own(condition))
+}
+
+fn condition<'v>(status: &'v Value, kind: &str) -> Option<&'v Value> {
+    let list = status.get("conditions")?.as_array()?;
+    list.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(kind))
+}
+
+/// The readiness gates whose conditions are not true, in the kubelet's words.
+fn closed_gates(pod: &RunPod) -> String {
+    let gates = pod.object.pointer("/spec/readinessGates").and_then(Value::as_array);
+    let status = pod.object.get("status").unwrap_or(&Value::Null);
+    let texts: Vec<String> = gates
+        .into_iter()
+        .flatten()
+        .filter_map(|gate| gate.get("conditionType")?.as_str())
+        .filter_map(|kind| {
+            let Some(found) = condition(status, kind) else {
+                return Some(format!(
+                    "corresponding condition of pod readiness gate {kind:?} does not exist."
+                ));
+            };
+            let word = found.get("status").and_then(Value::as_str).unwrap_or_default();
+            (word != "True")
+                .then(|| format!("the status of pod readiness gate {kind:?} is not \"True\", but {word}"))
+        })
+        .collect();
+    texts.join(", ")
 }
 
 /// A time as the API writes it.

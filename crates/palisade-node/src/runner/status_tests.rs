@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::runner::observed::Sandbox;
 
@@ -23,6 +25,42 @@ fn run(state: ContainerState, exit_code: i32, reason: &str) -> Instance {
         ..Instance::default()
     }
 }
+
+#[test]
+fn readiness_gates_close_the_pod_and_conditions_of_others_stay() {
+    let case = Case::new(vec![run(ContainerState::Running, 0, "")]);
+    let messages = BTreeMap::new();
+    let of_gate = |status: &str| json!({"type": "example.com/gate", "status": status});
+    for (case_name, conditions, ready, message) in [
+        (
+            "absent",
+            json!([]),
+            "False",
+            Some("corresponding condition of pod readiness gate \"example.com/gate\" does not exist."),
+        ),
+        ("true", json!([of_gate("True")]), "True", None),
+        (
+            "false",
+            json!([of_gate("False")]),
+            "False",
+            Some("the status of pod readiness gate \"example.com/gate\" is not \"True\", but False"),
+        ),
+    ] {
+        let pod = RunPod::from_object(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"hostNetwork": true,
+            "readinessGates": [{"conditionType": "example.com/gate"}], "containers": [{"name": "c", "image": "i:1"}]},
+            "status": {"conditions": conditions}}))
+        .unwrap();
+        let (found, _) = status(&pod, &Value::Null, &case.facts(&messages));
+        let row = condition(&found, "Ready").unwrap();
+        assert_eq!(row["status"], ready, "{case_name}");
+        assert_eq!(row.get("message").and_then(Value::as_str), message, "{case_name}");
+        assert_eq!(condition(&found, "ContainersReady").unwrap()["status"], "True", "{case_name}");
+        // What others wrote is written back.
+        assert_eq!(condition(&found, "example.com/gate"), conditions.get(0), "{case_name}");
+    }
+}
+
+static NO_RESIZE: Resizing = Resizing { refused: None, pending: BTreeSet::new(), error: None };
 
 struct Case {
     observed: Observed,
@@ -50,6 +88,7 @@ impl Case {
             failed: &self.failed,
             health: &self.health,
             messages,
+            resizing: &NO_RESIZE,
             host_ip: "10.0.0.1",
             start_time: Timestamp::UNIX_EPOCH,
             runtime_name: "containerd",

@@ -23,6 +23,7 @@ use super::{
         FLAT_RETRY, Memory, PodPlan, PodStep, Reason, Retry, back_off_key, plan, superfluous, waiting_message,
     },
     probes::Probes,
+    resize::Resizing,
     start::{Place, StartOutcome, field_path, start},
     status::{self, Phase, Rejection, StatusFacts, rejected},
 };
@@ -34,7 +35,7 @@ use crate::{
     },
     events::EventType,
     node::Node,
-    pod::{RestartPolicy, RunPod},
+    pod::{Resources, RestartPolicy, RunPod},
     volumes::{self, HostVolume},
 };
 
@@ -122,7 +123,7 @@ pub(super) struct Life {
     pub(super) updates: watch::Receiver<Arc<RunPod>>,
     wake: Arc<Notify>,
     pub(super) paths: PodPaths,
-    memory: Memory,
+    pub(super) memory: Memory,
     images: Images,
     probes: Probes,
     pub(super) waiting: BTreeMap<String, Reason>,
@@ -133,6 +134,9 @@ pub(super) struct Life {
     admitted: bool,
     /// What the pod has of the node, until it ends.
     pub(super) reservation: Option<Reservation>,
+    /// What the node gave to each container.
+    pub(super) allocated: BTreeMap<String, Resources>,
+    pub(super) resizing: Resizing,
 }
 
 impl Life {
@@ -155,6 +159,8 @@ impl Life {
             runtime_name: String::new(),
             admitted: false,
             reservation: None,
+            allocated: BTreeMap::new(),
+            resizing: Resizing::default(),
         }
     }
 
@@ -212,6 +218,8 @@ impl Life {
             }
             self.admitted = true;
         }
+        let resized = self.allocate(pod).await;
+        let pod = resized.as_ref().unwrap_or(pod);
         if let Some(limit) = pod.spec.active_deadline_seconds
             && Timestamp::now().duration_since(self.start_time).as_secs() >= limit
         {
@@ -284,6 +292,7 @@ impl Life {
     fn update_probes(&mut self, pod: &RunPod, observed: &Observed) {
         let ips = pod_ips(pod, observed, &self.node.config.host_ip);
         self.memory.health = self.probes.keep(&self.node, pod, observed, &ips, &self.wake);
+        self.note_resources(pod, observed);
     }
 
     async fn reject(&mut self, pod: &RunPod, observed: &Observed, rejection: &Rejection) -> Duration {
@@ -421,6 +430,7 @@ impl Life {
                 PodStep::Stop { id } => {
                     self.stop_one(pod, observed, id, pod.grace_period()).await;
                 }
+                PodStep::Resize { id, name } => changed &= self.resize(pod, id, name).await,
                 PodStep::Kill { id, failed } => self.kill(pod, observed, id, *failed).await,
                 PodStep::Start { name, kind, restart_count } => {
                     changed &= self.start(pod, observed, volumes, name, *kind, *restart_count).await;
@@ -580,6 +590,7 @@ impl Life {
             waiting: &self.waiting,
             failed,
             health: &self.memory.health,
+            resizing: &self.resizing,
             messages: &self.messages,
             host_ip: &self.node.config.host_ip,
             start_time: self.start_time,

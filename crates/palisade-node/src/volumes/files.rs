@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::VolumeProblem;
+use super::{VolumeProblem, trust_bundles};
 use crate::{
     api::PodSource,
     pod::RunPod,
@@ -156,6 +156,10 @@ fn of_downward_api(
     Ok(files)
 }
 
+/// What a `projected` volume is made of.
+const SOURCES: [&str; 5] =
+    ["configMap", "secret", "downwardAPI", "clusterTrustBundle", "serviceAccountToken"];
+
 /// The files of a `projected` volume: several sources in one folder.
 pub(super) async fn projected(
     pod: &RunPod,
@@ -166,6 +170,10 @@ pub(super) async fn projected(
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     let mut files = Files::new();
     for part in volume.get("sources").and_then(Value::as_array).into_iter().flatten() {
+        let given = part.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        if let Some((unknown, _)) = given.clone().find(|(kind, _)| !SOURCES.contains(&kind.as_str())) {
+            return Err(VolumeProblem::UnsupportedSource(unknown.clone()));
+        }
         if let Some(map) = part.get("configMap").filter(|value| !value.is_null()) {
             files.extend(of_config_map(pod, map, mode, source).await?);
         }
@@ -174,6 +182,10 @@ pub(super) async fn projected(
         }
         if let Some(downward) = part.get("downwardAPI").filter(|value| !value.is_null()) {
             files.extend(of_downward_api(pod, downward, mode, around)?);
+        }
+        if let Some(bundle) = part.get("clusterTrustBundle").filter(|value| !value.is_null()) {
+            let content = trust_bundles::file(bundle, source).await?;
+            files.insert(text(bundle, "path").to_owned(), (content, mode));
         }
         if let Some(token) = part.get("serviceAccountToken").filter(|value| !value.is_null()) {
             let account = &pod.spec.service_account_name;

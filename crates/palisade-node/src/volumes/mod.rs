@@ -6,6 +6,7 @@
 
 pub mod files;
 pub mod host;
+mod trust_bundles;
 
 use std::{
     collections::BTreeMap,
@@ -62,6 +63,15 @@ pub enum VolumeProblem {
         /// What it does not have.
         key: String,
     },
+    /// There is no such ClusterTrustBundle.
+    #[error("clustertrustbundle {0:?} not found")]
+    NoTrustBundle(String),
+    /// A signer has no ClusterTrustBundle with such labels.
+    #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
+    NoTrustBundleSelected,
+    /// A source of a projected volume that this node does not make.
+    #[error("projected volumes with the source {0} are not supported by this node")]
+    UnsupportedSource(String),
     /// A path of the node that is relative or climbs.
     #[error("hostPath {0:?} is not an absolute path without '..'")]
     HostPath(String),

@@ -66,7 +66,7 @@ pub struct LinuxContainerConfig {
 }
 
 /// CRI `LinuxContainerResources`.
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct LinuxContainerResources {
     #[prost(int64, tag = "1")]
     pub cpu_period: i64,
@@ -309,8 +309,26 @@ pub struct ContainerStatus {
     pub annotations: BTreeMap<String, String>,
     #[prost(string, tag = "15")]
     pub log_path: String,
+    #[prost(message, optional, tag = "16")]
+    pub resources: Option<ContainerResources>,
     #[prost(string, tag = "17")]
     pub image_id: String,
+}
+
+/// CRI `ContainerResources`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ContainerResources {
+    #[prost(message, optional, tag = "1")]
+    pub linux: Option<LinuxContainerResources>,
+}
+
+/// CRI `UpdateContainerResourcesRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub struct UpdateContainerResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub linux: Option<LinuxContainerResources>,
 }
 
 /// CRI `ExecSyncRequest`.
