@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::{Failure, fuzz, generate, image, process::run, root, setup, tidy};
+use crate::{Failure, e2e, fuzz, generate, image, process::run, root, setup, tidy};
 
 /// How long each fuzz target runs here; to hunt a bug, run `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
@@ -47,6 +47,7 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
         system_tests(&[])?;
         setup::need_cluster()?;
         cluster_tests(&[])?;
+        e2e::run_part_of_commit()?;
     }
     fuzz::run_fuzz(None, FUZZ_SECONDS)?;
     print_not_run(&not_run);
@@ -58,6 +59,7 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
     for package in SYSTEM_PACKAGES {
         println!("  those of {package} in tests/system; as root: cargo xtask system");
     }
+    println!("  Kubernetes' own end-to-end tests; as root: cargo xtask e2e");
     println!(
         "  those of {CLUSTER_PACKAGE} in tests/cluster, on a real Kubernetes; as root: cargo xtask cluster"
     );

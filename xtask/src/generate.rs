@@ -1,10 +1,11 @@
-//! Files made from the code: the references of checks and commands, the Helm chart, the example of README.md. `check` fails if they are stale.
+//! Files made from the code: the references of checks and commands, the results of
+//! Kubernetes' tests, the Helm chart, the example of README.md. `check` fails if they are stale.
 
 use std::{fmt::Write as _, fs, process::Command};
 
 use palisade_policy::standards::{checks::CHECKS, level::Level};
 
-use crate::{Failure, process::output, root};
+use crate::{Failure, e2e, process::output, root};
 
 /// Write the files, or only compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) enum Mode {
 pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
     let folder = root().join("docs");
     fs::create_dir_all(&folder).map_err(|error| Failure(error.to_string()))?;
-    for (name, text) in [("checks.md", check_reference())] {
+    for (name, text) in [("checks.md", check_reference()), ("conformance.md", e2e::page()?)] {
         let file = folder.join(name);
         let current = fs::read_to_string(&file).unwrap_or_default();
         if current == text {

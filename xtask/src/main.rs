@@ -8,6 +8,7 @@ mod conformance;
 mod demo;
 mod dependencies;
 mod docs;
+mod e2e;
 mod fuzz;
 mod generate;
 mod image;
@@ -41,6 +42,10 @@ const USAGE: &str = "usage: cargo xtask CHORE
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   cluster [FILTER]                 the tests on a real Kubernetes, from ../shared/kubernetes (as root)
+  e2e [--focus TEXT] [--part N] [--write] [--processes N]
+                                   Kubernetes' own tests against palisade up --node, from ../shared/kubernetes (as root):
+                                   those whose names contain TEXT, else all of Conformance, or a part of those that pass;
+                                   --write writes down the results, and docs/conformance.md
   image [--name REF] [--output FILE]  write a static binary as an OCI archive, with its SBOM
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
@@ -95,6 +100,12 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         }
         Some("system") => check::run_system(arguments.get(1..).unwrap_or_default()),
         Some("cluster") => check::run_cluster(arguments.get(1..).unwrap_or_default()),
+        Some("e2e") => e2e::run_e2e(&e2e::Options {
+            focus: option("--focus").map(String::as_str),
+            part: option("--part").map(|number| parse_number(number)).transpose()?,
+            write: arguments.iter().any(|argument| argument == "--write"),
+            processes: option("--processes").map(|number| parse_number(number)).transpose()?,
+        }),
         Some("image") => {
             image::run_image(option("--name").map(String::as_str), option("--output").map(Path::new))
         }
@@ -104,6 +115,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         },
         _ => Err(Failure(USAGE.to_owned())),
     }
+}
+
+fn parse_number(text: &str) -> Result<usize, Failure> {
+    text.parse().map_err(|_| Failure(format!("not a number: {text}\n{USAGE}")))
 }
 
 /// The workspace's root.

@@ -32,6 +32,8 @@ const CLUSTER_PACKAGES: &[(&str, &str, &str)] = &[
     ("etcd", "etcd-server", "the storage of a real Kubernetes"),
     ("ip", "iproute2", "the address of its API server"),
     ("xz", "xz-utils", "its binaries, which are packed"),
+    ("curl", "curl", "the image of its end-to-end tests"),
+    ("iptables", "iptables", "ports of the node in its end-to-end tests"),
 ];
 
 /// A cargo tool, and the crate it comes in.

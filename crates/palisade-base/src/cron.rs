@@ -168,8 +168,7 @@ impl Schedule {
 }
 
 /// A duration as Go writes it, in whole seconds; zero if it is negative.
-#[must_use]
-pub fn duration_seconds(text: &str) -> Option<u64> {
+fn duration_seconds(text: &str) -> Option<u64> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {

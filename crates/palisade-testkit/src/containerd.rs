@@ -126,16 +126,23 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             (IMAGE_NAMED, "web", &["sh"]),
             (PAUSE, "", &["sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"]),
         ] {
-            let archive = images::archive(folder, name, user, command);
-            images::run(
-                Command::new("ctr")
-                    .arg("-a")
-                    .arg(&containerd.socket)
-                    .args(["-n", "k8s.io", "images", "import"])
-                    .arg(&archive),
-            );
+            containerd.import(&images::archive(folder, name, user, command));
         }
         containerd
+    }
+
+    /// Adds the image of an OCI archive.
+    pub fn import(&self, archive: &Path) {
+        let mut command = Command::new("ctr");
+        command.arg("-a").arg(&self.socket).args(["-n", "k8s.io", "images", "import"]).arg(archive);
+        images::run(&mut command);
+    }
+
+    /// Gives an image a second name.
+    pub fn tag(&self, image: &str, name: &str) {
+        let mut command = Command::new("ctr");
+        command.arg("-a").arg(&self.socket).args(["-n", "k8s.io", "images", "tag", image, name]);
+        images::run(&mut command);
     }
 
     fn spawn(&mut self) {

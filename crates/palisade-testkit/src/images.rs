@@ -18,10 +18,10 @@ use std::{
 use palisade_base::sha256;
 use serde_json::{Value, json};
 
-const APPLETS: [&str; 26] = [
+const APPLETS: [&str; 31] = [
     "sh", "sleep", "id", "mkdir", "cat", "echo", "ls", "true", "false", "touch", "chmod", "chown", "kill",
     "ps", "grep", "test", "env", "mount", "hostname", "stat", "trap", "nc", "unshare", "stty", "tar",
-    "httpd",
+    "httpd", "wget", "head", "tail", "date", "rm",
 ];
 
 pub fn busybox() -> PathBuf {
@@ -30,8 +30,35 @@ pub fn busybox() -> PathBuf {
     )
 }
 
+/// What is in an image besides busybox and a few users.
+#[derive(Debug, Default)]
+pub struct Image<'a> {
+    pub name: &'a str,
+    pub user: &'a str,
+    pub entrypoint: &'a [&'a str],
+    pub command: &'a [&'a str],
+    /// Files of this machine, and where they are in the image.
+    pub files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Image<'_> {
+    /// Adds a program of this machine with the libraries that it loads.
+    pub fn add_program(&mut self, program: &Path) {
+        let listed = Command::new("ldd").arg(program).output().unwrap();
+        let text = String::from_utf8_lossy(&listed.stdout);
+        let libraries = text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+        self.files.extend(libraries.chain([program.to_owned()]).map(|path| (path.clone(), path)));
+    }
+}
+
 /// Writes an archive with one image: busybox, a few users, and the user and command given.
 pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathBuf {
+    write(folder, &Image { name, user, command, ..Image::default() })
+}
+
+/// Writes an archive with an image.
+pub fn write(folder: &Path, image: &Image<'_>) -> PathBuf {
+    let Image { name, user, entrypoint, command, files } = image;
     let work = folder.join(format!("image-{}", name.replace(['/', ':'], "_")));
     let root = work.join("root");
     for part in ["bin", "etc", "tmp", "dev", "proc", "sys"] {
@@ -40,6 +67,11 @@ pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathB
     fs::copy(busybox(), root.join("bin/busybox")).unwrap();
     for applet in APPLETS {
         symlink("busybox", root.join("bin").join(applet)).unwrap();
+    }
+    for (source, path) in files {
+        let path = root.join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::copy(source, path).unwrap();
     }
     fs::set_permissions(root.join("tmp"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
     fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nweb:x:1234:5678::/:/bin/sh\n").unwrap();
@@ -62,7 +94,7 @@ pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathB
     };
     let (layer_digest, layer_size) = put(&fs::read(&layer).unwrap());
     let config = json!({"architecture": "amd64", "os": "linux",
-        "config": {"User": user, "Cmd": command, "Env": ["PATH=/bin"]},
+        "config": {"User": user, "Entrypoint": entrypoint, "Cmd": command, "Env": ["PATH=/bin:/usr/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [layer_digest]}});
     let (config_digest, config_size) = put(config.to_string().as_bytes());
     let descriptor = |kind: &str, digest: &str, size: usize| -> Value {

@@ -138,7 +138,6 @@ fn decide(
                 namespace: &namespace,
                 name: &name,
                 path: "",
-                node: "",
             };
             Ok(call.api.authorizer.authorize(user, &attributes))
         }

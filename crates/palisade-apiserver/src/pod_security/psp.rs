@@ -90,7 +90,6 @@ impl PodSecurityPolicyPlugin {
                 namespace: request.namespace,
                 name,
                 path: "",
-                node: "",
             };
             request.cluster.authorized(user, &attributes)
         };

@@ -297,12 +297,7 @@ impl Watcher {
         });
         let document = match self.form {
             Form::Metadata(version) => render::partial(&object, version),
-            Form::Table(version) => {
-                let list = json!({"resourceVersion": revision.to_string()});
-                let objects = std::slice::from_ref(&object);
-                render::table_of(&self.entry, objects, &list, version, &self.query, false)
-            }
-            Form::Object => object,
+            Form::Object | Form::Table(_) => object,
         };
         self.event("BOOKMARK", &document)
     }

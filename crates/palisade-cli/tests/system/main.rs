@@ -9,6 +9,7 @@
 )]
 
 mod cost;
+mod e2e;
 mod one_pod;
 mod streams;
 mod up;

@@ -6,22 +6,28 @@ use std::{
     process::{Command, Stdio},
 };
 
-pub(super) struct Binaries {
+/// Programs of Kubernetes' releases, packed in a folder.
+pub struct Binaries {
     packed: PathBuf,
     unpacked: PathBuf,
 }
 
 impl Binaries {
     /// Those of a folder with `NAME.xz`, unpacked below `target` or in `KUBERNETES_BINARIES`.
-    pub(super) fn new(packed: PathBuf) -> Self {
+    pub fn new(packed: PathBuf) -> Self {
         let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kubernetes");
         let unpacked = env::var_os("KUBERNETES_BINARIES").map_or_else(target, PathBuf::from);
         fs::create_dir_all(&unpacked).unwrap();
         Self { packed, unpacked: unpacked.canonicalize().unwrap() }
     }
 
+    /// The folder with the unpacked programs, for `PATH`.
+    pub fn folder(&self) -> &Path {
+        &self.unpacked
+    }
+
     /// Where a program is; it is unpacked if it is not there yet, or older than its archive.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         let path = self.unpacked.join(name);
         let archive = self.packed.join(format!("{name}.xz"));
         if is_current(&path, &archive) {

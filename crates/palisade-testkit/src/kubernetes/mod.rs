@@ -38,7 +38,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::{binaries::Binaries, node::Node, pki::Authority};
+pub use self::{binaries::Binaries, pki::write_localhost_certificate};
+use self::{node::Node, pki::Authority};
 use crate::{
     command::{CommandOutput, output, output_with_input},
     containerd::unmount_below,

@@ -19,6 +19,14 @@ pub(super) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
+/// Writes `localhost.crt` and `localhost.key`, a certificate that nothing trusts.
+pub fn write_localhost_certificate(folder: &Path) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    fs::write(folder.join("localhost.crt"), certificate.pem()).unwrap();
+    fs::write(folder.join("localhost.key"), key.serialize_pem()).unwrap();
+}
+
 impl Authority {
     /// Makes a CA, and the key that signs service account tokens.
     pub(super) fn new(folder: &Path) -> Self {
