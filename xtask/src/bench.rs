@@ -325,6 +325,9 @@ fn measured(package: &str, test: &str) -> Result<Value, Failure> {
                 "--no-capture",
                 "--package",
                 package,
+                // The others are not measured and take minutes each to link.
+                "--test",
+                "system",
                 test,
             ])
             .current_dir(root()),

@@ -153,7 +153,10 @@ impl Response {
 
     /// The review that goes back over the wire.
     pub fn to_bytes(&self, uid: &str) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&wire::AdmissionReview::of(self, uid))
+        // Enough for a response without a patch, so that it is written without growing.
+        let mut bytes = Vec::with_capacity(512);
+        serde_json::to_writer(&mut bytes, &wire::AdmissionReview::of(self, uid))?;
+        Ok(bytes)
     }
 }
 

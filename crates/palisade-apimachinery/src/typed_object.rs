@@ -133,11 +133,11 @@ fn is_typed(of: TypeRef<'_>, value: &Value, version: KubeVersion) -> bool {
         | (TypeKind::Float, Value::Number(_)) => true,
         (TypeKind::Bytes, Value::String(text)) => is_base64(text),
         (TypeKind::Quantity, Value::String(text)) => {
-            Quantity::parse(text).is_ok_and(|quantity| quantity.to_string() == *text)
+            Quantity::parse(text).is_ok_and(|quantity| go::displays_as(&quantity, text))
         }
         (TypeKind::Time | TypeKind::MicroTime, Value::String(text)) => {
             let micro = matches!(of.ty.kind, TypeKind::MicroTime);
-            time::parse(text).is_ok_and(|time| time.format(micro) == *text)
+            time::parse(text).is_ok_and(|time| time.is_written_as(text, micro))
         }
         (TypeKind::Int(bits), Value::Number(number)) => {
             number.as_i64().is_some_and(|whole| *bits == 64 || i32::try_from(whole).is_ok())

@@ -22,7 +22,7 @@ impl Selection {
     pub fn parse(kind: &Kind, query: &Query) -> Result<Self, Box<Status>> {
         let labels = query.get("labelSelector").map(parse_labels).transpose()?;
         let fields = query.get("fieldSelector").map(|text| FieldSelector::parse(kind, text)).transpose()?;
-        let names = if fields.is_some() { kind.selectable_fields() } else { Vec::new() };
+        let names = fields.iter().flat_map(|_| kind.selectable_fields()).map(str::to_owned).collect();
         Ok(Self { labels, fields, names })
     }
 
@@ -60,5 +60,5 @@ impl Selection {
 /// The values of the kind's selectable fields, in order.
 #[must_use]
 pub fn selectable_values(kind: &Kind, object: &Value) -> Vec<String> {
-    kind.selectable_fields().iter().map(|field| kind.field_value(object, field)).collect()
+    kind.selectable_fields().map(|field| kind.field_value(object, field)).collect()
 }

@@ -48,6 +48,20 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// Whether a value is displayed as a text, found without making a string of it.
+#[must_use]
+pub fn displays_as(value: &impl fmt::Display, text: &str) -> bool {
+    struct Rest<'a>(&'a str);
+    impl fmt::Write for Rest<'_> {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(part).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text);
+    write!(rest, "{value}").is_ok() && rest.0.is_empty()
+}
+
 /// [`Quoted`] as a string.
 #[must_use]
 pub fn quote(text: &str) -> String {

@@ -212,7 +212,8 @@ fn write_series(text: &mut String, metric: &Metric, labels: &str, value: &Value)
 }
 
 fn written(labels: Labels<'_>) -> String {
-    let mut text = String::new();
+    let mut text =
+        String::with_capacity(labels.iter().map(|(name, value)| name.len() + value.len() + 4).sum());
     for (name, value) in labels {
         let comma = if text.is_empty() { "" } else { "," };
         let _ = write!(text, "{comma}{name}=\"");

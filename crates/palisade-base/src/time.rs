@@ -3,9 +3,11 @@
 //! Implements: `time.Parse(time.RFC3339, …)`, `metav1.Time`, `metav1.MicroTime` and
 //! `k8s.io/apimachinery/pkg/util/duration.HumanDuration`.
 
+use std::fmt::{self, Write as _};
+
 use thiserror::Error;
 
-use crate::go::quote;
+use crate::go::{displays_as, quote};
 
 /// A moment: seconds since 1970 and microseconds, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,11 +176,32 @@ impl Time {
     /// `2006-01-02T15:04:05Z`, with six more digits if `micro`.
     #[must_use]
     pub fn format(self, micro: bool) -> String {
-        let (year, month, day) = civil_from_days(self.seconds.div_euclid(86_400));
-        let rest = self.seconds.rem_euclid(86_400);
+        let mut text = String::with_capacity("2006-01-02T15:04:05.000000Z".len());
+        // Writing to a string does not fail.
+        let _ = write!(text, "{}", Written { time: self, micro });
+        text
+    }
+
+    /// Whether `format` gives this text, found without making it.
+    #[must_use]
+    pub fn is_written_as(self, text: &str, micro: bool) -> bool {
+        displays_as(&Written { time: self, micro }, text)
+    }
+}
+
+struct Written {
+    time: Time,
+    micro: bool,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Time { seconds, micros } = self.time;
+        let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
+        let rest = seconds.rem_euclid(86_400);
         let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-        let date = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
-        if micro { format!("{date}.{:06}Z", self.micros) } else { format!("{date}Z") }
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if self.micro { write!(f, ".{micros:06}Z") } else { f.write_str("Z") }
     }
 }
 

@@ -287,6 +287,9 @@ pub fn validate_field_manager(name: &str, at: &Path<'_>, errors: &mut Errors) {
         errors.too_long(at, 128);
     }
     for (position, c) in name.char_indices() {
+        if c == ' ' || c.is_ascii_graphic() {
+            continue;
+        }
         let quoted = go::quote(&c.to_string());
         if quoted.contains("\\x") || quoted.contains("\\u") || (c.is_control()) {
             let value = u32::from(c);

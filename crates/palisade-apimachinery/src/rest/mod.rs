@@ -132,7 +132,7 @@ pub fn before_create(
         }
     }
     errors.list.extend(extra.errors.iter().cloned());
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = object.at(&["metadata", "name"]).and_then(Value::as_str).unwrap_or_default();
     if errors.list.is_empty() {
         meta::validate_general(object, kind.namespaced, meta::NameRule::PathSegment, &mut errors);
     }

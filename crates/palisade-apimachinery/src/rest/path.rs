@@ -109,6 +109,8 @@ pub trait Get {
     fn child(&self, key: &str) -> Option<&Value>;
     /// The entries of an object field.
     fn entries(&self, key: &str) -> impl Iterator<Item = (&String, &Value)>;
+    /// What the keys lead to. Unlike a JSON pointer it is found without copying them.
+    fn at(&self, path: &[&str]) -> Option<&Value>;
 }
 
 impl Get for Value {
@@ -129,5 +131,8 @@ impl Get for Value {
     }
     fn entries(&self, key: &str) -> impl Iterator<Item = (&String, &Value)> {
         self.get(key).and_then(Value::as_object).into_iter().flatten()
+    }
+    fn at(&self, path: &[&str]) -> Option<&Value> {
+        path.iter().try_fold(self, |value, key| value.get(key))
     }
 }

@@ -4,6 +4,7 @@ use palisade_base::go;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::rest::path::Get as _;
 use crate::scheme::{Body, Kind};
 use crate::status::{Result, Status};
 
@@ -194,13 +195,13 @@ impl Kind {
 
     /// The fields besides name and namespace that lists can be filtered by.
     #[must_use]
-    pub fn selectable_fields(&self) -> Vec<String> {
+    pub fn selectable_fields(&self) -> impl Iterator<Item = &str> {
         let custom = match &self.body {
             Body::Custom(custom) => custom.selectable.as_slice(),
             Body::Builtin(_) => &[],
         };
-        let custom = custom.iter().map(|path| path.text().trim_start_matches('.').to_owned());
-        extra_fields(&self.group, &self.kind).iter().map(|field| (*field).to_owned()).chain(custom).collect()
+        let custom = custom.iter().map(|path| path.text().trim_start_matches('.'));
+        extra_fields(&self.group, &self.kind).iter().copied().chain(custom)
     }
 
     /// Kinds with fields of their own report less about the ones they do not have.
@@ -226,21 +227,20 @@ impl Kind {
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
-        let path = field.replace('.', "/");
-        let found = object.pointer(&format!("/{path}"));
+        let found = field.split('.').try_fold(object, |value, key| value.get(key));
         match field {
             "spec.hostNetwork" | "spec.unschedulable" => {
                 found.and_then(Value::as_bool).unwrap_or(false).to_string()
             }
             "status.replicas" => found.and_then(Value::as_i64).unwrap_or(0).to_string(),
             "status.successful" => {
-                object.pointer("/status/succeeded").and_then(Value::as_i64).unwrap_or(0).to_string()
+                object.at(&["status", "succeeded"]).and_then(Value::as_i64).unwrap_or(0).to_string()
             }
             "source" => {
-                let component = text(object.pointer("/source/component"));
+                let component = text(object.at(&["source", "component"]));
                 if component.is_empty() { text(object.get("reportingComponent")) } else { component }
             }
-            "spec.host" => text(object.pointer("/spec/nodeName")),
+            "spec.host" => text(object.at(&["spec", "nodeName"])),
             "status.podIPs" => text(object.pointer("/status/podIPs/0/ip")),
             _ => text(found),
         }

@@ -4,6 +4,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#runtimeclass>
 
 use palisade_apimachinery::Status;
+use palisade_apimachinery::rest::path::Get as _;
 use palisade_base::quantity::Quantity;
 use serde_json::{Map, Value};
 
@@ -40,7 +41,7 @@ impl Plugin for RuntimeClass {
     fn validate(&self, request: &Request<'_>, object: Option<&Value>, _: &mut Notes) -> Admission {
         let Some(object) = object.filter(|_| concerns(request)) else { return Ok(()) };
         let class = class_of(request, object)?;
-        let given = object.pointer("/spec/overhead").filter(|given| !given.is_null());
+        let given = object.at(&["spec", "overhead"]).filter(|given| !given.is_null());
         match (class.as_ref().and_then(overhead), given) {
             (Some(fixed), given) if !given.is_some_and(|given| same_amounts(given, fixed)) => {
                 Err(request.forbidden(MISMATCH))
@@ -61,8 +62,12 @@ fn concerns(request: &Request<'_>) -> bool {
 
 /// The class that a new pod names.
 fn class_of(request: &Request<'_>, object: &Value) -> Result<Option<Map<String, Value>>, Box<Status>> {
-    let name = object.pointer("/spec/runtimeClassName").and_then(Value::as_str);
-    let Some(name) = name.filter(|_| concerns(request)) else { return Ok(None) };
+    if !concerns(request) {
+        return Ok(None);
+    }
+    let Some(name) = object.at(&["spec", "runtimeClassName"]).and_then(Value::as_str) else {
+        return Ok(None);
+    };
     match request.cluster.get("runtimeclasses.node.k8s.io", "", name) {
         Some(class) => Ok(Some(class.parse())),
         None => Err(request.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"))),

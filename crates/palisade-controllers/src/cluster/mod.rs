@@ -61,7 +61,7 @@ pub struct Cluster {
     constraints: ConstraintSet,
     unreadable_constraints: BTreeMap<String, ReadError>,
     grants: Grants,
-    namespaces: BTreeMap<String, NamespaceRecord>,
+    namespaces: BTreeMap<String, Box<NamespaceRecord>>,
     judge: Judge,
     keys: RandomState,
     unlabelled: BTreeSet<String>,
@@ -279,12 +279,12 @@ impl Cluster {
     /// A namespace that exists.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&NamespaceRecord> {
-        self.namespaces.get(name).filter(|record| record.exists())
+        self.namespaces.get(name).map(Box::as_ref).filter(|record| record.exists())
     }
 
     /// All namespaces that exist, by name.
     pub fn namespaces(&self) -> impl Iterator<Item = &NamespaceRecord> {
-        self.namespaces.values().filter(|record| record.exists())
+        self.namespaces.values().map(Box::as_ref).filter(|record| record.exists())
     }
 
     /// Namespaces that still lack an enforce label they should have; none means that labels are done.
@@ -522,7 +522,7 @@ impl Cluster {
             let template = known.zip(record).and_then(|(workload, record)| {
                 record.templates.get(&self.key(workload.group, workload.kind, name))
             });
-            let Some(owner) = template.and_then(Template::owner) else { break };
+            let Some(owner) = template.and_then(|template| template.owner()) else { break };
             (kind, name) = (owner.kind.kind, &owner.name);
         }
         format!("{kind}/{name}").into()
@@ -592,7 +592,7 @@ impl Cluster {
                     record.idle.entry(owner).or_default().insert(key);
                 }
                 let has_owner = template.owner().is_some();
-                record.templates.insert(key, template);
+                record.templates.insert(key, Box::new(template));
                 if has_owner && self.levels == LevelSource::Workloads {
                     let owner = self.workload_of(namespace, kind.kind, name);
                     let own = format!("{}/{name}", kind.kind).into();
@@ -694,7 +694,7 @@ impl Cluster {
         self.namespaces.entry(name.to_owned()).or_insert_with(|| {
             let mut record = NamespaceRecord::new(name, levels);
             record.needs_own_label = needs_own_label;
-            record
+            Box::new(record)
         })
     }
 

@@ -49,7 +49,8 @@ pub struct NamespaceRecord {
     /// The verdict as it was last counted.
     pub(super) last_verdict: Option<Verdict>,
     pub(super) service_accounts: BTreeSet<String>,
-    pub(super) templates: BTreeMap<u64, Template>,
+    /// Boxed: the nodes of the map have room for eleven, and most namespaces have one or two.
+    pub(super) templates: BTreeMap<u64, Box<Template>>,
     /// Workloads without a use of their own as long as the one that controls them is there, by that one.
     pub(super) idle: BTreeMap<u64, BTreeSet<u64>>,
     judged: BTreeMap<u64, Judged>,

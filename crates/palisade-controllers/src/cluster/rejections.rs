@@ -213,7 +213,8 @@ impl Cluster {
 
     fn template_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&Template> {
         let kind = workload_kind_named(kind)?;
-        self.namespaces.get(namespace)?.templates.get(&self.key(kind.group, kind.kind, name))
+        let template = self.namespaces.get(namespace)?.templates.get(&self.key(kind.group, kind.kind, name));
+        template.map(Box::as_ref)
     }
 
     /// The workload that controls another in the end, as far as it is there.

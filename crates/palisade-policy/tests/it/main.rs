@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "figures of replayed recordings, for cargo xtask conformance")]
 #![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
+mod allocations;
 mod exceptions;
 mod fixtures;
 mod namespaces;

@@ -36,7 +36,7 @@ pub(super) fn validate_metadata_and_spec(pod: &Value, errors: &mut Errors) {
     let (metadata, spec) = (pod.get("metadata").unwrap_or(&empty), pod.get("spec").unwrap_or(&empty));
     validate_annotations(metadata, spec, &Path::Root("metadata"), errors);
     let at = Path::Root("spec");
-    let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = pod.at(&["metadata", "name"]).and_then(Value::as_str).unwrap_or_default();
     validate_spec(spec, &at, Context { is_pod: true, pod_name: name }, errors);
     if spec.text("serviceAccountName").is_empty() {
         for (i, volume) in spec.list("volumes").iter().enumerate() {

@@ -2,6 +2,8 @@
 //!
 //! Implements: the general part of `pkg/api/pod/warnings.go`.
 
+use std::fmt;
+
 use palisade_base::go;
 use palisade_base::quantity::Quantity;
 use palisade_base::version::KubeVersion;
@@ -47,7 +49,7 @@ pub(crate) fn of_workload(
 }
 
 fn of_name(object: &Value, used_in: &str, out: &mut Vec<String>) {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = object.at(&["metadata", "name"]).and_then(Value::as_str).unwrap_or_default();
     let messages = names::dns1123_label(name);
     if !messages.is_empty() {
         out.push(format!(
@@ -63,8 +65,9 @@ fn of_template_at(template: &Value, path: &str, version: KubeVersion, out: &mut 
     let Some(spec) = template.get("spec").filter(|_| version.at_least(21)) else { return };
     let at = format!("{path}spec");
     of_node_labels(spec, &at, version, out);
+    let annotations = template.at(&["metadata", "annotations"]);
     for (key, instead) in DEPRECATED_ANNOTATIONS {
-        if template.pointer("/metadata/annotations").is_some_and(|a| a.get(key).is_some()) {
+        if annotations.is_some_and(|annotations| annotations.get(key).is_some()) {
             out.push(format!("{path}metadata.annotations[{key}]: non-functional in {instead} field instead"));
         }
     }
@@ -210,7 +213,7 @@ fn of_container(container: &Value, at: &str, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         for kind in ["limits", "requests"] {
             if let Some(resources) = container.child("resources").and_then(|r| r.child(kind)) {
-                of_fraction(resources, name, &format!("{at}.resources.{kind}"), out);
+                of_fraction(resources, name, format_args!("{at}.resources.{kind}"), out);
             }
         }
     }
@@ -234,11 +237,11 @@ fn of_container(container: &Value, at: &str, out: &mut Vec<String>) {
 
 fn of_fractions(resources: &Value, at: &str, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
-        of_fraction(resources, name, at, out);
+        of_fraction(resources, name, format_args!("{at}"), out);
     }
 }
 
-fn of_fraction(resources: &Value, name: &str, at: &str, out: &mut Vec<String>) {
+fn of_fraction(resources: &Value, name: &str, at: fmt::Arguments<'_>, out: &mut Vec<String>) {
     if let Some(quantity) = resources.get(name).and_then(Value::as_str).and_then(|t| Quantity::parse(t).ok())
         && !quantity.is_multiple_of(0)
     {

@@ -19,7 +19,7 @@ const FIELDS: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let spec = pod.spec();
     let [network, pid, ipc] = FIELDS;
-    let mut joined = vec![
+    let fields = [
         (
             network,
             spec.host_network,
@@ -28,13 +28,10 @@ fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
         (pid, spec.host_pid, "remove `hostPID` only if the workload does not need the node's processes"),
         (ipc, spec.host_ipc, "remove `hostIPC` only if the workload does not need the node's IPC objects"),
     ];
-    joined.retain(|&(_, joins, _)| joins == Some(true));
-    if joined.is_empty() {
-        return None;
-    }
-    let detail = joined.iter().map(|(field, ..)| format!("{field}=true")).collect::<Vec<_>>().join(", ");
-    let findings = joined
-        .iter()
+    let joined = || fields.iter().filter(|(_, joins, _)| *joins == Some(true));
+    joined().next()?;
+    let detail = joined().map(|(field, ..)| format!("{field}=true")).collect::<Vec<_>>().join(", ");
+    let findings = joined()
         .map(|&(field, _, remedy)| Finding {
             path: pod.path(&["spec", field]),
             container: None,
