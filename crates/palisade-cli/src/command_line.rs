@@ -144,12 +144,15 @@ pub fn command() -> clap::Command {
 /// Runs the command line of this process.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let mut command = command();
-    if is_kubectl_plugin(arguments.first().map(OsString::as_os_str)) {
-        command = command.name("kubectl-palisade").bin_name("kubectl palisade");
-    }
-    let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = match parsed {
+    let is_plugin = is_kubectl_plugin(arguments.first().map(OsString::as_os_str));
+    let parse = |command: clap::Command| {
+        let named =
+            if is_plugin { command.name("kubectl-palisade").bin_name("kubectl palisade") } else { command };
+        let matches = named.try_get_matches_from(&arguments)?;
+        Cli::from_arg_matches(&matches)
+    };
+    // Listing the commands by group takes longer than all the rest; only help and errors show it.
+    let cli = match parse(Cli::command()).or_else(|_| parse(command())) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way as well, and go to stdout with status 0.

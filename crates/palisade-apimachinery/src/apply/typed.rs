@@ -59,7 +59,7 @@ static DEDUCED: Type = Type { pointer: false, kind: TypeKind::Any, go_name: "" }
 fn shape<'a>(of: TypeRef<'a>, value: &Value) -> Shape<'a> {
     match &of.ty.kind {
         TypeKind::Struct { id, atomic } => {
-            if *atomic || of.schema.structs.get(*id).is_some_and(|s| s.atomic) {
+            if *atomic || of.schema.get(*id).is_some_and(|s| s.atomic) {
                 Shape::Leaf
             } else {
                 Shape::Object(ObjectShape::Struct(of))

@@ -62,8 +62,7 @@ impl Builder {
         }
         let mut new = Struct::new(Cow::Borrowed(""), level.map_type == "atomic", fields);
         new.preserve_unknown = level.preserve_unknown || level.additional_allowed;
-        self.schema.structs.push(new);
-        let id = self.schema.structs.len() - 1;
+        let id = self.schema.push(new);
         if !is_resource {
             self.known.insert(Arc::as_ptr(level), id);
         }
@@ -134,14 +133,14 @@ fn import(name: &str, schema: &mut Schema) -> Type {
             until: f.until,
         })
         .collect();
-    schema.structs.push(Struct::new(source.name.clone(), source.atomic, fields));
-    Type::plain(TypeKind::Struct { id: schema.structs.len() - 1, atomic: false })
+    let id = schema.push(Struct::new(source.name.clone(), source.atomic, fields));
+    Type::plain(TypeKind::Struct { id, atomic: false })
 }
 
 fn import_type(ty: &Type, schema: &mut Schema) -> Type {
     let kind = match &ty.kind {
         TypeKind::Struct { id, atomic } => {
-            let name = builtin().structs.get(*id).map_or("", |s| &s.name);
+            let name = builtin().get(*id).map_or("", |s| &s.name);
             match import(name, schema).kind {
                 TypeKind::Struct { id, .. } => TypeKind::Struct { id, atomic: *atomic },
                 other => other,

@@ -377,7 +377,7 @@ impl Writer {
             TypeKind::Time => self.reference(TIME),
             TypeKind::MicroTime => self.reference(MICRO_TIME),
             TypeKind::SchemaOr => json!({}),
-            TypeKind::Struct { id, .. } => match self.schema.structs.get(*id) {
+            TypeKind::Struct { id, .. } => match self.schema.get(*id) {
                 Some(s) => {
                     self.add(s, out);
                     self.reference(&struct_name(&s.name))

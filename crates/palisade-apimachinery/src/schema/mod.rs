@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 pub(crate) use table::JSON;
+use table::Table;
 pub use table::builtin;
 
 use palisade_base::version::KubeVersion;
@@ -23,7 +24,10 @@ use palisade_base::version::KubeVersion;
 /// A set of structs that refer to each other.
 #[derive(Debug, Default)]
 pub struct Schema {
-    pub(crate) structs: Vec<Struct>,
+    /// Structs that are read when they are used: the built-in ones.
+    table: Option<Box<Table>>,
+    /// Those that follow them.
+    structs: Vec<Struct>,
     /// Where [`TypeKind::SchemaOr`] leads: it is looked up for each level of a definition's schemas.
     json_schema_props: OnceLock<Option<usize>>,
 }
@@ -257,7 +261,7 @@ impl Type {
             TypeKind::Time => "v1.Time".into(),
             TypeKind::MicroTime => "v1.MicroTime".into(),
             TypeKind::SchemaOr => "v1.JSONSchemaProps".into(),
-            TypeKind::Struct { id, .. } => schema.structs.get(*id).map_or_else(String::new, |s| {
+            TypeKind::Struct { id, .. } => schema.get(*id).map_or_else(String::new, |s| {
                 let package = if s.name.starts_with("psp.") { "v1beta1" } else { "v1" };
                 format!("{package}.{}", s.short_name())
             }),
@@ -282,7 +286,7 @@ impl<'a> TypeRef<'a> {
     #[must_use]
     pub fn as_struct(self) -> Option<&'a Struct> {
         match &self.ty.kind {
-            TypeKind::Struct { id, .. } => self.schema.structs.get(*id),
+            TypeKind::Struct { id, .. } => self.schema.get(*id),
             TypeKind::SchemaOr => self.schema.json_schema_props(),
             _ => None,
         }
@@ -309,19 +313,33 @@ impl<'a> TypeRef<'a> {
 }
 
 impl Schema {
-    /// All structs.
-    pub fn structs(&self) -> impl Iterator<Item = &Struct> {
-        self.structs.iter()
+    /// The struct that a type's `id` means.
+    #[must_use]
+    pub fn get(&self, id: usize) -> Option<&Struct> {
+        match &self.table {
+            None => self.structs.get(id),
+            Some(table) => table.get(id).or_else(|| self.structs.get(id.checked_sub(table.len())?)),
+        }
+    }
+
+    /// Adds a struct: its id.
+    pub(crate) fn push(&mut self, new: Struct) -> usize {
+        self.structs.push(new);
+        self.table.as_ref().map_or(0, |table| table.len()) + self.structs.len() - 1
     }
 
     /// The struct of that name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<(usize, &Struct)> {
-        self.structs.iter().enumerate().find(|(_, s)| s.name == name)
+        let id = match &self.table {
+            Some(table) => table.id(name)?,
+            None => self.structs.iter().position(|known| known.name == name)?,
+        };
+        self.get(id).map(|known| (id, known))
     }
 
     fn json_schema_props(&self) -> Option<&Struct> {
         let find = || self.by_name("apiextensions.JSONSchemaProps").map(|(at, _)| at);
-        self.json_schema_props.get_or_init(find).and_then(|at| self.structs.get(at))
+        self.json_schema_props.get_or_init(find).and_then(|at| self.get(at))
     }
 }

@@ -1,12 +1,12 @@
 //! Reads `types.txt`, the table of built-in types, which `cargo xtask gen --kubernetes DIR` makes, and
 //! `extensions.txt`, the fields that Palisade adds.
 //!
-//! The tables are text so that they can be read and reviewed; reading all of it takes well under a millisecond and
-//! happens on first use.
+//! The tables are text so that they can be read and reviewed. A struct is read when it is used for the first time: a
+//! command that checks one pod needs a tenth of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::{EXTENSION, Field, ListType, PatchStrategy, Schema, Struct, Type, TypeKind};
 
@@ -25,32 +25,72 @@ impl Schema {
     /// Reads tables in the form of `types.txt`; the fields of the second one follow those of the first.
     #[must_use]
     pub fn read(table: &'static str, extensions: &'static str) -> Self {
-        let lines = |text: &'static str| text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let all = || lines(table).map(|l| (l, 0)).chain(lines(extensions).map(|l| (l, EXTENSION)));
-        let mut ids: HashMap<&str, usize> = HashMap::new();
-        let mut parts: Vec<(&'static str, bool, Vec<Field>)> = Vec::new();
-        for head in all().filter_map(|(line, _)| line.strip_prefix('@')) {
-            let (name, atomic) =
-                head.split_once(' ').map_or((head, false), |(name, flag)| (name, flag == "A"));
-            ids.entry(name).or_insert_with(|| {
-                parts.push((name, atomic, Vec::new()));
-                parts.len() - 1
-            });
-        }
-        let mut current = 0;
-        for (line, since) in all() {
-            if let Some(head) = line.strip_prefix('@') {
-                current = ids.get(head.split(' ').next().unwrap_or(head)).copied().unwrap_or_default();
-            } else if let (Some((_, _, fields)), Some(field)) =
-                (parts.get_mut(current), read_field(line, &ids))
-            {
-                fields.push(Field { since: since.max(field.since), ..field });
+        Self { table: Some(Box::new(Table::of([table, extensions]))), ..Self::default() }
+    }
+}
+
+/// Where each struct stands in the tables.
+#[derive(Debug)]
+pub(super) struct Table {
+    ids: HashMap<&'static str, usize>,
+    blocks: Vec<Block>,
+}
+
+/// The lines of one struct, and what they mean once somebody asked.
+#[derive(Debug)]
+struct Block {
+    name: &'static str,
+    atomic: bool,
+    /// Those of upstream, then those of the extensions.
+    lines: [&'static str; 2],
+    read: OnceLock<Struct>,
+}
+
+impl Table {
+    /// Finds the structs of both tables; the fields of the second one follow those of the first.
+    fn of(texts: [&'static str; 2]) -> Self {
+        let mut table = Self { ids: HashMap::new(), blocks: Vec::new() };
+        for (part, text) in texts.into_iter().enumerate() {
+            // What is above the first struct is a comment.
+            for block in text.split("\n@").skip(1) {
+                let (head, lines) = block.split_once('\n').unwrap_or((block, ""));
+                let (name, flag) = head.split_once(' ').unwrap_or((head, ""));
+                let id = *table.ids.entry(name).or_insert(table.blocks.len());
+                if id == table.blocks.len() {
+                    let atomic = flag == "A";
+                    table.blocks.push(Block { name, atomic, lines: [""; 2], read: OnceLock::new() });
+                }
+                table.blocks[id].lines[part] = lines;
             }
         }
-        let structs =
-            parts.into_iter().map(|(name, atomic, fields)| Struct::new(Cow::Borrowed(name), atomic, fields));
-        Self { structs: structs.collect(), ..Self::default() }
+        table
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(super) fn id(&self, name: &str) -> Option<usize> {
+        self.ids.get(name).copied()
+    }
+
+    pub(super) fn get(&self, id: usize) -> Option<&Struct> {
+        let block = self.blocks.get(id)?;
+        Some(block.read.get_or_init(|| {
+            let lines = block.lines.iter().zip([0, EXTENSION]).flat_map(|(text, since)| {
+                text.lines().filter(|line| is_field(line)).map(move |line| (line, since))
+            });
+            let fields = lines.filter_map(|(line, since)| {
+                let field = read_field(line, &self.ids)?;
+                Some(Field { since: since.max(field.since), ..field })
+            });
+            Struct::new(Cow::Borrowed(block.name), block.atomic, fields.collect())
+        }))
+    }
+}
+
+fn is_field(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with('#')
 }
 
 fn read_field(line: &'static str, ids: &HashMap<&str, usize>) -> Option<Field> {
@@ -158,15 +198,22 @@ fn set_list(ty: &mut Type, list_type: ListType) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
     fn every_line_of_the_table_is_understood() {
-        let lines = TABLE.lines().chain(EXTENSIONS.lines());
-        let fields = lines.filter(|l| !l.is_empty() && !l.starts_with(['#', '@'])).count();
-        let read: usize = builtin().structs.iter().map(|s| s.fields.len()).sum();
+        let lines = || TABLE.lines().chain(EXTENSIONS.lines()).filter(|line| is_field(line));
+        let fields = lines().filter(|line| !line.starts_with('@')).count();
+        let table = Table::of([TABLE, EXTENSIONS]);
+        let read: usize =
+            (0..table.len()).filter_map(|id| table.get(id)).map(|known| known.fields.len()).sum();
         assert_eq!(read, fields);
         assert!(fields > 1500);
+        let names: HashSet<&str> =
+            lines().filter_map(|line| line.strip_prefix('@')?.split(' ').next()).collect();
+        assert_eq!(table.len(), names.len());
     }
 
     #[test]

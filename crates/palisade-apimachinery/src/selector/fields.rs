@@ -194,7 +194,6 @@ impl Kind {
     }
 
     /// The fields besides name and namespace that lists can be filtered by.
-    #[must_use]
     pub fn selectable_fields(&self) -> impl Iterator<Item = &str> {
         let custom = match &self.body {
             Body::Custom(custom) => custom.selectable.as_slice(),

@@ -4,6 +4,8 @@
 //! results come in upstream's order, baseline ids before restricted ones. A restricted check may replace a
 //! baseline one from the version on in which it exists.
 
+use std::sync::OnceLock;
+
 use palisade_base::version::NEWEST_MINOR;
 use palisade_model::{compat::Compat, pod_view::PodView, prepare::Prepared};
 
@@ -77,9 +79,12 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Evaluator {
     options: Options,
-    baseline: Vec<Vec<&'static CheckVersion>>,
-    restricted: Vec<Vec<&'static CheckVersion>>,
+    baseline: RulesByMinor,
+    restricted: RulesByMinor,
 }
+
+/// The rules of each version, put together when the version is asked for: most evaluators judge by one or two.
+type RulesByMinor = Vec<OnceLock<Vec<&'static CheckVersion>>>;
 
 impl Default for Evaluator {
     fn default() -> Self {
@@ -93,9 +98,8 @@ impl Evaluator {
     pub fn new(options: Options) -> Self {
         let newest = options.newest.min(NEWEST_MINOR);
         let options = Options { newest, ..options };
-        let versions =
-            |level| (0..=newest).map(|minor| rules(level, minor).map(|(_, r)| r).collect()).collect();
-        Self { options, baseline: versions(Level::Baseline), restricted: versions(Level::Restricted) }
+        let versions = || (0..=newest).map(|_| OnceLock::new()).collect();
+        Self { options, baseline: versions(), restricted: versions() }
     }
 
     /// The rules of an API server.
@@ -133,10 +137,14 @@ impl Evaluator {
             Level::Baseline => &self.baseline,
             Level::Restricted => &self.restricted,
         };
-        let minor = usize::from(policy.version.clamp(self.options.newest));
-        let rules = versions.get(minor).or_else(|| versions.last()).map_or(&[][..], Vec::as_slice);
-        StandardsOutcome {
+        let minor = policy.version.clamp(self.options.newest);
+        let find = || rules(policy.level, minor).map(|(_, rule)| rule).collect();
+        let judge = |rules: &[&CheckVersion]| StandardsOutcome {
             violations: rules.iter().filter_map(|rule| (rule.run)(view, self.options)).collect(),
+        };
+        match versions.get(usize::from(minor)) {
+            Some(known) => judge(known.get_or_init(find)),
+            None => judge(&find()),
         }
     }
 }

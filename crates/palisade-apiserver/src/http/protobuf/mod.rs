@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use palisade_apimachinery::schema::{self, Struct, TypeKind};
+use palisade_apimachinery::schema::{self, TypeKind};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -135,8 +135,7 @@ static MESSAGES: LazyLock<BTreeMap<&'static str, Message>> = LazyLock::new(|| {
 
 /// Takes from the table of Go's types which fields are pointers. The fields of an embedded struct are those of the struct around it.
 fn mark_pointers(messages: &mut BTreeMap<&'static str, Message>) {
-    let structs: HashMap<&str, &Struct> =
-        schema::builtin().structs().map(|known| (&*known.name, known)).collect();
+    let find = |name: &str| schema::builtin().by_name(name).map(|(_, known)| known);
     let embedded = messages.values().flat_map(|message| {
         let inline = message.fields.values().filter(|field| field.inline);
         inline.filter_map(|field| match field.ty {
@@ -146,7 +145,7 @@ fn mark_pointers(messages: &mut BTreeMap<&'static str, Message>) {
     });
     let around: HashMap<&str, &str> = embedded.collect();
     for message in messages.values_mut() {
-        let known = structs.get(message.name).or_else(|| structs.get(around.get(message.name)?));
+        let known = find(message.name).or_else(|| find(around.get(message.name)?));
         let Some(known) = known else { continue };
         for field in message.fields.values_mut() {
             let ty = known.field(field.name).map(|field| &field.ty);
