@@ -5,9 +5,10 @@
 //! palisade/<sha256>.json`, with where it came from in an annotation of ours; in a template, whose pods are made later, to
 //! that annotation alone. Who writes the annotation of ours directly gets the same. A pod that states what its bytes hash
 //! to is believed only if the ConfigMap still holds them, so that no profile passes for another. A published file cannot be named
-//! without its source: what another namespace has published is out of reach.
+//! without its source: what another namespace has published is out of reach. A policy of the namespace must allow such profiles, and
+//! chooses what they are combined with on the node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use palisade_model::{
@@ -16,7 +17,7 @@ use palisade_model::{
     pod_view::{ContainerKind, PodView},
     profile::{
         ProfileRef,
-        baseline::in_published_folder,
+        baseline::{Baseline, in_published_folder, published_sha256},
         config_map::{ConfigMapProblem, Source},
         kind, published, seccomp,
     },
@@ -97,11 +98,42 @@ pub fn disabled(view: &PodView<'_, '_>) -> Vec<FieldError> {
     references(view).into_iter().map(|reference| reference.problem(DISABLED.to_owned())).collect()
 }
 
-/// What the rewriting of a pod comes to.
-pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+/// Why a reference is refused in a namespace whose policies do not allow it.
+pub const NOT_ALLOWED: &str = "no ProfilePolicy allows profiles from ConfigMaps in this namespace: list ConfigMap in allowedProfiles.types of one";
+
+/// How many different profiles from ConfigMaps a pod may refer to: as many as are published for its whole namespace.
+pub const MOST_PROFILES: usize = published::MOST_IN_NAMESPACE;
+
+/// The problems of a pod or template that refers to profiles in ConfigMaps where no policy allows them.
+#[must_use]
+pub fn not_allowed(view: &PodView<'_, '_>) -> Vec<FieldError> {
+    references(view).into_iter().map(|reference| reference.problem(NOT_ALLOWED.to_owned())).collect()
+}
+
+/// What the rewriting of a pod comes to; `baseline` is what its profiles are combined with, if policies allow them.
+pub fn resolve(
+    pod: &Pod<'_>,
+    profiles: &Profiles,
+    baseline: Option<&Baseline>,
+) -> Result<Vec<Change>, Refused> {
     let view = PodView::of_pod(pod);
     let (mut changes, mut problems) = (Vec::new(), Vec::new());
-    for reference in references(&view) {
+    let found = references(&view);
+    let Some(baseline) = baseline else {
+        let problems = not_allowed(&view);
+        return if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) };
+    };
+    if let Some(first) = found.first() {
+        let different: BTreeSet<_> =
+            found.iter().map(|found| (&found.source.name, &found.source.key)).collect();
+        if different.len() > MOST_PROFILES {
+            let text =
+                format!("refers to {} profiles in ConfigMaps, of at most {MOST_PROFILES}", different.len());
+            return Err(Refused::Invalid(vec![first.problem(text)]));
+        }
+        changes.extend(baseline_change(&view, baseline));
+    }
+    for reference in found {
         let Source { name, key, hash: claimed } = &reference.source;
         let hash = match profiles.get(&(name.clone(), key.clone())) {
             Some(Ok(hash)) => hash,
@@ -122,11 +154,11 @@ pub fn resolve(pod: &Pod<'_>, profiles: &Profiles) -> Result<Vec<Change>, Refuse
             continue;
         }
         match reference.field_in(pod) {
-            Some(field) if !agrees(field, hash, &reference.source) => {
+            Some(field) if !agrees(field, &published_sha256(hash, baseline), &reference.source) => {
                 let at = reference.field.clone().field("type");
                 problems.push(FieldError::forbidden(at, "seccomp type in annotation and field must match"));
             }
-            _ => changes.extend(reference.changes(hash, &view)),
+            _ => changes.extend(reference.changes(hash, baseline, &view)),
         }
     }
     if problems.is_empty() { Ok(changes) } else { Err(Refused::Invalid(problems)) }
@@ -172,17 +204,27 @@ pub fn rewrite_again(pod: &Pod<'_>, stored: &Pod<'_>) -> Vec<Change> {
 }
 
 /// The writes that make a default profile out of a ConfigMap usable; the field holds a reference already.
-pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+pub fn resolve_default(
+    source: &Source,
+    profiles: &Profiles,
+    baseline: &Baseline,
+    pod: &Pod<'_>,
+) -> Result<Vec<Change>, Refused> {
     let Source { name, key, .. } = source;
     let at = FieldPath::of(&["spec", "securityContext", "seccompProfile"]);
     match profiles.get(&(name.clone(), key.clone())) {
-        Some(Ok(hash)) => Ok(vec![
-            Change { at, to: NewValue::Profile(localhost(hash)) },
-            Change {
-                at: FieldPath::of(&["metadata", "annotations"]).key(published::POD_ANNOTATION),
-                to: NewValue::Text(Source { hash: Some(hash.clone()), ..source.clone() }.to_string()),
-            },
-        ]),
+        Some(Ok(hash)) => {
+            let noted = Source { hash: Some(hash.clone()), ..source.clone() };
+            let mut changes = vec![
+                Change { at, to: NewValue::Profile(localhost(&published_sha256(hash, baseline))) },
+                Change {
+                    at: FieldPath::of(&["metadata", "annotations"]).key(published::POD_ANNOTATION),
+                    to: NewValue::Text(noted.to_string()),
+                },
+            ];
+            changes.extend(baseline_change(&PodView::of_pod(pod), baseline));
+            Ok(changes)
+        }
         Some(Err(Fault::Unusable(problem))) => Err(Refused::Invalid(vec![FieldError::invalid(
             at,
             Quoted(&format!("configmap/{name}/{key}")),
@@ -191,6 +233,18 @@ pub fn resolve_default(source: &Source, profiles: &Profiles) -> Result<Vec<Chang
         Some(Err(Fault::Unavailable(why))) => Err(Refused::Unavailable(why.clone())),
         None => Err(Refused::Unavailable(format!("configmap/{name}/{key} was not looked up"))),
     }
+}
+
+/// The write that notes on a pod what its profiles are combined with, where that is not the default of the runtime.
+fn baseline_change(view: &PodView<'_, '_>, baseline: &Baseline) -> Option<Change> {
+    let stated = view.metadata().annotations.get(published::BASELINE_ANNOTATION);
+    let wanted = (!baseline.is_default()).then(|| baseline.to_string());
+    let to = match wanted {
+        Some(text) if stated != Some(text.as_str()) => NewValue::Text(text),
+        None if stated.is_some() => NewValue::Removed,
+        _ => return None,
+    };
+    Some(Change { at: view.annotation_path(published::BASELINE_ANNOTATION), to })
 }
 
 /// The writes that let an API server accept a template: the reference moves to an annotation that it does not interpret.
@@ -210,8 +264,11 @@ pub fn move_in_template(view: &PodView<'_, '_>) -> Vec<Change> {
 
 /// Puts references back in the place of what they were rewritten to, so that policies judge what the user chose.
 pub fn restore(pod: &mut Pod<'_>) {
+    // One that cannot be read restores nothing: policies then judge the file.
+    let Some(baseline) = stated_baseline(pod) else { return };
     for reference in references(&PodView::of_pod(pod)) {
         let Some(hash) = reference.source.hash.clone() else { continue };
+        let hash = published_sha256(&hash, &baseline);
         if !reference.field_in(pod).is_some_and(|field| is_localhost(field, &hash)) {
             continue;
         }
@@ -235,14 +292,27 @@ pub fn restore(pod: &mut Pod<'_>) {
     }
 }
 
+/// What a pod states that its profiles are combined with; `None` if that cannot be read.
+fn stated_baseline(pod: &Pod<'_>) -> Option<Baseline> {
+    let stated = pod.metadata.annotations.get(published::BASELINE_ANNOTATION);
+    stated.map_or_else(|| Some(Baseline::default()), Baseline::parse)
+}
+
 /// Every profile that a new pod was given out of a ConfigMap and that its annotations describe wrongly, and every published file that
-/// it names without a source in its namespace.
+/// it names without a source in its namespace. `baseline` is what policies require; without one they allow no such profiles.
 #[must_use]
-pub fn contradictions(pod: &Pod<'_>) -> Vec<FieldError> {
+pub fn contradictions(pod: &Pod<'_>, baseline: Option<&Baseline>) -> Vec<FieldError> {
     let view = PodView::of_pod(pod);
+    let Some(baseline) = baseline else {
+        let mut problems = not_allowed(&view);
+        problems.extend(published_files(&view).into_iter().map(PublishedFile::without_source));
+        return problems;
+    };
+    let is_stated = stated_baseline(pod).as_ref() == Some(baseline);
     let (sourced, misdescribed): (Vec<_>, Vec<_>) = references(&view).into_iter().partition(|reference| {
-        let hash = reference.source.hash.as_ref();
-        hash.is_some_and(|hash| reference.field_in(pod).is_some_and(|field| is_localhost(field, hash)))
+        let name = reference.source.hash.as_ref().map(|hash| published_sha256(hash, baseline));
+        let applies = |name: String| reference.field_in(pod).is_some_and(|field| is_localhost(field, &name));
+        is_stated && name.is_some_and(applies)
     });
     let mut problems: Vec<FieldError> = misdescribed
         .iter()
@@ -350,9 +420,10 @@ impl Reference {
         }
     }
 
-    fn changes(&self, hash: &str, view: &PodView<'_, '_>) -> Vec<Change> {
-        let path = published::published_name(hash);
-        let mut changes = vec![Change { at: self.field.clone(), to: NewValue::Profile(localhost(hash)) }];
+    fn changes(&self, hash: &str, baseline: &Baseline, view: &PodView<'_, '_>) -> Vec<Change> {
+        let name = published_sha256(hash, baseline);
+        let path = published::published_name(&name);
+        let mut changes = vec![Change { at: self.field.clone(), to: NewValue::Profile(localhost(&name)) }];
         if view.metadata().annotations.contains(&self.legacy_key) {
             // Field and annotation must agree, in every release.
             let value = ProfileRef::Localhost(path.into()).to_annotation();
@@ -375,6 +446,6 @@ fn is_localhost(field: &ProfileField<'_>, hash: &str) -> bool {
 }
 
 /// Whether a field agrees with its annotation: the rewritten form, or the same reference in the form of Palisade's extensions.
-fn agrees(field: &ProfileField<'_>, hash: &str, source: &Source) -> bool {
-    is_localhost(field, hash) || field.reference() == Some(source.reference())
+fn agrees(field: &ProfileField<'_>, published: &str, source: &Source) -> bool {
+    is_localhost(field, published) || field.reference() == Some(source.reference())
 }

@@ -20,12 +20,15 @@ use palisade_model::{
     pod::Pod,
     pod_view::PodView,
     prepare::{Prepared, Subject},
-    profile::{ProfileRef, config_map::Source},
+    profile::{ProfileRef, baseline::Baseline, config_map::Source},
     sync,
     warnings::deprecated_annotations,
     workload::WorkloadKind,
 };
-use palisade_policy::{profiles::policy::ProfilePolicy, scc::choose::Authorizer};
+use palisade_policy::{
+    profiles::policy::{ProfilePolicy, config_map_baseline},
+    scc::choose::Authorizer,
+};
 use serde_json::Value;
 
 use crate::{
@@ -174,7 +177,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
         let mut response = Response::default();
         let mut draft = Draft::default();
-        match self.resolved(&facts.profiles) {
+        let baseline = config_map_baseline(&facts.policies.policies);
+        match self.resolved(&facts.profiles, baseline.as_ref()) {
             Ok(changes) => draft.extend(changes),
             Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
         }
@@ -188,7 +192,7 @@ impl<'r, 'a> Mutation<'r, 'a> {
                 defaults.retain(|change| !is_app_armor(change));
             }
             for source in defaults.iter().filter_map(config_map_in).collect::<Vec<_>>() {
-                match self.resolved_default(&source, &facts.profiles) {
+                match self.resolved_default(&source, &facts.profiles, baseline.as_ref()) {
                     Ok(changes) => defaults.extend(changes),
                     Err(refused) => return Ok(Response::refuse(self.refusal(refused))),
                 }
@@ -207,9 +211,9 @@ impl<'r, 'a> Mutation<'r, 'a> {
         Ok(response)
     }
 
-    fn resolved(&self, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
+    fn resolved(&self, profiles: &Profiles, baseline: Option<&Baseline>) -> Result<Vec<Change>, Refused> {
         if self.rules.resolves_config_maps() {
-            return config_map_profiles::resolve(&self.pod, profiles);
+            return config_map_profiles::resolve(&self.pod, profiles, baseline);
         }
         match config_map_profiles::disabled(&PodView::of_pod(&self.pod)) {
             problems if problems.is_empty() => Ok(Vec::new()),
@@ -217,13 +221,21 @@ impl<'r, 'a> Mutation<'r, 'a> {
         }
     }
 
-    fn resolved_default(&self, source: &Source, profiles: &Profiles) -> Result<Vec<Change>, Refused> {
-        if self.rules.resolves_config_maps() {
-            return config_map_profiles::resolve_default(source, profiles);
-        }
+    fn resolved_default(
+        &self,
+        source: &Source,
+        profiles: &Profiles,
+        baseline: Option<&Baseline>,
+    ) -> Result<Vec<Change>, Refused> {
+        let why = match baseline {
+            _ if !self.rules.resolves_config_maps() => config_map_profiles::DISABLED,
+            None => config_map_profiles::NOT_ALLOWED,
+            Some(baseline) => {
+                return config_map_profiles::resolve_default(source, profiles, baseline, &self.pod);
+            }
+        };
         let at = FieldPath::of(&["spec", "securityContext", "seccompProfile"]);
-        let value = source.to_string();
-        Err(Refused::Invalid(vec![FieldError::invalid(at, Quoted(&value), config_map_profiles::DISABLED)]))
+        Err(Refused::Invalid(vec![FieldError::invalid(at, Quoted(&source.to_string()), why)]))
     }
 
     fn answer_applied_again(&self) -> Result<Response, Unreadable> {
@@ -402,8 +414,13 @@ pub fn future_pod(
         "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
     });
     let reading = rules.reading();
-    let unsourced = {
-        let problems = config_map_profiles::without_source(&PodView::of_pod(&pod_in(&object)?));
+    let unusable = {
+        let pod = pod_in(&object)?;
+        let view = PodView::of_pod(&pod);
+        let mut problems = config_map_profiles::without_source(&view);
+        if rules.resolves_config_maps() && config_map_baseline(policies).is_none() {
+            problems.extend(config_map_profiles::not_allowed(&view));
+        }
         (!problems.is_empty()).then(|| aggregate(&problems))
     };
     let mut referred = None;
@@ -426,8 +443,8 @@ pub fn future_pod(
     defaults.retain(|change| rules.sets_app_armor() || !is_app_armor(change));
     apply(&defaults, &mut object);
     let judged = pod_in(referred.as_ref().unwrap_or(&object))?;
-    let rejected =
-        unsourced.or_else(|| profile_policies::refusal(policies, &Prepared::stored(judged, &reading)));
+    let rejected = unusable
+        .or_else(|| profile_policies::refusal(policies, &Prepared::stored(judged, &rules.policy_reading())));
     Ok(FuturePod { object: Some(object), rejected })
 }
 

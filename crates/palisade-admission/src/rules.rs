@@ -56,6 +56,14 @@ impl Rules {
         }
     }
 
+    /// How policies read pods: beside an API server with the references to ConfigMaps that were put back into them.
+    #[must_use]
+    pub fn policy_reading(&self) -> Compat {
+        let mut reading = self.reading();
+        reading.gates.seccomp_config_maps |= self.instead().is_none();
+        reading
+    }
+
     /// Whether legacy seccomp annotations are to become fields here.
     #[must_use]
     pub fn fills_seccomp(&self) -> bool {

@@ -9,7 +9,8 @@ use palisade_model::{
     workload::WorkloadKind,
 };
 use palisade_policy::{
-    exceptions::object::SecurityException, scc::choose::Authorizer, standards::namespace::Limit,
+    exceptions::object::SecurityException, profiles::policy::config_map_baseline, scc::choose::Authorizer,
+    standards::namespace::Limit,
 };
 
 use crate::{
@@ -182,7 +183,9 @@ fn by_policies(
     let mut pod = review.pod()?;
     if beside {
         let problems = match (review.operation.as_ref(), review.request_sub_resource.as_ref()) {
-            ("CREATE", _) => config_map_profiles::contradictions(&pod),
+            ("CREATE", _) => {
+                config_map_profiles::contradictions(&pod, config_map_baseline(policies).as_ref())
+            }
             (_, "ephemeralcontainers") => config_map_profiles::ephemeral_without_source(&pod),
             _ => Vec::new(),
         };
@@ -191,9 +194,8 @@ fn by_policies(
             return Ok(response);
         }
     }
-    let reading = rules.reading();
     config_map_profiles::restore(&mut pod);
-    let refusal = profile_policies::refusal(policies, &Prepared::stored(pod, &reading));
+    let refusal = profile_policies::refusal(policies, &Prepared::stored(pod, &rules.policy_reading()));
     response.refused = refusal.map(|why| Refusal::forbidden_pod(&review.name, &why));
     Ok(response)
 }

@@ -131,7 +131,7 @@ impl Compat {
     /// Whether the profile type `ConfigMap` exists. No release has ever shipped it.
     #[must_use]
     pub const fn has_config_map_profiles(&self) -> bool {
-        self.is_designs() && self.gates.seccomp_config_maps
+        self.has_extensions() && self.gates.seccomp_config_maps
     }
 
     /// Whether refused values are printed as JSON; Go syntax before.

@@ -4,10 +4,11 @@ use palisade_admission::{
     admission_review::Review,
     config_map_profiles::{Fault, Profiles},
     mutation::{Mutation, MutationFacts},
+    profile_policies::{StoredPolicy, select},
     response::Response,
     rules::Rules,
 };
-use palisade_model::{compat::FeatureGates, profile::config_map::ConfigMapProblem};
+use palisade_model::{compat::FeatureGates, metadata::StringMap, profile::config_map::ConfigMapProblem};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -53,7 +54,13 @@ fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
         Ok(None) => return Response::default(),
         Err(unreadable) => return *unreadable,
     };
-    let facts = MutationFacts { profiles: profiles(&mutation), ..MutationFacts::default() };
+    let policies = [StoredPolicy::read(
+        "allows",
+        &json!({"metadata": {"name": "allows"}, "spec": {"seccomp": {
+        "allowedProfiles": {"types": ["ConfigMap"], "configMaps": ["*"]}}}}),
+    )];
+    let policies = select(&policies, &StringMap::default());
+    let facts = MutationFacts { profiles: profiles(&mutation), policies, ..MutationFacts::default() };
     mutation.answer(&facts)
 }
 

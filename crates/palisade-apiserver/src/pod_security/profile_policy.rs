@@ -7,7 +7,13 @@ use std::sync::Arc;
 
 use palisade_admission::profile_policies::{self, StoredPolicy, defaults, refusal, select};
 use palisade_apimachinery::Status;
-use palisade_model::compat::Compat;
+use palisade_base::field_path::FieldPath;
+use palisade_model::{
+    change::{Change, NewValue},
+    compat::Compat,
+    profile::published::BASELINE_ANNOTATION,
+};
+use palisade_policy::profiles::policy::{ProfilePolicy, config_map_baseline};
 use serde_json::Value;
 
 use super::namespace_labels;
@@ -17,6 +23,18 @@ use crate::storage::Object;
 
 /// Where policies are stored.
 const RESOURCE: &str = "profilepolicies.palisade.dev";
+
+/// What a pod states that its profiles from ConfigMaps are combined with.
+fn stated_baseline(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("annotations")?.get(BASELINE_ANNOTATION)?.as_str()
+}
+
+/// What pods of the namespace state, if that is not the default of the runtime.
+fn required_baseline(policies: &[&ProfilePolicy]) -> Option<String> {
+    config_map_baseline(policies)
+        .filter(|baseline| !baseline.is_default())
+        .map(|baseline| baseline.to_string())
+}
 
 /// The plugin.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +95,13 @@ impl Plugin for ProfilePolicyPlugin {
         for change in changes {
             change.apply(object);
         }
+        // One that is stated where none is required is rejected by the judging pass.
+        if self.compat.has_config_map_profiles()
+            && let Some(baseline) = required_baseline(&selection.policies)
+        {
+            let at = FieldPath::of(&["metadata", "annotations"]).key(BASELINE_ANNOTATION);
+            Change { at, to: NewValue::Text(baseline) }.apply(object);
+        }
         Ok(())
     }
 
@@ -89,14 +114,23 @@ impl Plugin for ProfilePolicyPlugin {
             return Ok(());
         }
         let stored = Self::stored(request);
-        if stored.is_empty() {
+        let with_config_maps = self.compat.has_config_map_profiles();
+        if stored.is_empty() && !with_config_maps {
             return Ok(());
         }
         let selection = select(&stored, &namespace_labels(request)?);
         if let Some(why) = selection.refusal() {
             return Err(request.forbidden(&why));
         }
+        let policies = &selection.policies;
         let (pod, _) = read_pod(request, object, &self.compat)?;
-        refusal(&selection.policies, &pod).map_or(Ok(()), |why| Err(request.forbidden(&why)))
+        let created = request.operation == Operation::Create;
+        let mut why = refusal(policies, &pod);
+        // Updates may not change it.
+        if with_config_maps && created && stated_baseline(object) != required_baseline(policies).as_deref() {
+            let text = "is set by the ProfilePolicy objects of the namespace";
+            why = why.or_else(|| Some(format!("metadata.annotations[{BASELINE_ANNOTATION}]: {text}")));
+        }
+        why.map_or(Ok(()), |why| Err(request.forbidden(&why)))
     }
 }

@@ -219,6 +219,9 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         "spec": {"taints": [{"key": "palisade.dev/profiles-not-ready", "effect": "NoSchedule"}]}}));
     let map = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "team"}, "data": {"p.json": text}});
     world.apply(&map(PROFILE));
+    let allowed = json!({"types": ["ConfigMap", "Localhost", "RuntimeDefault", "Unconfined"], "configMaps": ["*"], "localhostProfiles": ["*"]});
+    world.apply(&json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "allowed"},
+        "spec": {"seccomp": {"allowedProfiles": allowed}}}));
 
     // The webhook: it registers itself, answers for a pod with a ConfigMap profile and a namespace, and leaves.
     let port = free_port();

@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
-    observe::{Index, SourceKey, SourceState},
+    bounds::{Fresh, ProfileLimits, PublishedFor},
+    observe::{Index, NamedSource, SourceKey, SourceState},
     plan::PublishStep,
 };
 
@@ -63,12 +64,23 @@ pub(super) struct Writer {
     recorder: Recorder,
     /// The last event on each pod, by identity and profile.
     recorded: BTreeMap<(String, String), String>,
+    /// What was published and may not be observed yet.
+    fresh: Fresh,
 }
 
 impl Writer {
     pub(super) fn new(client: Client) -> Self {
         let reporter = Reporter { controller: "palisade-controller".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client.clone(), reporter), client, recorded: BTreeMap::new() }
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { recorder, client, recorded: BTreeMap::new(), fresh: Fresh::new() }
+    }
+
+    /// A round begins: what earlier ones published counts until it is observed, or until no pod refers to it.
+    pub(super) fn begin(&mut self, index: &Index) {
+        let referenced = index.referenced();
+        self.fresh.retain(|sha256, _| {
+            referenced.contains_key(sha256.as_str()) && !index.profiles.contains_key(sha256)
+        });
     }
 
     fn profiles(&self) -> Api<DynamicObject> {
@@ -76,10 +88,15 @@ impl Writer {
     }
 
     /// Does one step.
-    pub(super) async fn apply(&mut self, step: &PublishStep, index: &Index) -> Result<(), kube::Error> {
+    pub(super) async fn apply(
+        &mut self,
+        step: &PublishStep,
+        index: &Index,
+        limits: &ProfileLimits,
+    ) -> Result<(), kube::Error> {
         match step {
             PublishStep::Publish { sha256, sources, replace } => {
-                self.publish(sha256, sources, *replace, index).await
+                self.publish(sha256, sources, *replace, index, limits).await
             }
             PublishStep::Mark { sha256, since } => {
                 self.annotate(sha256, UNREFERENCED_ANNOTATION, Some(&rfc3339(since.as_second()))).await
@@ -101,7 +118,7 @@ impl Writer {
                 };
                 let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 gone_is_fine(self.profiles().delete(sha256, &params).await.map(drop))?;
-                info!(sha256, "profile removed: no pod has referred to it for the grace period");
+                info!(sha256, "profile removed: no pod refers to it");
                 Ok(())
             }
         }
@@ -116,14 +133,21 @@ impl Writer {
     async fn publish(
         &mut self,
         sha256: &str,
-        sources: &[SourceKey],
+        sources: &[NamedSource],
         replace: bool,
         index: &Index,
+        limits: &ProfileLimits,
     ) -> Result<(), kube::Error> {
         let mut why = Vec::new();
-        for source in sources {
+        for NamedSource { source, sha256: held, baseline } in sources {
+            let SourceKey { namespace, config_map, key } = source;
+            let published = PublishedFor::namespace(index, &self.fresh, namespace, sha256);
+            if let Some(problem) = published.problem(limits, namespace, 0) {
+                why.push(problem);
+                continue;
+            }
             let text = match self.read(source).await? {
-                Found::Text(text) if sha256::hex(text.as_bytes()) == sha256 => text,
+                Found::Text(text) if sha256::hex(text.as_bytes()) == *held => text,
                 found => {
                     why.push(found.why_not(source));
                     continue;
@@ -131,17 +155,24 @@ impl Writer {
             };
             // A pod can name a hash that no webhook has looked at.
             if let Err(error) = check_document(&text) {
-                let SourceKey { namespace, config_map, key } = source;
                 why.push(format!("key {key} of ConfigMap {namespace}/{config_map} {error}"));
                 continue;
             }
+            if let Some(problem) = published.problem(limits, namespace, text.len()) {
+                why.push(problem);
+                continue;
+            }
+            self.fresh.insert(sha256.to_owned(), (namespace.clone(), text.len()));
             let params =
                 PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-            let object = published_profile(sha256, &text);
+            let mut object = published_profile(sha256, &text);
+            if let Some(baseline) = baseline {
+                object["spec"]["baseline"] = baseline.clone().into();
+            }
             let result = if replace {
                 // Only an administrator can have written other bytes under this name.
                 warn!(sha256, "published profile does not match the hash in its name; replaced");
-                let patch = Patch::Merge(json!({"spec": {"profile": text}}));
+                let patch = Patch::Merge(json!({"spec": {"profile": text, "baseline": baseline}}));
                 self.profiles().patch(sha256, &PatchParams::default(), &patch).await.map(drop)
             } else {
                 let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;

@@ -11,6 +11,7 @@
 //! Leaves to others: writing files (the node agent).
 
 pub mod apply;
+pub mod bounds;
 pub mod observe;
 pub mod plan;
 mod source_watch;
@@ -34,6 +35,7 @@ use tracing::warn;
 
 use self::{
     apply::Writer,
+    bounds::ProfileLimits,
     observe::{Index, SourceKey},
     plan::PublishStep,
     source_watch::{SourceWatch, Touched},
@@ -46,11 +48,17 @@ pub struct Options {
     pub grace_period: Duration,
     /// How often ConfigMaps are compared with what pods run with, besides on a watch event.
     pub resync: Duration,
+    /// How much is published.
+    pub limits: ProfileLimits,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { grace_period: Duration::from_hours(1), resync: Duration::from_mins(1) }
+        Self {
+            grace_period: Duration::from_hours(1),
+            resync: Duration::from_mins(1),
+            limits: ProfileLimits::default(),
+        }
     }
 }
 
@@ -155,7 +163,9 @@ impl Publisher {
             read => note("sources of profiles not read", read.map(drop)),
         }
         let now = Timestamp::now();
-        let plan = plan::plan(&self.index, now, self.options.grace_period);
+        let limits = self.options.limits;
+        let plan = plan::plan(&self.index, now, self.options.grace_period, &limits);
+        self.writer.begin(&self.index);
         let mut still_referenced = None;
         if plan.steps.iter().any(|step| matches!(step, PublishStep::Delete { .. })) {
             match self.writer.references_now().await {
@@ -169,7 +179,7 @@ impl Publisher {
             {
                 continue;
             }
-            note("profile not published", self.writer.apply(step, &self.index).await);
+            note("profile not published", self.writer.apply(step, &self.index, &limits).await);
         }
         self.writer.forget_others(&self.index);
         let again = plan.again_at.and_then(|at| Duration::try_from(at.duration_since(now)).ok());

@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use palisade_base::sha256;
-use palisade_model::profile::published::{
-    CHANGED_SOURCES_ANNOTATION, ProfileSource, UNREFERENCED_ANNOTATION, published_hash,
+use palisade_model::profile::{
+    baseline::{Baseline, published_sha256},
+    published::{
+        BASELINE_ANNOTATION, CHANGED_SOURCES_ANNOTATION, ProfileSource, UNREFERENCED_ANNOTATION,
+        published_hash,
+    },
 };
 use serde_json::Value;
 
@@ -24,6 +28,17 @@ impl std::fmt::Display for SourceKey {
     }
 }
 
+/// A source as a pod names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are those of the annotations")]
+pub struct NamedSource {
+    pub source: SourceKey,
+    /// What it held when the pod was admitted.
+    pub sha256: String,
+    /// What it is combined with, if not with the default of the runtime.
+    pub baseline: Option<String>,
+}
+
 /// What a source holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceState {
@@ -38,8 +53,8 @@ pub enum SourceState {
 pub struct PodRecord {
     /// Its identity.
     pub uid: String,
-    /// Every profile it refers to, with the sources it names for it.
-    pub references: BTreeMap<String, BTreeSet<SourceKey>>,
+    /// Every profile it refers to, by what it is published as, with what it names for it.
+    pub references: BTreeMap<String, BTreeSet<NamedSource>>,
 }
 
 /// A published profile.
@@ -53,6 +68,8 @@ pub struct ProfileRecord {
     pub created: Option<Timestamp>,
     /// Whether its bytes have the hash it is named by.
     pub intact: bool,
+    /// How large its source is, in bytes.
+    pub size: usize,
     /// Since when it is unreferenced, as marked on it.
     pub unreferenced_since: Option<Timestamp>,
     /// What is written on it about changed sources.
@@ -102,7 +119,8 @@ impl Index {
             uid: text(object, "/metadata/uid").to_owned(),
             resource_version: text(object, "/metadata/resourceVersion").to_owned(),
             created: text(object, "/metadata/creationTimestamp").parse().ok(),
-            intact: sha256::hex(text(object, "/spec/profile").as_bytes()) == name,
+            intact: is_intact(object, &name),
+            size: text(object, "/spec/profile").len(),
             // A mark that cannot be read does not count: the time begins anew.
             unreferenced_since: annotation(UNREFERENCED_ANNOTATION).and_then(|time| time.parse().ok()),
             changed_sources: annotation(CHANGED_SOURCES_ANNOTATION).unwrap_or_default().to_owned(),
@@ -118,7 +136,7 @@ impl Index {
 
     /// Every source that a pod names; those that several name come as often.
     pub fn named_sources(&self) -> impl Iterator<Item = &SourceKey> {
-        self.pods.values().flat_map(|pod| pod.references.values().flatten())
+        self.pods.values().flat_map(|pod| pod.references.values().flatten()).map(|named| &named.source)
     }
 
     /// The namespaces of all sources.
@@ -129,8 +147,8 @@ impl Index {
 
     /// Every profile that pods refer to: how many do, and which sources they name.
     #[must_use]
-    pub fn referenced(&self) -> BTreeMap<&str, (usize, BTreeSet<&SourceKey>)> {
-        let mut found: BTreeMap<&str, (usize, BTreeSet<&SourceKey>)> = BTreeMap::new();
+    pub fn referenced(&self) -> BTreeMap<&str, (usize, BTreeSet<&NamedSource>)> {
+        let mut found: BTreeMap<&str, (usize, BTreeSet<&NamedSource>)> = BTreeMap::new();
         for (hash, sources) in self.pods.values().flat_map(|pod| &pod.references) {
             let entry = found.entry(hash).or_default();
             entry.0 += 1;
@@ -140,9 +158,17 @@ impl Index {
     }
 }
 
+/// Whether a published profile is what its name stands for.
+fn is_intact(object: &Value, name: &str) -> bool {
+    let stated = object.pointer("/spec/baseline").and_then(Value::as_str);
+    let baseline = stated.map_or_else(|| Some(Baseline::default()), Baseline::parse);
+    let source = sha256::hex(text(object, "/spec/profile").as_bytes());
+    baseline.is_some_and(|baseline| published_sha256(&source, &baseline) == name)
+}
+
 /// The profiles a pod refers to: by a field, and by where the webhook wrote down that it came from.
-fn references(pod: &Value, namespace: &str) -> BTreeMap<String, BTreeSet<SourceKey>> {
-    let mut found: BTreeMap<String, BTreeSet<SourceKey>> = BTreeMap::new();
+fn references(pod: &Value, namespace: &str) -> BTreeMap<String, BTreeSet<NamedSource>> {
+    let mut found: BTreeMap<String, BTreeSet<NamedSource>> = BTreeMap::new();
     let contexts = ["initContainers", "containers", "ephemeralContainers"]
         .iter()
         .filter_map(|list| pod.get("spec")?.get(list)?.as_array())
@@ -158,15 +184,28 @@ fn references(pod: &Value, namespace: &str) -> BTreeMap<String, BTreeSet<SourceK
         }
     }
     let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+    let stated = annotations.and_then(|entries| entries.get(BASELINE_ANNOTATION)?.as_str());
+    // A pod whose baseline cannot be read has no source of what it refers to.
+    let Some(baseline) = stated.map_or_else(|| Some(Baseline::default()), Baseline::parse) else {
+        return found;
+    };
     for (key, value) in annotations.into_iter().flatten() {
         if ProfileSource::subject(key).is_some()
             && let Some(source) = value.as_str().and_then(ProfileSource::parse)
         {
-            found.entry(source.sha256.to_owned()).or_default().insert(SourceKey {
+            let key = SourceKey {
                 namespace: namespace.to_owned(),
                 config_map: source.config_map.to_owned(),
                 key: source.key.to_owned(),
-            });
+            };
+            // Annotations can be added to a pod that runs, fields cannot: what no field names was not admitted.
+            if let Some(sources) = found.get_mut(&published_sha256(source.sha256, &baseline)) {
+                sources.insert(NamedSource {
+                    source: key,
+                    sha256: source.sha256.to_owned(),
+                    baseline: (!baseline.is_default()).then(|| baseline.to_string()),
+                });
+            }
         }
     }
     found

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::observe::{Index, ProfileRecord, SourceKey, SourceState};
+use super::{
+    bounds::{ProfileLimits, excess_unreferenced},
+    observe::{Index, NamedSource, ProfileRecord, SourceState},
+};
 
 /// How long a new profile waits for its first pod before it counts as unreferenced: an
 /// administrator may publish one before its pods.
@@ -19,7 +22,7 @@ pub enum PublishStep {
         /// The profile.
         sha256: String,
         /// Where it may be found.
-        sources: Vec<SourceKey>,
+        sources: Vec<NamedSource>,
         /// Whether an object of that name is there with other bytes.
         replace: bool,
     },
@@ -35,7 +38,7 @@ pub enum PublishStep {
         /// The profile.
         sha256: String,
     },
-    /// Remove a profile that has been unreferenced for the grace period.
+    /// Remove a profile that has been unreferenced for the grace period, or that is one of too many.
     Delete {
         /// The profile.
         sha256: String,
@@ -71,7 +74,7 @@ pub struct PublishPlan {
 
 /// Decides.
 #[must_use]
-pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> PublishPlan {
+pub fn plan(index: &Index, now: Timestamp, grace_period: Duration, limits: &ProfileLimits) -> PublishPlan {
     let referenced = index.referenced();
     let mut plan = PublishPlan::default();
     let after = |time: Timestamp, wait: Duration| {
@@ -87,6 +90,7 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> PublishPla
             });
         }
     }
+    let too_many = excess_unreferenced(index, limits);
     for (sha256, profile) in &index.profiles {
         let sha256 = sha256.clone();
         let Some((pods, sources)) = referenced.get(sha256.as_str()) else {
@@ -94,9 +98,10 @@ pub fn plan(index: &Index, now: Timestamp, grace_period: Duration) -> PublishPla
                 Some(since) => after(since, grace_period),
                 None => profile.created.and_then(|created| after(created, SETTLING)),
             };
-            if let Some(due) = due.filter(|&due| due > now) {
+            let is_excess = too_many.contains(&sha256);
+            if let Some(due) = due.filter(|&due| due > now && !is_excess) {
                 plan.again_at = Some(plan.again_at.map_or(due, |again| again.min(due)));
-            } else if profile.unreferenced_since.is_some() {
+            } else if is_excess || profile.unreferenced_since.is_some() {
                 let (uid, resource_version) = (profile.uid.clone(), profile.resource_version.clone());
                 plan.steps.push(PublishStep::Delete { sha256, uid, resource_version });
                 continue;
@@ -120,17 +125,17 @@ fn describe(
     sha256: &str,
     profile: &ProfileRecord,
     pods: usize,
-    sources: &BTreeSet<&SourceKey>,
+    sources: &BTreeSet<&NamedSource>,
     index: &Index,
     steps: &mut Vec<PublishStep>,
 ) {
     let mut changed = Vec::new();
     let mut rows = Vec::new();
-    for source in sources {
+    for NamedSource { source, sha256: held, .. } in sources {
         // Not read yet: nothing is reported.
-        let Some(state) = index.sources.get(*source) else { continue };
+        let Some(state) = index.sources.get(source) else { continue };
         let state = match state {
-            SourceState::Holds(hash) if hash == sha256 => "Current",
+            SourceState::Holds(hash) if hash == held => "Current",
             SourceState::Holds(_) => "Changed",
             SourceState::Gone => "Gone",
         };
@@ -157,6 +162,7 @@ mod tests {
 
     use palisade_base::sha256;
 
+    use super::super::observe::SourceKey;
     use super::*;
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -171,7 +177,9 @@ mod tests {
         for number in 0..pods {
             index.set_pod(
                 &json!({"metadata": {"namespace": "n", "name": format!("p{number}"), "annotations": {
-                "seccomp.palisade.dev/pod": format!("configmap/m/k@sha256:{hash}")}}}),
+                    "seccomp.palisade.dev/pod": format!("configmap/m/k@sha256:{hash}")}},
+                    "spec": {"securityContext": {"seccompProfile": {"type": "Localhost",
+                        "localhostProfile": format!("palisade/{hash}.json")}}}}),
             );
         }
         if let Some((content, since)) = profile {
@@ -205,7 +213,7 @@ mod tests {
             ),
         ] {
             let (index, _) = index(pods, profile);
-            let plan = plan(&index, at(now), HOUR);
+            let plan = plan(&index, at(now), HOUR, &ProfileLimits::default());
             let steps: Vec<String> = plan
                 .steps
                 .iter()
@@ -230,7 +238,7 @@ mod tests {
         let mut planned = |state: SourceState, changed: &str| {
             index.sources.insert(source.clone(), state);
             index.profiles.get_mut(&hash).unwrap().changed_sources = changed.to_owned();
-            let steps = plan(&index, at("05:00:00"), HOUR).steps;
+            let steps = plan(&index, at("05:00:00"), HOUR, &ProfileLimits::default()).steps;
             let annotated: Vec<_> = steps
                 .iter()
                 .filter_map(|step| match step {

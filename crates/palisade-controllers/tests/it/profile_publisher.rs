@@ -21,8 +21,10 @@ use palisade_base::sha256;
 use palisade_controllers::profile_publisher::{
     Options,
     apply::{published_profile, published_profiles},
+    bounds::ProfileLimits,
     run,
 };
+use palisade_model::profile::baseline::{Baseline, published_sha256};
 use palisade_policy::resources::custom_resource_definitions;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -50,7 +52,7 @@ struct Running {
 
 impl Running {
     fn start(client: Client, grace_period: Duration) -> Self {
-        Self::with(client, Options { grace_period, resync: Duration::from_millis(100) })
+        Self::with(client, Options { grace_period, resync: Duration::from_millis(100), ..Options::default() })
     }
 
     /// One that reads ConfigMaps so rarely that only its watch can count.
@@ -322,6 +324,102 @@ async fn without_a_watch_config_maps_are_read_at_an_interval() {
     world.until_profile(&hash, "published", |found| sources(found) == "1 web:Current").await;
     world.put_map("web", "{}").await;
     world.until_profile(&hash, "aged", |found| sources(found) == "1 web:Changed").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_profile_with_a_baseline_is_published_under_a_name_of_its_own() {
+    let world = World::new(&server().await);
+    let source = sha256::hex(PROFILE.as_bytes());
+    let baseline = "localhost/team/base.json";
+    let name = published_sha256(&source, &Baseline::parse(baseline).unwrap());
+    world.put_map("web", PROFILE).await;
+    let put = async |pod: &str, file: &str, baseline: Option<&str>| {
+        let mut pod = json!({"metadata": {"name": pod, "annotations": {
+                "seccomp.palisade.dev/pod": format!("configmap/web/p.json@sha256:{source}")}},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "securityContext": {"seccompProfile": {
+                "type": "Localhost", "localhostProfile": format!("palisade/{file}.json")}}}});
+        if let Some(baseline) = baseline {
+            pod["metadata"]["annotations"]["seccomp.palisade.dev/baseline"] = json!(baseline);
+        }
+        world.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    };
+    // Without its baseline, and with another one, the file has no source.
+    put("without", &name, None).await;
+    put("other", &name, Some("localhost/other.json")).await;
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    let notes =
+        until("events", || async { Some(world.notes().await).filter(|notes| notes.len() == 2) }).await;
+    assert!(
+        notes.iter().all(|(_, note)| note.contains("no annotation of the pod names its ConfigMap")),
+        "{notes:?}"
+    );
+    assert_eq!(world.profile(&name).await, None);
+
+    put("bounded", &name, Some(baseline)).await;
+    let found = world.until_profile(&name, "published", |found| sources(found) == "3 web:Current").await;
+    assert_eq!(found["spec"], json!({"profile": PROFILE, "baseline": baseline}));
+    // A client takes the baseline away: it is put back.
+    let patch = Patch::Merge(json!({"spec": {"baseline": "runtime/default"}}));
+    world.profiles.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    world.until_profile(&name, "repaired", |found| found["spec"]["baseline"] == baseline).await;
+    running.stop().await;
+}
+
+/// Annotations can be added to a pod that was admitted without them.
+#[tokio::test]
+async fn an_annotation_alone_publishes_nothing() {
+    let world = World::new(&server().await);
+    let (hash, twin) = (sha256::hex(PROFILE.as_bytes()), sha256::hex(LATE.as_bytes()));
+    world.put_map("web", PROFILE).await;
+    world.put_map("twin", LATE).await;
+    world.put_pod("runs", Some("twin"), &twin).await;
+    let annotations: Value = (0..100)
+        .map(|n| {
+            (
+                format!("container.seccomp.palisade.dev/c{n}"),
+                format!("configmap/web/p.json@sha256:{hash}").into(),
+            )
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    world.pods().patch("runs", &PatchParams::default(), &patch).await.unwrap();
+    let running = Running::start(world.client.clone(), Duration::from_hours(1));
+    world.until_profile(&twin, "the twin is published", |found| sources(found) == "1 twin:Current").await;
+    assert_eq!(world.profile(&hash).await, None);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_gets_no_more_profiles_than_it_may_have() {
+    let world = World::new(&server().await);
+    let limits = ProfileLimits { per_namespace: 3, unreferenced: 1, ..ProfileLimits::default() };
+    let texts: Vec<String> = (0..5).map(|n| format!("{}{PROFILE}", " ".repeat(n))).collect();
+    for (n, text) in texts.iter().enumerate() {
+        world.put_map(&format!("m{n}"), text).await;
+        world.put_pod(&format!("p{n}"), Some(&format!("m{n}")), &sha256::hex(text.as_bytes())).await;
+    }
+    let options =
+        Options { grace_period: Duration::from_hours(1), resync: Duration::from_millis(100), limits };
+    let running = Running::with(world.client.clone(), options);
+    let published = async || world.profiles.list(&ListParams::default()).await.unwrap().items;
+    let notes =
+        until("two events", || async { Some(world.notes().await).filter(|notes| notes.len() == 2) }).await;
+    let problem = "the pods of namespace default have 3 profiles of at most 3";
+    assert!(notes.iter().all(|(_, note)| note.ends_with(problem)), "{notes:?}");
+    assert_eq!(published().await.len(), 3);
+    // The pods that have theirs go: the others get room, and of what is left behind one profile stays.
+    let waiting: Vec<String> = notes.into_iter().map(|(pod, _)| pod).collect();
+    for pod in (0..5).map(|n| format!("p{n}")).filter(|pod| !waiting.contains(pod)) {
+        world.delete_pod(&pod).await;
+    }
+    until("both, and one that was left behind", || async {
+        let items = published().await;
+        let counted = |count: u64| items.iter().filter(|item| item.data["status"]["pods"] == count).count();
+        (items.len() == 3 && counted(1) == 2 && counted(0) == 1).then_some(())
+    })
+    .await;
     running.stop().await;
 }
 

@@ -22,6 +22,11 @@ pub const CONTAINER_ANNOTATION_PREFIX: &str = "container.seccomp.palisade.dev/";
 /// What the profiles of a pod are combined with, if that is not the default of the runtime.
 pub const BASELINE_ANNOTATION: &str = "seccomp.palisade.dev/baseline";
 
+/// How many profiles are published for the pods of one namespace.
+pub const MOST_IN_NAMESPACE: usize = 32;
+/// How many bytes their sources may have together.
+pub const MOST_BYTES_IN_NAMESPACE: usize = 2 << 20;
+
 /// On a PublishedProfile: since when no pod has referred to it.
 pub const UNREFERENCED_ANNOTATION: &str = "palisade.dev/unreferenced-since";
 /// On a PublishedProfile: which of its sources hold another profile by now, `namespace/configmap/key` with commas between.

@@ -8,7 +8,12 @@ use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
 use serde_json::Value;
 
 use super::{Scope, annotations, validate_spec};
-use crate::{compat::Compat, pod::Pod, prepare::Prepared, profile::apparmor};
+use crate::{
+    compat::Compat,
+    pod::Pod,
+    prepare::Prepared,
+    profile::{apparmor, published::BASELINE_ANNOTATION},
+};
 
 /// Every problem of the new version of a pod. `spec_changes` comes from [`immutable_spec_changes`].
 #[must_use]
@@ -52,6 +57,7 @@ pub fn validate_ephemeral_security_contexts(new: &Prepared<'_>) -> Vec<FieldErro
 pub fn validate_annotation_updates(new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<FieldError> {
     let mut problems = Vec::new();
     app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
+    baseline_updates(new, old, &mut problems);
     annotations::validate(&new.view(), new.kept(), &mut problems);
     problems
 }
@@ -60,6 +66,7 @@ fn update_problems(scope: Scope, new: &Prepared<'_>, old: &Prepared<'_>) -> Vec<
     let mut problems = Vec::new();
     let (view, compat) = (new.view(), new.kept());
     app_armor_annotation_updates(new.pod(), old.pod(), &mut problems);
+    baseline_updates(new, old, &mut problems);
     // Up to v1.33 the format of annotations is checked twice on update, and every problem reported twice.
     if compat.api_minor() < 34 {
         annotations::validate(&view, compat, &mut problems);
@@ -105,6 +112,16 @@ fn app_armor_annotation_updates(new: &Pod<'_>, old: &Pod<'_>, problems: &mut Vec
         if !old.metadata.annotations.contains(key) {
             problems.push(FieldError::forbidden(path(key), "may not add AppArmor annotations"));
         }
+    }
+}
+
+/// What profiles from ConfigMaps are combined with is decided when a pod is created: the node reads it at each start.
+fn baseline_updates(new: &Prepared<'_>, old: &Prepared<'_>, problems: &mut Vec<FieldError>) {
+    let stated =
+        |pod: &Prepared<'_>| pod.pod().metadata.annotations.get(BASELINE_ANNOTATION).map(str::to_owned);
+    if new.kept().is_designs() && stated(new) != stated(old) {
+        let at = FieldPath::of(&["metadata", "annotations"]).key(BASELINE_ANNOTATION);
+        problems.push(FieldError::forbidden(at, "may not be added, removed or updated"));
     }
 }
 

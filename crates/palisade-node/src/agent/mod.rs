@@ -184,6 +184,8 @@ struct Agent {
     drifting: BTreeSet<(String, String)>,
     /// When the last events about differences were recorded.
     drift_events: Vec<Instant>,
+    /// How many bytes were held when there was no space left.
+    full_with: Option<u64>,
     /// Incidents that are not recorded yet, and when the last ones were.
     incident_notes: Vec<String>,
     incident_events: Vec<Instant>,
@@ -215,6 +217,7 @@ impl Agent {
             recorded: BTreeMap::new(),
             drifting: BTreeSet::new(),
             drift_events: Vec::new(),
+            full_with: None,
             incident_notes: Vec::new(),
             incident_events: Vec::new(),
             settings,
@@ -436,8 +439,11 @@ impl Agent {
         if !(self.pods_known && self.published_known) {
             return true;
         }
-        self.findings.wanted =
-            Wanted { needed: self.pods.needed(), published: self.published.keys().cloned().collect() };
+        self.findings.wanted = Wanted {
+            needed: self.pods.needed(),
+            namespaces: self.pods.namespaces(),
+            published: self.published.keys().cloned().collect(),
+        };
         let Some(folder) = self.folder() else { return false };
         let wanted = self.findings.wanted.clone();
         // What is unreferenced is removed before anything is written.
@@ -454,16 +460,22 @@ impl Agent {
             }
         }
         self.findings.missing.retain(|hash, _| wanted.contains(hash));
+        let bytes = |held: &BTreeMap<String, HeldProfile>| held.values().map(|held| held.size).sum::<u64>();
+        let has_room = self.full_with.is_none_or(|full| bytes(&self.findings.held) < full);
         for hash in wanted.in_order() {
-            if !self.findings.held.contains_key(hash) {
+            // What no pod waits for is not tried again before something was removed.
+            let fits = has_room || wanted.needed.contains_key(hash);
+            let tried = self.findings.missing.get(hash) == Some(&Missing::Full);
+            if !self.findings.held.contains_key(hash) && (fits || !tried) {
                 self.put(&folder, hash, &wanted).await;
             }
         }
+        let is_full = self.findings.missing.values().any(|missing| *missing == Missing::Full);
+        self.full_with = is_full.then(|| bytes(&self.findings.held));
         let (held, missing) = (self.findings.held.len(), self.findings.missing.len());
         self.metrics.set(&metrics::PROFILES, &[("state", "held")], held);
         self.metrics.set(&metrics::PROFILES, &[("state", "missing")], missing);
-        let bytes = self.findings.held.values().map(|held| held.size).sum::<u64>();
-        self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes);
+        self.metrics.set(&metrics::PROFILE_BYTES, &[], bytes(&self.findings.held));
         self.metrics.set(&metrics::PROFILES_READY, &[], self.findings.ready());
         self.findings.ready()
     }
@@ -543,11 +555,13 @@ impl Agent {
         self.findings.incidents.repaired("palisade");
     }
 
-    /// Writes a profile. If the file system is full, what pods of this node wait for replaces what none does.
+    /// Writes a profile. If the file system is full, what pods of this node wait for replaces what none does, and what takes more than
+    /// its share.
     fn write(&mut self, folder: &Folder, hash: &str, text: &str, wanted: &Wanted) -> io::Result<()> {
         let mut written = folder.write(hash, text.as_bytes());
         while wanted.needed.contains_key(hash) && written.as_ref().is_err_and(is_full) {
-            let other = self.findings.held.keys().find(|held| !wanted.needed.contains_key(*held)).cloned();
+            let held = self.findings.held.iter().map(|(hash, held)| (hash.clone(), held.size)).collect();
+            let other = wanted.makes_room(&held, hash, text.len() as u64).map(str::to_owned);
             let Some(other) = other else { break };
             folder.remove(&file_name(&other))?;
             self.findings.held.remove(&other);

@@ -7,7 +7,10 @@ use palisade_model::{
     effective::effective_contexts,
     profile::{
         ProfileRef,
-        published::{CONTAINER_ANNOTATION_PREFIX, POD_ANNOTATION, ProfileSource, published_hash},
+        baseline::{Baseline, published_sha256},
+        published::{
+            BASELINE_ANNOTATION, CONTAINER_ANNOTATION_PREFIX, POD_ANNOTATION, ProfileSource, published_hash,
+        },
     },
 };
 use serde_json::Value;
@@ -86,6 +89,17 @@ impl Pods {
         needed
     }
 
+    /// The namespaces of the pods that refer to each profile.
+    pub(super) fn namespaces(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut namespaces: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for known in self.by_uid.values() {
+            for (_, hash, _) in &known.profiles {
+                namespaces.entry(hash.clone()).or_default().insert(known.pod.key.namespace.clone());
+            }
+        }
+        namespaces
+    }
+
     /// Containers whose source holds another profile by now, according to what is written on the published ones.
     pub(super) fn older(&self, published: &BTreeMap<String, Vec<String>>) -> Vec<OlderProfile> {
         let mut older = Vec::new();
@@ -155,6 +169,8 @@ fn slim(object: &mut Value) {
 fn profiles(pod: &RunPod, compat: &Compat) -> Vec<(String, String, Option<String>)> {
     let prepared = pod.prepared(compat);
     let annotations = &pod.metadata.annotations;
+    let stated = annotations.get(BASELINE_ANNOTATION);
+    let baseline = stated.map_or_else(|| Some(Baseline::default()), |text| Baseline::parse(text));
     effective_contexts(&prepared)
         .iter()
         .filter_map(|context| {
@@ -164,7 +180,9 @@ fn profiles(pod: &RunPod, compat: &Compat) -> Vec<(String, String, Option<String
             let source = own
                 .or_else(|| annotations.get(POD_ANNOTATION))
                 .and_then(|value| ProfileSource::parse(value))
-                .filter(|source| source.sha256 == hash)
+                .filter(|source| {
+                    baseline.as_ref().is_some_and(|known| published_sha256(source.sha256, known) == hash)
+                })
                 .map(|source| format!("{}/{}", source.config_map, source.key));
             Some((context.container.to_owned(), hash.to_owned(), source))
         })

@@ -140,10 +140,14 @@ impl Findings {
         containers.filter(|container| container.is_compared()).count()
     }
 
-    /// Whether every profile that can be in place is.
+    /// Whether every profile that can be in place is. One that does not fit and that no pod of the node refers to gets its space when
+    /// one does: what other nodes need keeps none from becoming ready.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.folder.is_none() && !self.missing.values().any(Missing::is_ours)
+        let keeps_waiting = |(hash, missing): (&String, &Missing)| {
+            missing.is_ours() && (*missing != Missing::Full || self.wanted.needed.contains_key(hash))
+        };
+        self.folder.is_none() && !self.missing.iter().any(keeps_waiting)
     }
 
     fn drift_rows(&self) -> Vec<Value> {

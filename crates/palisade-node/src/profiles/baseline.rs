@@ -33,6 +33,9 @@ use crate::{
 /// Why a baseline is not known.
 #[derive(Debug, Error)]
 pub enum BaselineError {
+    /// What the pod states is no baseline.
+    #[error("the baseline {0:?} cannot be read")]
+    Stated(String),
     /// The runtime has not reported what it is.
     #[error("the container runtime has not reported its version: its default profile is not known")]
     NoRuntime,
@@ -82,11 +85,19 @@ pub enum CombineError {
 /// What bounds a profile from a ConfigMap.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    baseline: Baseline,
+    baseline: StatedBaseline,
     runtime_name: String,
     runtime_version: String,
     kernel: Option<KernelVersion>,
     capabilities: BoundCapabilities,
+}
+
+/// The baseline that a pod states.
+#[derive(Debug, Clone)]
+enum StatedBaseline {
+    Readable(Baseline),
+    /// It bounds nothing, and is an error when it is used.
+    Unreadable(String),
 }
 
 /// The capabilities of the container.
@@ -138,7 +149,7 @@ impl Bounds {
     #[must_use]
     pub fn of_node(features: &NodeFeatures) -> Self {
         Self {
-            baseline: Baseline::default(),
+            baseline: StatedBaseline::Readable(Baseline::default()),
             runtime_name: features.runtime_name.clone(),
             runtime_version: features.runtime_version.clone(),
             kernel: Some(kernel_version(&features.kernel)),
@@ -149,12 +160,12 @@ impl Bounds {
     /// The same, with another baseline.
     #[must_use]
     pub fn with_baseline(self, baseline: Baseline) -> Self {
-        Self { baseline, ..self }
+        Self { baseline: StatedBaseline::Readable(baseline), ..self }
     }
 
-    /// For a container with what it declares.
+    /// For a container with what it declares; `stated` is the baseline that admission wrote on its pod.
     #[must_use]
-    pub fn of_container(node: &Node, context: &EffectiveContext<'_>) -> Self {
+    pub fn of_container(node: &Node, context: &EffectiveContext<'_>, stated: Option<&str>) -> Self {
         let declared = &context.capabilities.value;
         let names = |list: &[Text<'_>]| list.iter().map(ToString::to_string).collect();
         let capabilities = if context.privileged.value {
@@ -162,7 +173,14 @@ impl Bounds {
         } else {
             BoundCapabilities::Declared { add: names(&declared.add), drop: names(&declared.drop) }
         };
-        Self { capabilities, ..Self::of_node(&node.features()) }
+        let baseline = stated.map_or_else(
+            || StatedBaseline::Readable(Baseline::default()),
+            |text| match Baseline::parse(text) {
+                Some(baseline) => StatedBaseline::Readable(baseline),
+                None => StatedBaseline::Unreadable(text.to_owned()),
+            },
+        );
+        Self { baseline, capabilities, ..Self::of_node(&node.features()) }
     }
 
     /// The profile that allows what a source and its baseline allow.
@@ -172,7 +190,11 @@ impl Bounds {
 
     /// The profiles that bound it.
     fn filters(&self, folder: &ProfileFolder) -> Result<Vec<Filter>, BaselineError> {
-        self.baseline.profiles().map(|profile| self.filter(profile, folder)).collect()
+        let baseline = match &self.baseline {
+            StatedBaseline::Readable(baseline) => baseline,
+            StatedBaseline::Unreadable(text) => return Err(BaselineError::Stated(text.clone())),
+        };
+        baseline.profiles().map(|profile| self.filter(profile, folder)).collect()
     }
 
     fn filter(&self, profile: &BaselineProfile, folder: &ProfileFolder) -> Result<Filter, BaselineError> {

@@ -11,7 +11,7 @@ use palisade_model::{
     effective::{EffectiveContext, effective_context},
     node::{ImageUser, non_root_violation},
     pod_view::ContainerKind,
-    profile::ProfileRef,
+    profile::{ProfileRef, published::BASELINE_ANNOTATION},
 };
 
 use super::{
@@ -223,7 +223,11 @@ async fn prepare(
     let by_policy = profile_retry(kubelet, true);
     let resolved = context.seccomp.profile.clone().map_err(|error| Refused::config(&error))?;
     let folder = node.config.profile_folder();
-    let bounds = Bounds::of_container(node, &context);
+    let bounds = Bounds::of_container(
+        node,
+        &context,
+        pod.metadata.annotations.get(BASELINE_ANNOTATION).map(String::as_str),
+    );
     let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet, &bounds)
         .await
         .map_err(|error| Refused {

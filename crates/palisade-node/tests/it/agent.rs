@@ -14,9 +14,10 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use palisade_base::sha256;
+use palisade_model::profile::baseline::{Baseline, published_sha256};
 use palisade_node::agent::metrics::{PROFILE_INCIDENTS, PROFILES_READY};
 use palisade_testkit::agent_world::{OTHER_PROFILE, PROFILE, World, condition, kind, until};
 use rustix::fs::{Mode, OFlags, open};
@@ -274,5 +275,56 @@ async fn an_api_server_that_is_away_takes_nothing_from_the_node() {
             status["tampering"][0]["repaired"] == true && condition(status, "ProfilesReady") == "True InPlace"
         })
         .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_profile_is_combined_with_the_baseline_that_it_was_published_with() {
+    let world = World::new().await;
+    let running = world.start();
+    let source = sha256::hex(PROFILE.as_bytes());
+    let publish = async |name: &str, baseline: &str| {
+        let object = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "PublishedProfile",
+            "metadata": {"name": name}, "spec": {"profile": PROFILE, "baseline": baseline}});
+        let object = serde_json::from_value(object).unwrap();
+        world.profiles().create(&PostParams::default(), &object).await.unwrap();
+    };
+    let named = |baseline: &str| published_sha256(&source, &Baseline::parse(baseline).unwrap());
+    let baseline = "localhost/team/base.json";
+    let name = named(baseline);
+    publish(&name, baseline).await;
+    // Under the name of its source alone, and with another baseline than its name stands for.
+    publish(&source, baseline).await;
+    publish(&named("localhost/strict.json"), baseline).await;
+    let status = world
+        .until_status("three are missing", |status| {
+            status["profiles"]["missing"].as_array().is_some_and(|missing| missing.len() == 3)
+        })
+        .await;
+    let reason = |status: &Value, name: &str| {
+        let rows = status["profiles"]["missing"].as_array().unwrap();
+        rows.iter().find(|row| row["sha256"] == name).map(|row| row["reason"].as_str().unwrap().to_owned())
+    };
+    assert!(reason(&status, &name).unwrap().contains("baseline localhost/team/base.json: "), "{status}");
+    for other in [source.clone(), named("localhost/strict.json")] {
+        assert!(reason(&status, &other).unwrap().contains("another hash than their name"), "{status}");
+    }
+    // The administrator puts the file in place: the agent retries.
+    let folder = world.folder().parent().unwrap().join("team");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("base.json"), r#"{"defaultAction":"SCMP_ACT_ERRNO","defaultErrnoRet":13}"#)
+        .unwrap();
+    let status = world
+        .until_status("in place", |status| {
+            status["profiles"]["applied"]
+                .as_array()
+                .is_some_and(|rows| rows.iter().any(|row| row["sha256"] == name))
+        })
+        .await;
+    let row =
+        status["profiles"]["applied"].as_array().unwrap().iter().find(|row| row["sha256"] == name).unwrap();
+    let content = fs::read_to_string(world.path(&name)).unwrap();
+    assert_eq!((&row["source"], &row["applied"]), (&json!(source), &json!(sha256::hex(content.as_bytes()))));
+    assert!(!content.contains("SCMP_ACT_ALLOW"), "nothing that the baseline denies is allowed: {content}");
     running.stop().await;
 }

@@ -124,7 +124,7 @@ impl ProfileStrategies {
     #[must_use]
     pub fn seccomp_rules(&self) -> ProfileRules {
         let nothing_may_be_set =
-            || ProfileRules { default_profile: None, allowed_profiles: Some(ProfileSet::default()) };
+            || ProfileRules { allowed_profiles: Some(ProfileSet::default()), ..ProfileRules::default() };
         self.seccomp_field
             .clone()
             .or_else(|| self.annotated_seccomp_rules())
@@ -142,6 +142,7 @@ impl ProfileStrategies {
                 self.seccomp_allowed.as_deref().unwrap_or_default(),
                 seccomp::from_annotation,
             ),
+            baseline: None,
         })
     }
 
@@ -155,6 +156,7 @@ impl ProfileStrategies {
                 .app_armor_allowed
                 .as_deref()
                 .and_then(|names| rules_of_names(names, apparmor::from_annotation)),
+            baseline: None,
         }
     }
 

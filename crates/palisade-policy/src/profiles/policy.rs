@@ -1,9 +1,9 @@
 //! `ProfilePolicy`, our cluster-scoped resource: rules for the namespaces its selector picks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
-use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared};
+use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared, profile::baseline::Baseline};
 use serde::Deserialize;
 
 use super::rules::{Mechanism, ProfileRules, ProfileViolation};
@@ -152,6 +152,17 @@ impl LabelSelector {
                 }
             })
     }
+}
+
+/// What profiles from ConfigMaps are combined with in a namespace with these policies: everything that they name. `None` if no
+/// policy lists the type `ConfigMap`: then such profiles are not allowed at all.
+#[must_use]
+pub fn config_map_baseline(policies: &[&ProfilePolicy]) -> Option<Baseline> {
+    let rules: Vec<&ProfileRules> =
+        policies.iter().filter_map(|policy| policy.spec.seccomp.as_ref()).collect();
+    let allowed = rules.iter().any(|rules| rules.allows_config_maps());
+    let profiles: BTreeSet<_> = rules.iter().filter_map(|rules| rules.baseline_profile()).collect();
+    allowed.then(|| Baseline::of(profiles))
 }
 
 impl ProfilePolicy {

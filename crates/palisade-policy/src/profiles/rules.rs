@@ -7,7 +7,7 @@ use palisade_model::{
     change::{Change, NewValue},
     pod_view::{ContainerKind, ContainerRef, PodView},
     prepare::Prepared,
-    profile::{ProfileRef, apparmor, kind, seccomp},
+    profile::{ProfileRef, apparmor, baseline::BaselineProfile, kind, seccomp},
     security_context::ProfileField,
 };
 use serde::Deserialize;
@@ -194,6 +194,8 @@ pub struct ProfileRules {
     pub default_profile: Option<DefaultProfile>,
     /// What a pod may name; no set allows everything.
     pub allowed_profiles: Option<ProfileSet>,
+    /// What profiles from ConfigMaps are combined with: the default of the node's runtime, or a file on the node.
+    pub baseline: Option<DefaultProfile>,
 }
 
 /// The field form of the default profile.
@@ -244,6 +246,34 @@ impl DefaultProfile {
         name("configMapProfile", kind::CONFIG_MAP, self.config_map_profile.as_deref(), &reference);
     }
 
+    fn baseline_problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<FieldError>) {
+        const TYPES: &[&str] = &[kind::LOCALHOST, kind::RUNTIME_DEFAULT];
+        if mechanism != Mechanism::Seccomp {
+            problems.push(FieldError::forbidden(
+                at.clone(),
+                "only seccomp profiles are combined with a baseline",
+            ));
+        } else if !TYPES.contains(&self.kind.as_str()) {
+            problems.push(FieldError::not_supported(at.clone().field("type"), Quoted(&self.kind), TYPES));
+        } else {
+            self.problems(mechanism, at, problems);
+            if let Some(path) = self.localhost_profile.as_deref().filter(|path| path_problem(path).is_none())
+            {
+                let at = at.clone().field("localhostProfile");
+                let problem = BaselineProfile::path_problem(path);
+                problems.extend(problem.map(|detail| FieldError::invalid(at, Quoted(path), detail)));
+            }
+        }
+    }
+
+    /// As a part of a baseline.
+    fn to_baseline(&self) -> BaselineProfile {
+        match &self.localhost_profile {
+            Some(path) if self.kind == kind::LOCALHOST => BaselineProfile::Localhost(path.clone()),
+            _ => BaselineProfile::RuntimeDefault,
+        }
+    }
+
     /// As the field is written into pods.
     #[must_use]
     pub fn to_field(&self) -> ProfileField<'static> {
@@ -276,12 +306,32 @@ pub struct ProfileViolation {
 }
 
 impl ProfileRules {
+    /// Whether profiles from ConfigMaps are allowed at all, by name.
+    pub(super) fn allows_config_maps(&self) -> bool {
+        let listed =
+            self.allowed_profiles.as_ref().map(|set| set.types.iter().any(|name| name == kind::CONFIG_MAP));
+        listed.unwrap_or_else(|| {
+            self.default_profile.as_ref().is_some_and(|default| default.kind == kind::CONFIG_MAP)
+        })
+    }
+
+    /// What the rules add to the baseline of their namespaces.
+    pub(super) fn baseline_profile(&self) -> Option<BaselineProfile> {
+        match &self.baseline {
+            Some(baseline) => Some(baseline.to_baseline()),
+            None => self.allows_config_maps().then_some(BaselineProfile::RuntimeDefault),
+        }
+    }
+
     /// What is wrong with the rules themselves, which stand at `at`. Rules with a problem cannot be applied.
     #[must_use]
     pub fn problems(&self, mechanism: Mechanism, at: &FieldPath) -> Vec<FieldError> {
         let mut problems = Vec::new();
         if let Some(allowed) = &self.allowed_profiles {
             allowed.problems(mechanism, &at.clone().field("allowedProfiles"), &mut problems);
+        }
+        if let Some(baseline) = &self.baseline {
+            baseline.baseline_problems(mechanism, &at.clone().field("baseline"), &mut problems);
         }
         let Some(default) = &self.default_profile else { return problems };
         let at = at.clone().field("defaultProfile");

@@ -1,8 +1,11 @@
 //! Profiles in ConfigMaps with a stock API server: what users write, what is stored, what the nodes are given.
 
-use palisade_apiserver::Server;
+use palisade_apiserver::{Builder, Server};
 use palisade_base::version::KubeVersion;
-use palisade_model::compat::FeatureGates;
+use palisade_model::{
+    compat::FeatureGates,
+    profile::baseline::{Baseline, published_sha256},
+};
 use palisade_policy::resources;
 use palisade_webhook::Options;
 use serde_json::{Value, json};
@@ -20,7 +23,33 @@ fn hash() -> String {
     palisade_base::sha256::hex(PROFILE.as_bytes())
 }
 
+/// A policy that allows profiles from ConfigMaps in a namespace.
+fn policy(namespace: &str, baseline: &Value) -> Value {
+    let mut policy = json!({
+        "apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": namespace},
+        "spec": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "seccomp": {"allowedProfiles": {"types": ["ConfigMap", "RuntimeDefault", "Unconfined"], "configMaps": ["*"]}},
+        },
+    });
+    if !baseline.is_null() {
+        policy["spec"]["seccomp"]["baseline"] = baseline.clone();
+    }
+    policy
+}
+
+async fn allow(cluster: &Cluster, policy: &Value) {
+    cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", policy).await;
+}
+
+/// An API server that has no rules for policies of its own.
+fn builder() -> Builder {
+    Server::builder().disable_plugins(["ServiceAccount".to_owned(), "ProfilePolicy".to_owned()])
+}
+
 async fn with_profiles(cluster: &Cluster) {
+    install(cluster, resources::PROFILE_POLICIES).await;
+    allow(cluster, &policy("shop", &Value::Null)).await;
     cluster.namespace("shop", &[("enforce", "restricted")]).await;
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"},
@@ -51,8 +80,7 @@ fn annotated(entries: &[(&str, &str)]) -> Value {
 #[tokio::test]
 async fn a_pod_runs_with_the_profile_of_its_namespace() {
     for minor in [24, 37] {
-        let builder = Server::builder().version(KubeVersion::v1(minor));
-        let cluster = cluster(builder.disable_plugins(["ServiceAccount".to_owned()])).await;
+        let cluster = cluster(builder().version(KubeVersion::v1(minor))).await;
         with_profiles(&cluster).await;
         install(&cluster, resources::PUBLISHED_PROFILES).await;
         let _webhook = start(&cluster, registered()).await;
@@ -224,4 +252,149 @@ async fn without_the_gate_references_are_rejected_and_no_config_map_is_read() {
     let read =
         calls.iter().any(|call| call.starts_with("get /configmaps") || call.contains("publishedprofiles"));
     assert!(!read, "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_namespace_without_a_policy_that_allows_them_has_no_profiles_from_config_maps() {
+    let cluster = cluster(builder()).await;
+    with_profiles(&cluster).await;
+    let mut others = policy("limited", &Value::Null);
+    others["spec"]["seccomp"]["allowedProfiles"] =
+        json!({"types": ["RuntimeDefault", "Localhost"], "localhostProfiles": ["*"]});
+    allow(&cluster, &others).await;
+    let mut armored = policy("armored", &Value::Null);
+    armored["spec"] = json!({"namespaceSelector": armored["spec"]["namespaceSelector"], "appArmor": {}});
+    allow(&cluster, &armored).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"block.json": PROFILE}});
+    for namespace in ["limited", "armored", "bare"] {
+        cluster.namespace(namespace, &[]).await;
+        cluster.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).await;
+    }
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    let object = annotated(&[(POD, "configmap/web/block.json")]);
+    let mutated = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
+    assert_eq!(mutated["allowed"], true, "{mutated}");
+    let rewritten = patched(&object, &mutated);
+    let response = caller.review("/validate", &pod_request("shop", "CREATE", &rewritten)).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    for namespace in ["limited", "armored", "bare"] {
+        // As a user writes it, and as somebody writes it who knows what the webhook makes of it.
+        for (path, object) in [("/mutate", &object), ("/mutate", &rewritten), ("/validate", &rewritten)] {
+            let response = caller.review(path, &pod_request(namespace, "CREATE", object)).await;
+            assert_eq!(response["status"]["code"], 422, "{namespace} {path} {response}");
+            let message = response["status"]["message"].as_str().unwrap();
+            assert!(message.contains("no ProfilePolicy allows profiles from ConfigMaps"), "{message}");
+        }
+        let template =
+            json!({"metadata": {"annotations": {POD: "configmap/web/block.json"}}, "spec": object["spec"]});
+        let request = about(
+            "apps",
+            "deployments",
+            "Deployment",
+            namespace,
+            &json!({"metadata": {"name": "d"}, "spec": {"template": template}}),
+        );
+        let response = caller.review("/validate", &request).await;
+        let warned = response["warnings"].to_string();
+        assert!(
+            warned.contains("pods of this workload will be rejected") && warned.contains("ProfilePolicy"),
+            "{warned}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_policies_choose_the_baseline_and_the_pod_cannot() {
+    let cluster = cluster(builder()).await;
+    with_profiles(&cluster).await;
+    let file = json!({"type": "Localhost", "localhostProfile": "team/base.json"});
+    allow(&cluster, &policy("team", &file)).await;
+    cluster.namespace("team", &[("enforce", "restricted")]).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"block.json": PROFILE}});
+    cluster.make("/api/v1/namespaces/team/configmaps", &map).await;
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    let baseline = "localhost/team/base.json";
+    let published = published_sha256(&hash(), &Baseline::parse(baseline).unwrap());
+    assert_ne!(published, hash());
+    for stated in
+        [None, Some("localhost/other.json"), Some("runtime/default"), Some("nonsense"), Some(baseline)]
+    {
+        let mut object = annotated(&[(POD, "configmap/web/block.json")]);
+        if let Some(stated) = stated {
+            object["metadata"]["annotations"]["seccomp.palisade.dev/baseline"] = json!(stated);
+        }
+        let response = caller.review("/mutate", &pod_request("team", "CREATE", &object)).await;
+        let after = patched(&object, &response);
+        let annotations = &after["metadata"]["annotations"];
+        assert_eq!(annotations["seccomp.palisade.dev/baseline"], baseline, "{stated:?}");
+        assert_eq!(
+            annotations["seccomp.palisade.dev/pod"],
+            format!("configmap/web/block.json@sha256:{}", hash())
+        );
+        let profile = json!({"type": "Localhost", "localhostProfile": format!("palisade/{published}.json")});
+        assert_eq!(after["spec"]["securityContext"]["seccompProfile"], profile);
+        let again = caller.review("/mutate", &pod_request("team", "CREATE", &after)).await;
+        assert_eq!(operations(&again), json!([]), "a second call changes nothing");
+        assert_eq!(caller.review("/validate", &pod_request("team", "CREATE", &after)).await["allowed"], true);
+
+        // In a namespace with the default of the runtime, the annotation goes.
+        let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
+        let after = patched(&object, &response);
+        assert!(after["metadata"]["annotations"].get("seccomp.palisade.dev/baseline").is_none(), "{after}");
+        let path = format!("palisade/{}.json", hash());
+        assert_eq!(after["spec"]["securityContext"]["seccompProfile"]["localhostProfile"], path.as_str());
+    }
+    // Pods that the mutating webhook has not seen, or that were changed after it.
+    let own = format!("configmap/web/block.json@sha256:{}", hash());
+    let written = |baseline: Option<&str>, file: &str| {
+        let mut object = annotated(&[("seccomp.palisade.dev/pod", &own)]);
+        if let Some(baseline) = baseline {
+            object["metadata"]["annotations"]["seccomp.palisade.dev/baseline"] = json!(baseline);
+        }
+        object["spec"]["securityContext"]["seccompProfile"] =
+            json!({"type": "Localhost", "localhostProfile": format!("palisade/{file}.json")});
+        object
+    };
+    let weak = "localhost/weak.json";
+    let weaker = published_sha256(&hash(), &Baseline::parse(weak).unwrap());
+    for (case, namespace, object, allowed) in [
+        ("as required", "team", written(Some(baseline), &published), true),
+        ("the default of the runtime", "shop", written(None, &hash()), true),
+        ("the default of the runtime instead", "team", written(None, &hash()), false),
+        ("a baseline of the tenant's own", "team", written(Some(weak), &weaker), false),
+        ("a baseline of the tenant's own", "shop", written(Some(weak), &weaker), false),
+        ("the baseline of another namespace", "shop", written(Some(baseline), &published), false),
+        ("the file without the annotation", "team", written(None, &published), false),
+        ("the annotation without the file", "team", written(Some(baseline), &hash()), false),
+    ] {
+        let response = caller.review("/validate", &pod_request(namespace, "CREATE", &object)).await;
+        assert_eq!(response["allowed"], allowed, "{case} in {namespace}: {response}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_refers_to_no_more_profiles_than_its_namespace_may_have() {
+    let cluster = cluster(builder()).await;
+    with_profiles(&cluster).await;
+    let data: serde_json::Map<String, Value> =
+        (0..33).map(|n| (format!("{n}.json"), json!(PROFILE))).collect();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "many"}, "data": data});
+    cluster.make("/api/v1/namespaces/shop/configmaps", &map).await;
+    let webhook = start(&cluster, options()).await;
+    let caller = Caller::of(&webhook);
+    for (count, allowed) in [(32, true), (33, false)] {
+        let containers: Vec<Value> =
+            (0..count).map(|n| json!({"name": format!("c{n}"), "image": "i"})).collect();
+        let mut object = pod("p", &json!({"containers": containers}));
+        for n in 0..count {
+            let key = format!("container.seccomp.security.alpha.kubernetes.io/c{n}");
+            object["metadata"]["annotations"][key] = json!(format!("configmap/many/{n}.json"));
+        }
+        let response = caller.review("/mutate", &pod_request("shop", "CREATE", &object)).await;
+        assert_eq!(response["allowed"], allowed, "{count}: {response}");
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert_eq!(message.contains("33 profiles in ConfigMaps, of at most 32"), !allowed, "{message}");
+    }
 }

@@ -430,7 +430,11 @@ async fn a_workload_is_warned_about_what_its_pods_will_meet() {
         "spec": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "with-policy"}},
             "seccomp": {"defaultProfile": {"type": "RuntimeDefault"}, "allowedProfiles": {"types": ["RuntimeDefault"]}}}});
     cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", &policy).await;
-    for namespace in ["plain", "with-policy"] {
+    let policy = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": "config-maps"},
+        "spec": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "plain"}},
+            "seccomp": {"allowedProfiles": {"types": ["ConfigMap", "RuntimeDefault", "Unconfined"], "configMaps": ["web"]}}}});
+    cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", &policy).await;
+    for namespace in ["plain", "with-policy", "without-policy"] {
         cluster.namespace(namespace, &[("enforce", "restricted"), ("warn", "restricted")]).await;
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a.json": r#"{"defaultAction":"SCMP_ACT_ERRNO"}"#}});
         cluster.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), &map).await;
@@ -452,7 +456,10 @@ async fn a_workload_is_warned_about_what_its_pods_will_meet() {
         ),
         ("another annotation", json!({"seccomp.example.com/x": "runtime/default"}), false, true),
     ] {
-        for (namespace, admitted) in [("plain", plain), ("with-policy", with_policy)] {
+        let without_policy = plain && case != "a profile in a ConfigMap";
+        for (namespace, admitted) in
+            [("plain", plain), ("with-policy", with_policy), ("without-policy", without_policy)]
+        {
             let mut object = pod("p", &json!({"securityContext": {"runAsNonRoot": true}}));
             object["spec"]["containers"][0]["securityContext"] =
                 json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
