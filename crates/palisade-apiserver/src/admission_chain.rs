@@ -251,9 +251,20 @@ impl Chain {
         self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, notes))
     }
 
+    /// Lets every plugin judge what is not an object of the request's kind, such as the request for a token.
+    pub fn judge(&self, request: &Request<'_>, object: &Value, notes: &mut Notes) -> Result<(), Box<Status>> {
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(request, Some(object), notes))
+    }
+
     /// The plugins' metrics.
     pub fn metrics(&self, out: &mut String) {
         self.plugins.iter().for_each(|plugin| plugin.metrics(out));
+    }
+
+    /// Whether a plugin is on.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.plugins.iter().any(|plugin| plugin.name() == name)
     }
 
     /// The names of the plugins, in order.

@@ -94,6 +94,8 @@ pub struct Api {
     pub address: String,
     /// The CA certificate pods are given, as PEM.
     pub ca: String,
+    /// What signs the certificates of `certificates.k8s.io`; nothing in a server without TLS.
+    pub(crate) authority: Option<palisade_serve::certificate::Pair>,
     /// Whether an OpenShift cluster is served.
     pub openshift: bool,
     /// Where the logs of pods come from, if a node runs in this process.

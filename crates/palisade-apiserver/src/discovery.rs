@@ -96,7 +96,7 @@ pub fn jwks(call: &Call<'_>) -> Reply {
 }
 
 /// The versions of each group, the preferred one first.
-fn group_versions(served: &Served) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn group_versions(served: &Served) -> Vec<(String, Vec<String>)> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in &served.entries {
         let versions = groups.entry(entry.kind.group.clone()).or_default();
@@ -107,7 +107,41 @@ fn group_versions(served: &Served) -> BTreeMap<String, Vec<String>> {
     for versions in groups.values_mut() {
         versions.sort_by_key(|version| std::cmp::Reverse(version_priority(version)));
     }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(group, _)| std::cmp::Reverse(group_priority(group)));
     groups
+}
+
+/// The priorities of groups, as upstream's aggregator registers them. Groups of equal priority are sorted by name.
+const PRIORITIES: &[(&str, u32)] = &[
+    ("", 18_000),
+    ("apiregistration.k8s.io", 17_900),
+    ("apps", 17_800),
+    ("events.k8s.io", 17_750),
+    ("authentication.k8s.io", 17_700),
+    ("authorization.k8s.io", 17_600),
+    ("autoscaling", 17_500),
+    ("batch", 17_400),
+    ("certificates.k8s.io", 17_300),
+    ("networking.k8s.io", 17_200),
+    ("policy", 17_100),
+    ("rbac.authorization.k8s.io", 17_000),
+    ("storage.k8s.io", 16_800),
+    ("admissionregistration.k8s.io", 16_700),
+    ("apiextensions.k8s.io", 16_700),
+    ("scheduling.k8s.io", 16_600),
+    ("coordination.k8s.io", 16_500),
+    ("node.k8s.io", 16_300),
+    ("discovery.k8s.io", 16_200),
+    ("resource.k8s.io", 16_200),
+    ("flowcontrol.apiserver.k8s.io", 16_100),
+    ("storagemigration.k8s.io", 15_800),
+];
+
+/// The priority of a group; those of definitions have the lowest.
+#[must_use]
+pub(crate) fn group_priority(group: &str) -> u32 {
+    PRIORITIES.iter().find(|(known, _)| *known == group).map_or(1000, |(_, priority)| *priority)
 }
 
 /// v2 before v1 before v1beta2 before v1beta1 before v1alpha1 before anything else.
@@ -170,7 +204,8 @@ pub fn groups(call: &Call<'_>) -> Reply {
 pub fn group(call: &Call<'_>, group: &str) -> Result<Reply, Box<Status>> {
     let served = call.api.registry.served();
     let groups = group_versions(&served);
-    let versions = groups.get(group).ok_or_else(Status::page_not_found)?;
+    let versions = groups.iter().find(|(known, _)| known == group).map(|(_, versions)| versions);
+    let versions = versions.ok_or_else(Status::page_not_found)?;
     let mut document = api_group(group, versions);
     document.insert("kind".to_owned(), "APIGroup".into());
     document.insert("apiVersion".to_owned(), "v1".into());
@@ -235,7 +270,8 @@ fn resource(kind: &Kind) -> Value {
         if !kind.categories.is_empty() {
             document.insert("categories".to_owned(), json!(kind.categories));
         }
-        if kind.verbs.contains(&"list") {
+        // What is made up of the moment is not stored.
+        if kind.verbs.contains(&"watch") {
             document.insert("storageVersionHash".to_owned(), storage_version_hash(kind).into());
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, header};
 use palisade_apimachinery::Status;
+use palisade_base::{cron, go};
 
 use crate::api::Call;
 use crate::auth::review;
@@ -12,11 +13,26 @@ use crate::registry::{Entry, Served};
 use crate::subresources;
 use crate::verbs::write::check_path_name;
 use crate::verbs::{create, delete, deletecollection, get, list, patch, update, watch};
-use crate::{discovery, openapi, set_aside};
+use crate::{discovery, openapi, set_aside, system_objects};
 
 /// Answers an authorised request.
 pub(crate) async fn dispatch(call: Call<'_>) -> Result<Reply, Box<Status>> {
+    check_timeout(&call)?;
     if call.info.is_resource { resource(&call).await } else { path(&call).await }
+}
+
+/// A timeout that cannot be read is a mistake of the client, although every request here ends long before any.
+fn check_timeout(call: &Call<'_>) -> Result<(), Box<Status>> {
+    let Some(timeout) = call.query.get("timeout").filter(|timeout| !timeout.is_empty()) else {
+        return Ok(());
+    };
+    if call.info.verb == "watch" || cron::duration_seconds(timeout).is_some() {
+        return Ok(());
+    }
+    let quoted = go::quote(timeout);
+    Err(Status::bad_request(format!(
+        "invalid timeout specified in the request URL - time: invalid duration {quoted}"
+    )))
 }
 
 /// Paths that are no resources.
@@ -143,6 +159,9 @@ async fn object(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status
     }
     if !fits || !entry.has_verb(verb) {
         return Err(Status::method_not_allowed());
+    }
+    if matches!(verb, "get" | "list" | "watch") {
+        system_objects::refresh(call.api, entry).await?;
     }
     match verb {
         "get" => get::get(call, entry),

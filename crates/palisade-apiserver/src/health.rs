@@ -16,9 +16,47 @@ pub struct Health {
     stopping: AtomicBool,
 }
 
-const LIVE: &[&str] = &["ping", "log", "etcd", "poststarthook/rbac/bootstrap-roles"];
-const READY: &[&str] =
-    &["ping", "log", "etcd", "informer-sync", "poststarthook/rbac/bootstrap-roles", "shutdown"];
+/// What upstream's server reports as steps of its start. This one has one start, and each of them has finished when it has.
+const START: &[&str] = &[
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/storage-object-count-tracker-hook",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+    "poststarthook/storage-readiness",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-kubernetes-service-cidr-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
+];
+
+fn checks(endpoint: &str) -> Vec<&'static str> {
+    let (before, after): (&[&'static str], &[&'static str]) = match endpoint {
+        "readyz" => (&["ping", "log", "etcd", "etcd-readiness", "informer-sync"], &["shutdown"]),
+        "healthz" => (&["ping", "log", "loopback-serving-certificate", "etcd"], &[]),
+        _ => (&["ping", "log", "etcd"], &[]),
+    };
+    [before, START, after].concat()
+}
 
 impl Health {
     /// The first objects are in place.
@@ -33,9 +71,7 @@ impl Health {
 
     fn failure(&self, check: &str) -> Option<&'static str> {
         match check {
-            "poststarthook/rbac/bootstrap-roles" if !self.started.load(Ordering::Acquire) => {
-                Some("not finished")
-            }
+            step if START.contains(&step) && !self.started.load(Ordering::Acquire) => Some("not finished"),
             "shutdown" if self.stopping.load(Ordering::Acquire) => Some("process is shutting down"),
             _ => None,
         }
@@ -52,7 +88,7 @@ impl Health {
             Some((endpoint, check)) => (endpoint, check),
             None => (path.trim_start_matches('/'), ""),
         };
-        let checks = if endpoint == "readyz" { READY } else { LIVE };
+        let checks = checks(endpoint);
         if !check.is_empty() {
             let Some(known) = checks.iter().find(|c| **c == check) else {
                 return Err(Status::page_not_found());
@@ -65,7 +101,7 @@ impl Health {
         let excluded: Vec<&str> = query.all("exclude").collect();
         let mut text = String::new();
         let mut failed = false;
-        for check in checks {
+        for check in &checks {
             let line = if excluded.contains(check) {
                 format!("[+]{check} excluded: ok\n")
             } else if self.failure(check).is_some() {

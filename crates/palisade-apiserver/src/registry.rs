@@ -95,6 +95,12 @@ impl Served {
         self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
+    /// The revision of the definitions that it was made of.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.at
+    }
+
     /// Whether a group, or a version of it, is served.
     #[must_use]
     pub fn has_group(&self, group: &str, version: Option<&str>) -> bool {

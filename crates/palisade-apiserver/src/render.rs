@@ -29,7 +29,9 @@ pub fn output(call: &Call<'_>, entry: &Entry) -> Result<Output, Box<Status>> {
     };
     let kind = &entry.kind;
     let in_protobuf = || !kind.is_custom() && protobuf::supports(&kind.api_version(), &kind.kind);
-    let mut output = negotiate::output(&call.parts.headers, representations, in_protobuf)?;
+    // Reviews are not stored.
+    let tables = kind.is_custom() || kind.verbs.contains(&"get");
+    let mut output = negotiate::output(&call.parts.headers, representations, tables, in_protobuf)?;
     output.pretty |= call.query.get("pretty").is_some_and(|p| p != "false" && p != "0");
     Ok(output)
 }

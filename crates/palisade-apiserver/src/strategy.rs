@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::admission_chain::RuleReview;
 use crate::admission_policies;
 use crate::api::Call;
+use crate::certificates;
 use crate::meta;
 use crate::webhooks;
 
@@ -19,9 +20,11 @@ pub(crate) fn before_create(
     now: &str,
     sent: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
+    certificates::before_create(kind, object, call.user);
     let RuleReview { notices, mut errors, warnings } = call.api.rules.review(kind, "", object, None)?;
     sent.extend(notices);
     errors.extend(condition_errors(kind, object, None));
+    errors.extend(certificates::errors(kind, object, None));
     let extra = Extra { errors, warnings };
     let context = CreateContext {
         namespace: if kind.namespaced { &call.info.namespace } else { "" },
@@ -41,10 +44,12 @@ pub(crate) fn before_update(
     old: &Value,
     sent: &mut Vec<String>,
 ) -> Result<Vec<String>, Box<Status>> {
+    certificates::before_update(kind, object, old);
     let RuleReview { notices, mut errors, warnings } =
         call.api.rules.review(kind, subresource, object, Some(old))?;
     sent.extend(notices);
     errors.extend(condition_errors(kind, object, Some(old)));
+    errors.extend(certificates::errors(kind, object, Some(old)));
     let extra = Extra { errors, warnings };
     rest::before_update(kind, object, old, subresource, &extra)
 }

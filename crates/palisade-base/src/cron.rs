@@ -168,7 +168,8 @@ impl Schedule {
 }
 
 /// A duration as Go writes it, in whole seconds; zero if it is negative.
-fn duration_seconds(text: &str) -> Option<u64> {
+#[must_use]
+pub fn duration_seconds(text: &str) -> Option<u64> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {

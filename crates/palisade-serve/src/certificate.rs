@@ -75,7 +75,7 @@ fn moment(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-fn seconds(time: Duration) -> i64 {
+pub(crate) fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
@@ -90,7 +90,7 @@ pub fn authority(prefix: &str, now: i64, validity: Duration) -> Result<Pair, Iss
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-fn limit(params: &mut CertificateParams, now: i64, seconds_left: i64) {
+pub(crate) fn limit(params: &mut CertificateParams, now: i64, seconds_left: i64) {
     params.not_before = moment(now.saturating_sub(seconds(SKEW))).into();
     params.not_after = moment(now.saturating_add(seconds_left)).into();
 }
@@ -114,7 +114,7 @@ fn signed(
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-fn authority_params(name: &str) -> Result<CertificateParams, IssueError> {
+pub(crate) fn authority_params(name: &str) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -5,6 +5,7 @@
 //! except where `docs/up.md` names it.
 
 use palisade_base::field_path::Path;
+use palisade_base::go;
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     set_generation, update_spec_or_status, validate_meta_only, validate_update_meta_only,
 };
 use crate::apply::ResetFields;
-use crate::rest::meta;
+use crate::rest::meta::{self, NameRule};
 use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
 
@@ -475,6 +476,46 @@ pub(crate) static RESOURCE_SLICE: Strategy = Strategy {
     },
     reset_fields: no_reset,
 };
+
+/// The APIs of this server; those of other servers are refused, because nothing forwards requests to them.
+pub(crate) static API_SERVICE: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: |new, old, subresource, _| {
+        keep(new, old, if subresource == "status" { "spec" } else { "status" });
+    },
+    validate: |object, _, errors| {
+        meta::validate(object, false, NameRule::PathSegment, errors);
+        validate_api_service(object, errors);
+    },
+    validate_update: |new, old, _, _, errors| {
+        meta::validate_update(new, old, errors);
+        validate_api_service(new, errors);
+    },
+    reset_fields: spec_or_status,
+};
+
+fn validate_api_service(object: &Value, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let (root, metadata) = (Path::Root("spec"), Path::Root("metadata"));
+    let required = format!("{}.{}", spec.text("version"), spec.text("group"));
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    if name != required {
+        let why = format!("must be `spec.version+\".\"+spec.group`: {}", go::quote(&required));
+        errors.invalid(&metadata.field("name"), name, why);
+    }
+    for (field, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
+        let priority = spec.int(field).unwrap_or(0);
+        if priority <= 0 || priority > most {
+            errors.invalid(&root.field(field), priority, format!("must be positive and less than {most}"));
+        }
+    }
+    if spec.child("service").is_some() {
+        let why = "requests are not forwarded to other API servers: this server serves its own APIs alone";
+        errors.forbidden(&root.field("service"), why);
+    }
+}
 
 with_status!(DEVICE_TAINT_RULE, no_default, set_generation, any, &[]);
 with_status!(STORAGE_VERSION_MIGRATION, no_default, |_: &mut Value| {}, any, &["spec"]);

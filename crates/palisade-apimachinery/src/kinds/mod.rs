@@ -6,6 +6,7 @@
 
 mod admission_policies;
 mod batch;
+mod certificates;
 mod cluster;
 mod config;
 mod definitions;
@@ -105,7 +106,13 @@ impl Builtin {
             categories: owned(self.categories),
             namespaced: self.namespaced,
             verbs: self.verbs.to_vec(),
-            subresources: self.subresources.to_vec(),
+            // Pods are resized in place by default since v1.33.
+            subresources: self
+                .subresources
+                .iter()
+                .filter(|subresource| subresource.name != "resize" || version.at_least(33))
+                .cloned()
+                .collect(),
             emulated: version,
             body: Body::Builtin(self),
             zero: std::sync::OnceLock::new(),

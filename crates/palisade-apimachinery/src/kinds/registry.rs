@@ -5,9 +5,9 @@ use std::sync::{LazyLock, OnceLock};
 use palisade_base::version::KubeVersion;
 
 use super::{
-    Builtin, Strategy, admission_policies, batch, cluster, config, definitions, infrastructure, no_default,
-    no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, service, validate_meta_only,
-    validate_update_meta_only, webhooks, workload,
+    Builtin, Strategy, admission_policies, batch, certificates, cluster, config, definitions, infrastructure,
+    no_default, no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, service,
+    validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
 
@@ -29,6 +29,7 @@ const SCALE: Subresource = Subresource {
     verbs: GET_PATCH_UPDATE,
 };
 
+const REQUEST_SUBRESOURCES: &[Subresource] = &[sub("approval", GET_PATCH_UPDATE), STATUS];
 const NAMESPACE_SUBRESOURCES: &[Subresource] = &[sub("finalize", &["update"]), STATUS];
 const CREATE_GET: &[&str] = &["create", "get"];
 const POD_SUBRESOURCES: &[Subresource] = &[
@@ -97,6 +98,8 @@ macro_rules! kinds {
 static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
     kinds! {
         "" "v1" "Binding" "bindings" "binding" "core.Binding" { verbs: CREATE }
+        "" "v1" "ComponentStatus" "componentstatuses" "componentstatus" "core.ComponentStatus" {
+            short_names: &["cs"], namespaced: false, verbs: &["get", "list"] }
         "" "v1" "ConfigMap" "configmaps" "configmap" "core.ConfigMap" {
             short_names: &["cm"], strategy: &config::CONFIG_MAP }
         "" "v1" "Endpoints" "endpoints" "endpoints" "core.Endpoints" {
@@ -155,6 +158,10 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["crd", "crds"], categories: &["api-extensions"], namespaced: false,
             strategy: &definitions::DEFINITION, subresources: &[STATUS] }
 
+        "apiregistration.k8s.io" "v1" "APIService" "apiservices" "apiservice" "apiregistration.APIService" {
+            categories: &["api-extensions"], namespaced: false, strategy: &infrastructure::API_SERVICE,
+            subresources: &[STATUS] }
+
         "apps" "v1" "ControllerRevision" "controllerrevisions" "controllerrevision" "apps.ControllerRevision" {
             strategy: &workload::CONTROLLER_REVISION }
         "apps" "v1" "DaemonSet" "daemonsets" "daemonset" "apps.DaemonSet" {
@@ -189,6 +196,17 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["cj"], categories: &["all"], strategy: &batch::CRON_JOB, subresources: &[STATUS], since: 21 }
         "batch" "v1" "Job" "jobs" "job" "batch.Job" {
             categories: &["all"], strategy: &batch::JOB, subresources: &[STATUS] }
+
+        "certificates.k8s.io" "v1" "CertificateSigningRequest" "certificatesigningrequests"
+        "certificatesigningrequest" "certificates.CertificateSigningRequest" {
+            short_names: &["csr"], namespaced: false, strategy: &certificates::SIGNING_REQUEST,
+            subresources: REQUEST_SUBRESOURCES }
+        "certificates.k8s.io" "v1" "ClusterTrustBundle" "clustertrustbundles" "clustertrustbundle"
+        "certificates.ClusterTrustBundle" {
+            namespaced: false, since: 37, strategy: &certificates::TRUST_BUNDLE }
+        "certificates.k8s.io" "v1" "PodCertificateRequest" "podcertificaterequests" "podcertificaterequest"
+        "certificates.PodCertificateRequest" {
+            since: 37, strategy: &certificates::POD_REQUEST, subresources: &[STATUS] }
 
         "coordination.k8s.io" "v1" "Lease" "leases" "lease" "coordination.Lease" { strategy: &cluster::LEASE }
         "discovery.k8s.io" "v1" "EndpointSlice" "endpointslices" "endpointslice"
@@ -415,12 +433,7 @@ mod tests {
 
     /// What v1.37 serves by default and this server does not.
     const NOT_SERVED: &[(&str, &str)] = &[
-        ("apiregistration.k8s.io/v1 apiservices", "no aggregation: nothing serves the APIs of others"),
         ("autoscaling/v1 horizontalpodautoscalers", "converted from autoscaling/v2, which is served"),
-        ("certificates.k8s.io/v1 certificatesigningrequests", "needs the admission of approvers and signers"),
-        ("certificates.k8s.io/v1 clustertrustbundles", "needs the admission of attesters"),
-        ("certificates.k8s.io/v1 podcertificaterequests", "needs the admission of nodes"),
-        ("v1 componentstatuses", "deprecated since v1.19"),
         ("v1 nodes/proxy", "no proxy"),
         ("v1 pods/proxy", "no proxy"),
         ("v1 services/proxy", "no proxy"),
@@ -448,6 +461,20 @@ mod tests {
             }
         }
         lines
+    }
+
+    #[test]
+    fn pods_are_resized_since_v1_33() {
+        for (version, expected) in [
+            (KubeVersion::v1(24), false),
+            (KubeVersion::v1(32), false),
+            (KubeVersion::v1(33), true),
+            (KubeVersion::Designs, true),
+        ] {
+            let scheme = Scheme::new(version);
+            let pods = scheme.by_kind("", "v1", "Pod").unwrap();
+            assert_eq!(pods.subresources.iter().any(|s| s.name == "resize"), expected, "{version:?}");
+        }
     }
 
     #[test]

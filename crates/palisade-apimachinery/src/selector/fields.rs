@@ -49,6 +49,14 @@ impl FieldSelector {
         selector.exact_name().filter(|name| !name.is_empty()).map(str::to_owned)
     }
 
+    /// The value that a selector of any kind requires of a field; none where it cannot be read.
+    #[must_use]
+    pub fn exact_value_in(text: &str, field: &str) -> Option<String> {
+        let selector = Self::read(text).ok()?;
+        let term = selector.terms.into_iter().find(|(name, equal, _)| name == field && *equal);
+        term.map(|(_, _, value)| value).filter(|value| !value.is_empty())
+    }
+
     fn read(text: &str) -> Parsed<Self> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -172,6 +180,10 @@ fn extra_fields(group: &str, kind: &str) -> &'static [&'static str] {
         ("", "Service") => &["spec.clusterIP", "spec.type"],
         ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
+        ("certificates.k8s.io", "CertificateSigningRequest" | "ClusterTrustBundle") => &["spec.signerName"],
+        ("certificates.k8s.io", "PodCertificateRequest") => {
+            &["spec.nodeName", "spec.podName", "spec.signerName"]
+        }
         _ => &[],
     }
 }

@@ -164,6 +164,7 @@ impl Authorize for RequestAuthorizer {
             namespace: &access.namespace,
             name: &access.name,
             path: access.path.as_deref().unwrap_or_default(),
+            node: "",
         };
         let decision = self.api.authorizer.authorize(account.as_ref().unwrap_or(&self.user), &attributes);
         (decision.allowed, decision.reason)

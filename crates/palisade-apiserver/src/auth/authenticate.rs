@@ -100,6 +100,14 @@ impl Authenticator {
             user.extra.insert(extra("pod-name"), vec![pod.name.clone()]);
             user.extra.insert(extra("pod-uid"), vec![pod.uid.clone()]);
         }
+        // Only for the record: a token outlives the Node object, as upstream.
+        if let Some(node) = &private.node {
+            let extra = |key: &str| format!("authentication.kubernetes.io/{key}");
+            user.extra.insert(extra("node-name"), vec![node.name.clone()]);
+            if !node.uid.is_empty() {
+                user.extra.insert(extra("node-uid"), vec![node.uid.clone()]);
+            }
+        }
         if let Some(secret) = &private.secret
             && !alive("secrets", &secret.name, &secret.uid)
         {

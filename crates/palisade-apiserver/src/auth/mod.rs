@@ -7,6 +7,7 @@ pub mod authenticate;
 pub mod bootstrap;
 pub mod escalation;
 pub mod impersonate;
+pub(crate) mod node;
 pub mod rbac;
 pub mod review;
 pub mod token;

@@ -9,6 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::node::{NODES, NodeAuthorizer};
 use super::{MASTERS, UserInfo};
 use crate::http::RequestInfo;
 use crate::storage::{Bucket, Object, Range, Store, read, write};
@@ -32,6 +33,8 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// The path, where no resource is requested.
     pub path: &'a str,
+    /// The node that a field selector restricts a list to; empty where nothing does.
+    pub node: &'a str,
 }
 
 impl<'a> Attributes<'a> {
@@ -50,6 +53,7 @@ impl<'a> Attributes<'a> {
             namespace: &info.namespace,
             name: &info.name,
             path: "",
+            node: &info.node,
         }
     }
 
@@ -250,6 +254,7 @@ struct Index {
 pub struct Authorizer {
     buckets: [Arc<Bucket>; 4],
     index: RwLock<Arc<Index>>,
+    nodes: NodeAuthorizer,
 }
 
 impl Authorizer {
@@ -258,7 +263,7 @@ impl Authorizer {
     pub fn new(store: &Store) -> Self {
         let names = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
         let buckets = names.map(|name| store.bucket(&format!("{name}.rbac.authorization.k8s.io")));
-        Self { buckets, index: RwLock::default() }
+        Self { buckets, index: RwLock::default(), nodes: NodeAuthorizer::new(store) }
     }
 
     fn index(&self) -> Arc<Index> {
@@ -289,6 +294,12 @@ impl Authorizer {
     pub fn authorize(&self, user: &UserInfo, attributes: &Attributes<'_>) -> AccessDecision {
         if user.in_group(MASTERS) {
             return AccessDecision { allowed: true, reason: String::new() };
+        }
+        if user.in_group(NODES) {
+            let decision = self.nodes.authorize(user, attributes);
+            if decision.allowed {
+                return decision;
+            }
         }
         let index = self.index();
         for (binding, subject, rules) in granted(&index, user, attributes.namespace) {

@@ -138,6 +138,7 @@ fn decide(
                 namespace: &namespace,
                 name: &name,
                 path: "",
+                node: "",
             };
             Ok(call.api.authorizer.authorize(user, &attributes))
         }

@@ -48,6 +48,9 @@ pub struct Private {
     /// Pod the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<BoundObject>,
+    /// The node of that pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<BoundObject>,
     /// Secret the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BoundObject>,
@@ -159,6 +162,7 @@ mod tests {
             private: Private {
                 namespace: "a".to_owned(),
                 pod: None,
+                node: None,
                 secret: None,
                 serviceaccount: BoundObject { name: "b".to_owned(), uid: "c".to_owned() },
             },

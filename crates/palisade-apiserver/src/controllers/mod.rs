@@ -5,8 +5,10 @@
 
 mod garbage;
 mod namespace;
+mod protection;
 mod roles;
 pub(crate) mod service_account;
+mod signer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::Api;
 use crate::plugins::quota;
-use crate::{crd, services};
+use crate::{crd, services, system_objects};
 
 /// How long controllers wait after a change.
 pub(crate) const DELAY: Duration = Duration::from_millis(1500);
@@ -31,6 +33,8 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut collector = garbage::Collector::default();
     let mut roles_seen = 0;
     let mut addresses_seen = [0; 2];
+    let mut requests_seen = 0;
+    let mut services_seen = 0;
     let mut accounts_seen = [0; 3];
     let mut slow_at = Instant::now();
     let mut quotas_at = Instant::now();
@@ -45,6 +49,9 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
         roles::aggregate(&api, &mut roles_seen).await;
         services::sync_addresses(&api, &mut addresses_seen).await;
         crd::finish_deletions(&api).await;
+        signer::run(&api, &mut requests_seen).await;
+        system_objects::follow(&api, &mut services_seen).await;
+        protection::run(&api).await;
         let mut again = RESYNC;
         if Instant::now() >= quotas_at && quota::sync(&api).await {
             quotas_at = Instant::now() + QUOTAS;

@@ -100,10 +100,11 @@ fn accept_header(headers: &HeaderMap) -> &str {
 }
 
 /// What an object, list or watch is to be answered with. `representations` is what the complaint names; `protobuf`
-/// returns whether objects have a form in it. Tables have none.
+/// returns whether objects have a form in it. Tables have none, and what is not stored has no `tables` and no metadata.
 pub fn output(
     headers: &HeaderMap,
     representations: &str,
+    tables: bool,
     protobuf: impl Fn() -> bool,
 ) -> Result<Output, Box<Status>> {
     let accept = accept_header(headers);
@@ -129,8 +130,8 @@ pub fn output(
         };
         let written = match form {
             Form::Object => encoding != Encoding::Protobuf || protobuf(),
-            Form::Table(_) => encoding != Encoding::Protobuf,
-            Form::Metadata(_) => true,
+            Form::Table(_) => tables && encoding != Encoding::Protobuf,
+            Form::Metadata(_) => tables,
         };
         if !written {
             continue;
@@ -194,7 +195,7 @@ mod tests {
     fn form_of(accept: &str) -> Option<(Encoding, Form)> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().expect("header"));
-        output(&headers, "x", || true).ok().map(|o| (o.encoding, o.form))
+        output(&headers, "x", true, || true).ok().map(|o| (o.encoding, o.form))
     }
 
     #[test]
@@ -244,7 +245,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().expect("header"));
-            assert_eq!(output(&headers, "x", || false).ok().map(|o| o.encoding), expected, "{accept}");
+            assert_eq!(output(&headers, "x", true, || false).ok().map(|o| o.encoding), expected, "{accept}");
         }
     }
 

@@ -32,6 +32,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Whether the name stands in the path.
     pub named: bool,
+    /// The node that a field selector restricts a list to.
+    pub node: String,
     /// The path has more segments than a resource can have.
     pub trailing: bool,
 }
@@ -106,9 +108,10 @@ impl RequestInfo {
         };
         if !info.named
             && matches!(info.verb, "list" | "watch" | "deletecollection")
-            && let Some(name) = query.get("fieldSelector").and_then(selected_name)
+            && let Some(selector) = query.get("fieldSelector")
         {
-            info.name = name;
+            info.name = selected_name(selector).unwrap_or_default();
+            info.node = FieldSelector::exact_value_in(selector, "spec.nodeName").unwrap_or_default();
         }
         info
     }

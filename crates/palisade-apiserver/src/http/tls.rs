@@ -90,6 +90,12 @@ impl Authority {
         Self { certificate: pair.certificate.clone(), pair }
     }
 
+    /// The certificate and the key.
+    #[must_use]
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
     /// A client certificate for a user.
     pub fn client(&self, user: &str, groups: &[&str], validity: Duration) -> Result<Pair, TlsError> {
         Ok(certificate::client(&self.pair, user, groups, certificate::now(), validity)?)

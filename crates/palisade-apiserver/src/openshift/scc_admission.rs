@@ -119,6 +119,7 @@ fn may_use(request: &Request<'_>, identity: &Identity<'_>, constraint: &str) -> 
         namespace: request.namespace,
         name: constraint,
         path: "",
+        node: "",
     };
     match identity.subject {
         Subject::User => request.cluster.authorized(request.user, &attributes),

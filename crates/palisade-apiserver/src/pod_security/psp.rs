@@ -90,6 +90,7 @@ impl PodSecurityPolicyPlugin {
                 namespace: request.namespace,
                 name,
                 path: "",
+                node: "",
             };
             request.cluster.authorized(user, &attributes)
         };

@@ -12,6 +12,7 @@ use crate::api::Call;
 use crate::http::Reply;
 use crate::meta;
 use crate::options::WriteOptions;
+use crate::plugins::pod_topology;
 use crate::registry::Entry;
 use crate::storage::{CommitError, Expect};
 use crate::verbs::write::{self, Writer, unavailable};
@@ -110,6 +111,9 @@ async fn bind(call: &Call<'_>, pods: &Entry, binding: &Value, dry_run: bool) -> 
         }
         let before = pod.clone();
         assign(&mut pod, node, binding);
+        if call.api.version.at_least(35) && call.api.chain.has(pod_topology::NAME) {
+            pod_topology::set(&mut pod, pod_topology::labels_of(&**call.api, node));
+        }
         check_annotations(call, pods, &mut pod, &before)?;
         if dry_run {
             return Ok(());

@@ -51,6 +51,7 @@ pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<S
     if audiences.is_empty() {
         audiences.push(ISSUER.to_owned());
     }
+    writer.admit_token(&request)?;
     let (pod, secret) = bound_objects(call, &request)?;
     let now = meta::unix_now();
     let claims = Claims {
@@ -61,6 +62,7 @@ pub(super) fn create(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<S
         jti: meta::new_uid(),
         private: Private {
             namespace: account.namespace().to_owned(),
+            node: pod.as_ref().and_then(|pod| node_of(call, account.namespace(), &pod.name)),
             pod,
             secret,
             serviceaccount: BoundObject { name: account.name().to_owned(), uid: account.uid().to_owned() },
@@ -146,6 +148,17 @@ fn complete(request: &mut Value, account: &Object, audiences: &[String], seconds
         spec.insert("expirationSeconds".to_owned(), seconds.into());
         spec.entry("boundObjectRef").or_insert(Value::Null);
     }
+}
+
+/// The node that the pod of a token runs on, if it has one yet.
+fn node_of(call: &Call<'_>, namespace: &str, pod: &str) -> Option<BoundObject> {
+    if !call.api.version.at_least(30) {
+        return None;
+    }
+    let pod = call.api.store.bucket("pods").get(&meta::key(true, namespace, pod))?.parse();
+    let name = pod.get("spec")?.get("nodeName")?.as_str().filter(|name| !name.is_empty())?.to_owned();
+    let uid = call.api.store.bucket("nodes").get(&name).map(|node| node.uid().to_owned());
+    Some(BoundObject { uid: uid.unwrap_or_default(), name })
 }
 
 /// The pod or secret the token is to die with.

@@ -297,7 +297,12 @@ impl Watcher {
         });
         let document = match self.form {
             Form::Metadata(version) => render::partial(&object, version),
-            Form::Object | Form::Table(_) => object,
+            Form::Table(version) => {
+                let list = json!({"resourceVersion": revision.to_string()});
+                let objects = std::slice::from_ref(&object);
+                render::table_of(&self.entry, objects, &list, version, &self.query, false)
+            }
+            Form::Object => object,
         };
         self.event("BOOKMARK", &document)
     }

@@ -246,6 +246,15 @@ impl<'a> Writer<'a> {
         result
     }
 
+    /// Lets the plugins judge the request for a token.
+    pub fn admit_token(&mut self, token_request: &Value) -> Result<(), Box<Status>> {
+        let mut notes = std::mem::take(&mut self.notes);
+        let request = self.admission(Operation::Create, &self.call.info.name, None);
+        let result = self.call.api.chain.judge(&request, token_request, &mut notes);
+        self.notes = notes;
+        result
+    }
+
     async fn judged(
         &self,
         request: &Request<'_>,

@@ -4,12 +4,14 @@
 mod admission_policies;
 mod answers;
 mod bad_input;
+mod certificates;
 mod conformance;
 mod connections;
 mod controllers;
 mod crash;
 mod in_process;
 mod kubectl;
+mod kubelets;
 mod limits;
 mod logs;
 mod namespace_labels;
