@@ -11,6 +11,7 @@ use crate::{Failure, architecture, dependencies, docs, process::output, root, st
 pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("palisade-base", &[]),
     ("palisade-yaml", &[]),
+    ("palisade-helm", &["palisade-yaml"]),
     ("palisade-model", &["palisade-base"]),
     ("palisade-policy", &["palisade-base", "palisade-model"]),
     ("palisade-apimachinery", &["palisade-base"]),
@@ -41,6 +42,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
 const PURE: &[(&str, &[&str])] = &[
     ("palisade-base", &["serde_json", "sha2", "thiserror"]),
     ("palisade-yaml", &["memchr", "serde", "serde_json", "thiserror"]),
+    ("palisade-helm", &["base64", "regex", "serde_json", "sha2", "thiserror"]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
 ];
