@@ -56,6 +56,9 @@ pub const CODES: &[&str] = &[
     "api/ports",
     "api/type",
     "api/unknown-field",
+    "chart/dependency",
+    "chart/render",
+    "chart/unreadable",
     "input/binary",
     "input/encoding",
     "input/not-an-object",
@@ -137,6 +140,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The same as edits with paths from the object's root, if a machine can make them.
     pub fix: Option<Vec<FixEdit>>,
+    /// The keys of a chart's values that fix it, proven by rendering again.
+    pub values: Option<ValuesPatch>,
     /// The annotation it is about, with its path from the object's root.
     pub annotation: Option<FieldPath>,
     /// Which object of the file it is about.
@@ -162,6 +167,7 @@ impl Diagnostic {
             because: Vec::new(),
             help: None,
             fix: None,
+            values: None,
             annotation: None,
             object: None,
             subject: None,
@@ -205,6 +211,9 @@ impl Diagnostic {
     /// What the fix does to the containers, if there is one: it is safe if every edit is.
     #[must_use]
     pub fn effect(&self) -> Option<&Effect> {
+        if let Some(patch) = &self.values {
+            return Some(&patch.effect);
+        }
         let edits = self.fix.as_ref()?;
         edits
             .iter()
@@ -224,6 +233,19 @@ impl Diagnostic {
     pub fn order(&self) -> (Option<(usize, usize)>, &Code) {
         (self.at.as_ref().map(|label| (label.line, label.column)), &self.code)
     }
+}
+
+/// Keys of the values of a chart, and what to set them to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValuesPatch {
+    /// The file that they belong in.
+    pub file: Arc<str>,
+    /// The line of the key, or of the closest one above it, if there is one.
+    pub line: Option<usize>,
+    /// Keys with values.
+    pub set: Vec<(String, serde_json::Value)>,
+    /// What they do to the containers.
+    pub effect: Effect,
 }
 
 /// One object of a file.

@@ -26,6 +26,8 @@ pub const MAX_BYTES: usize = 64 << 20;
 pub enum Input {
     /// A file.
     File(PathBuf),
+    /// A chart: its folder, or a packed one.
+    Chart(PathBuf),
     /// Standard input.
     Stdin,
     /// An object of a cluster, as it was read.
@@ -42,7 +44,7 @@ impl Input {
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         match self {
-            Self::File(path) => path.to_string_lossy().as_ref().into(),
+            Self::File(path) | Self::Chart(path) => path.to_string_lossy().as_ref().into(),
             Self::Stdin => "<stdin>".into(),
             Self::Live { name, .. } => Arc::clone(name),
         }
@@ -51,7 +53,9 @@ impl Input {
     /// Its bytes.
     pub fn read(&self) -> Result<Vec<u8>, Box<Diagnostic>> {
         match self {
-            Self::File(path) => read_file(path).map_err(|error| Box::new(self.unreadable(&error))),
+            Self::File(path) | Self::Chart(path) => {
+                read_file(path).map_err(|error| Box::new(self.unreadable(&error)))
+            }
             Self::Stdin => {
                 let mut bytes = Vec::new();
                 let limit = MAX_BYTES as u64 + 1;
@@ -73,7 +77,7 @@ impl Input {
         let name = self.name();
         if error.kind() == io::ErrorKind::FileTooLarge {
             let size = match self {
-                Self::File(path) => path.metadata().ok().map(|metadata| metadata.len()),
+                Self::File(path) | Self::Chart(path) => path.metadata().ok().map(|metadata| metadata.len()),
                 Self::Stdin | Self::Live { .. } => None,
             };
             return too_large(&name, size);
@@ -233,7 +237,7 @@ fn add_tracked<'t>(
         .iter()
         .filter_map(|input| match input {
             Input::File(path) => Some(path.clone()),
-            Input::Stdin | Input::Live { .. } => None,
+            Input::Stdin | Input::Chart(_) | Input::Live { .. } => None,
         })
         .collect();
     let added = visible

@@ -5,6 +5,7 @@
 //! options; every output format is one in [`render`]. [`failure`] has the exit statuses.
 
 pub mod args;
+pub mod charts;
 pub mod cluster;
 pub mod command_line;
 pub mod commands;

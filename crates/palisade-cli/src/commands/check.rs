@@ -13,6 +13,7 @@ use palisade_policy::standards::level::{Level, LevelVersion, Version};
 
 use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
+    charts::{ChartMode, HelmValues, check_chart, take_charts},
     config::{Config, glob_matches},
     diagnostic::{Code, Diagnostic, Severity},
     exceptions::Exceptions,
@@ -87,6 +88,12 @@ pub struct CheckArgs {
     /// Print every fix with its reason and the changes as a unified diff, and write nothing; with --fix the safe ones alone
     #[arg(long)]
     pub diff: bool,
+    /// Values for Helm charts, as helm takes them with -f; may be repeated, the last wins
+    #[arg(long, value_name = "FILE")]
+    pub helm_values: Vec<PathBuf>,
+    /// A value for Helm charts, such as `web.replicas=2`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub helm_set: Vec<String>,
     /// OCI image layout whose images tell which user they run as, optionally with the name of its image; may be repeated
     #[arg(long, value_name = "[IMAGE=]DIR")]
     pub image_layout: Vec<ImageLayout>,
@@ -186,6 +193,8 @@ fn check(
         discover_in(&args.input.paths, !args.input.no_ignore, excluded)
     };
     let settings = &settings(args, config, announced)?;
+    let helm_values = HelmValues::read(&args.helm_values, &args.helm_set)?;
+    take_charts(&mut found.inputs);
     found.inputs.append(&mut fold(objects, live.owned, settings));
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);
@@ -213,6 +222,10 @@ fn check(
     let options =
         FixOptions { may_change: args.unsafe_fixes || (args.diff && !args.fix), partial: args.fix_partial };
     let work = |input: &Input| {
+        if let Input::Chart(path) = input {
+            let of_chart = chart_answers(path, mode, options, settings, config, &helm_values);
+            return of_chart.into_iter().map(drawn).collect();
+        }
         let mut answer = answer(input, mode, options, settings, config);
         let named = is_named(input, &args.input.paths);
         if !named && !settings.strict {
@@ -220,29 +233,33 @@ fn check(
         }
         answer.report.name_foreign(named);
         answer.report.grade(&settings.severities);
-        drawn(answer)
+        vec![drawn(answer)]
     };
     let mut templates = Templates::default();
     let progress = Progress::new(!args.quiet);
     let jobs = args.jobs.unwrap_or_else(default_jobs);
-    in_order(&found.inputs, jobs, &progress, work, |(answer, fragments)| {
-        if answer.report.is_template && !settings.strict && templates.take(&answer.report, &args.input.paths)
-        {
-            return;
-        }
-        let silent =
-            answer.report.diagnostics.is_empty() && answer.messages.is_empty() && answer.stdout.is_none();
-        if silent {
-            sinks.push(&answer.report, &fragments, &mut terminal.out);
-            return;
-        }
-        progress.around(|| {
-            emit(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
-            if progress.is_watched() {
-                sinks.flush(&mut terminal.out);
+    in_order(&found.inputs, jobs, &progress, work, |answers| {
+        for (answer, fragments) in answers {
+            if answer.report.is_template
+                && !settings.strict
+                && templates.take(&answer.report, &args.input.paths)
+            {
+                continue;
             }
-        });
-        incomplete |= answer.incomplete;
+            let silent =
+                answer.report.diagnostics.is_empty() && answer.messages.is_empty() && answer.stdout.is_none();
+            if silent {
+                sinks.push(&answer.report, &fragments, &mut terminal.out);
+                continue;
+            }
+            progress.around(|| {
+                emit(&answer, &fragments, mode, args.quiet, &mut sinks, terminal);
+                if progress.is_watched() {
+                    sinks.flush(&mut terminal.out);
+                }
+            });
+            incomplete |= answer.incomplete;
+        }
     });
     for report in templates.into_reports() {
         let (answer, fragments) = drawn(Answer::of(report));
@@ -288,7 +305,7 @@ impl Templates {
 /// Whether the user named this very input, rather than a folder it is in.
 fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
     match input {
-        Input::File(path) => paths.contains(path),
+        Input::File(path) | Input::Chart(path) => paths.contains(path),
         Input::Stdin => true,
         Input::Live { .. } => false,
     }
@@ -353,7 +370,9 @@ fn emit(
 fn once(inputs: &mut Vec<Input>) {
     let mut seen = HashSet::new();
     inputs.retain(|input| match input {
-        Input::File(path) => path.canonicalize().map_or(true, |target| seen.insert(target)),
+        Input::File(path) | Input::Chart(path) => {
+            path.canonicalize().map_or(true, |target| seen.insert(target))
+        }
         Input::Stdin | Input::Live { .. } => true,
     });
 }
@@ -446,7 +465,7 @@ fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, c
             // Nothing is written: what is in the file is what counts.
             answer.report = judge_text(&file, &text, settings, &accepted);
         }
-        (_, Input::Stdin | Input::Live { .. }) => answer.stdout = Some(fixed),
+        (_, Input::Stdin | Input::Live { .. } | Input::Chart(_)) => answer.stdout = Some(fixed),
         (_, Input::File(path)) => {
             let left = answer.report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             let written = if matches!(text, Cow::Owned(_)) {
@@ -467,6 +486,34 @@ fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, c
         }
     }
     answer
+}
+
+/// What became of a chart: an answer for the chart and one for each of its templates.
+fn chart_answers(
+    path: &Path,
+    mode: Mode,
+    options: FixOptions,
+    settings: &Settings,
+    config: &Config,
+    values: &HelmValues,
+) -> Vec<Answer> {
+    let chart_mode = ChartMode {
+        fix: mode == Mode::Fix,
+        diff: mode == Mode::Diff,
+        may_change: options.may_change,
+        partial: options.partial,
+    };
+    let checked = check_chart(path, settings, config, values, chart_mode);
+    let mut answers: Vec<Answer> = checked.reports.into_iter().map(Answer::of).collect();
+    for answer in &mut answers {
+        answer.report.grade(&settings.severities);
+    }
+    if let Some(first) = answers.first_mut() {
+        first.messages = checked.messages;
+        first.stdout = checked.stdout;
+        first.incomplete = checked.incomplete;
+    }
+    answers
 }
 
 fn accepted(input: &Input, config: &Config) -> Vec<Terms> {

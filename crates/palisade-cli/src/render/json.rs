@@ -2,16 +2,20 @@
 //!
 //! `document` counts the documents of a file from 0, empty ones left out; all items of a `List` have the number of
 //! their document. Keys that do not apply are null. `fix` is the list of edits that fix the finding, with paths from the
-//! object's root, whether each is safe and why; or null.
+//! object's root, whether each is safe and why; or null. Only findings in charts that a value
+//! fixes have `values`: the keys to set.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use palisade_policy::standards::{finding::Edit, fixes::FixEdit, level::LevelVersion};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::Totals;
-use crate::judge::FileReport;
+use crate::{diagnostic::ValuesPatch, judge::FileReport};
 
 #[derive(Serialize)]
 struct Object<'o> {
@@ -43,6 +47,29 @@ struct Finding<'f> {
     message: &'f str,
     help: Option<&'f str>,
     fix: Option<Vec<EditJson<'f>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<ValuesJson<'f>>,
+}
+
+#[derive(Serialize)]
+struct ValuesJson<'v> {
+    file: &'v str,
+    line: Option<usize>,
+    set: BTreeMap<&'v str, &'v Value>,
+    safe: bool,
+    reason: &'v str,
+}
+
+impl<'v> From<&'v ValuesPatch> for ValuesJson<'v> {
+    fn from(patch: &'v ValuesPatch) -> Self {
+        Self {
+            file: &patch.file,
+            line: patch.line,
+            set: patch.set.iter().map(|(path, value)| (path.as_str(), value)).collect(),
+            safe: patch.effect.is_safe(),
+            reason: patch.effect.reason(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -107,6 +134,7 @@ pub(super) fn fragment(
             message: &diagnostic.summary,
             help: diagnostic.help.as_deref(),
             fix: diagnostic.fix.as_ref().map(|edits| edits.iter().map(EditJson::from).collect()),
+            values: diagnostic.values.as_ref().map(ValuesJson::from),
         };
         push(&finding, findings);
     }

@@ -123,7 +123,7 @@ impl Totals {
         self.errors += report.errors;
         self.error_findings += errors;
         self.warning_findings += report.diagnostics.len() - errors;
-        self.fixable += report.diagnostics.iter().filter(|d| d.fix.is_some()).count();
+        self.fixable += report.diagnostics.iter().filter(|d| d.effect().is_some()).count();
         self.safely_fixable += report
             .diagnostics
             .iter()

@@ -75,6 +75,7 @@ fn described(code: &str) -> &'static str {
     match code.split('/').next().unwrap_or_default() {
         "annotation" => "A legacy annotation that has no effect, or soon will have none",
         "api" => "An API server rejects this object, or warns about it",
+        "chart" => "A Helm chart that could not be rendered",
         "profile" => "A seccomp or AppArmor profile that cannot be used",
         "suppression" => "A suppression that is invalid, expired or unused",
         "yaml" => "The text is not YAML that Kubernetes can read",

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod bad_input;
+mod charts;
 mod cluster_errors;
 mod command_line;
 mod configuration;

@@ -15,8 +15,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("tsconfig.json", "{\n  // a comment\n  \"compilerOptions\": {\"strict\": true,},\n}\n"),
     ("events.json", "{\"a\": 1, \"kind\": \"x\"}\n{\"a\": 2}\n"),
     ("twice.yaml", "a: 1\na: 2\n"),
-    ("chart/Chart.yaml", "apiVersion: v2\nname: x\nversion: 1.0.0\n"),
-    ("chart/values.yaml", "kind: Deployment\nreplicas: 1\n"),
+    ("settings/values.yaml", "kind: Deployment\nreplicas: 1\n"),
     ("skaffold.yaml", "apiVersion: skaffold/v4beta11\nkind: Config\nmetadata: {name: x}\n"),
     ("datasource.yaml", "apiVersion: 1\ndatasources: []\n"),
     ("openapi.yaml", "openapi: 3.0.0\ncomponents: {x: {kind: Pod}}\n"),
@@ -32,7 +31,7 @@ fn files_of_other_tools_are_counted_and_no_errors() {
         project.file(name, text);
     }
     insta::assert_snapshot!(project.run(&["check", "."]), @r#"
-    1 object in 14 files checked at restricted:latest: 1 allowed, 0 denied; 1 object of kinds that are not checked, 12 documents are not Kubernetes
+    1 object in 13 files checked at restricted:latest: 1 allowed, 0 denied; 1 object of kinds that are not checked, 11 documents are not Kubernetes
     exit status: 0
     "#);
     let strict = project.run(&["check", "--strict", "."]);
@@ -161,7 +160,7 @@ fn a_large_mixed_repository_is_silent_about_other_files() {
         project.file(&name, text);
     }
     insta::assert_snapshot!(project.run(&["check", "."]), @r#"
-    500 objects in 10000 files checked at restricted:latest: 500 allowed, 0 denied; 730 objects of kinds that are not checked, 8770 documents are not Kubernetes
+    500 objects in 10000 files checked at restricted:latest: 500 allowed, 0 denied; 833 objects of kinds that are not checked, 8667 documents are not Kubernetes
     exit status: 0
     "#);
 }
