@@ -1,6 +1,6 @@
 //! Helm charts in a search: found by their Chart.yaml, rendered, and checked with findings in templates and values.
 //!
-//! [`folder`] reads the files of a chart, [`judge`] renders and judges them, [`values`] searches the keys of values.yaml that decide
+//! `folder` reads the files of a chart, `judge` renders and judges them, `values` searches the keys of values.yaml that decide
 //! about a finding, and proves each by rendering again. Templates are never edited.
 
 mod apis;
