@@ -46,7 +46,9 @@ const USAGE: &str = "usage: cargo xtask CHORE
                                    Kubernetes' own tests against palisade up --node, from ../shared/kubernetes (as root):
                                    those whose names contain TEXT, else all of Conformance, or a part of those that pass;
                                    --write writes down the results, and docs/conformance.md
-  image [--name REF] [--output FILE]  write a static binary as an OCI archive, with its SBOM
+  image [--name REF] [--output FILE] [--profile NAME] [--twice]
+                                   write the static binaries for amd64 and arm64 as an OCI archive, with their SBOMs;
+                                   --twice builds them again in another folder and compares
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -106,9 +108,12 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             write: arguments.iter().any(|argument| argument == "--write"),
             processes: option("--processes").map(|number| parse_number(number)).transpose()?,
         }),
-        Some("image") => {
-            image::run_image(option("--name").map(String::as_str), option("--output").map(Path::new))
-        }
+        Some("image") => image::run_image(&image::Options {
+            name: option("--name").map(String::as_str),
+            output: option("--output").map(Path::new),
+            profile: option("--profile").map(String::as_str),
+            twice: arguments.iter().any(|argument| argument == "--twice"),
+        }),
         Some("vm") => match option("--payload") {
             Some(payload) => vm::run_vm(Path::new(payload)),
             None => Err(Failure(USAGE.to_owned())),

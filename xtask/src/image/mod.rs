@@ -3,101 +3,104 @@
 //! One static binary and nothing else: no shell, no package manager. Two builds of a commit have the same digest: paths of
 //! the machine are mapped away, times are `SOURCE_DATE_EPOCH` or the commit's, entries are sorted.
 
+mod build;
+mod elf;
 mod layer;
 mod layout;
 mod sbom;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, fs, path::Path, process::Command};
 
-use palisade_base::time;
+use palisade_base::{sha256, time};
 use serde_json::Value;
 
+pub(crate) use self::build::{ARCHITECTURES, Build, StaticBinary, static_binaries, static_binary};
 use self::{
     layer::{Entry, layer},
     layout::{Platform, archive},
 };
 use crate::{
     Failure,
-    process::{exists, output, run},
+    process::{output, run},
     root,
 };
 
 /// The user that the image runs as; a pod that needs root sets it, as that of the node agent does.
 const USER: &str = "65532:65532";
 
-/// An architecture by its names in images and in Rust, and the linker that its binaries need.
-struct Architecture {
-    oci: &'static str,
-    rust: &'static str,
-    linkers: [&'static str; 2],
+/// What to write, and from what.
+pub(crate) struct Options<'o> {
+    /// The name in the archive.
+    pub(crate) name: Option<&'o str>,
+    /// The archive, by default `target/image/palisade-VERSION.tar`.
+    pub(crate) output: Option<&'o Path>,
+    /// The profile of cargo, by default `release`.
+    pub(crate) profile: Option<&'o str>,
+    /// Whether to build everything again from a copy of the source, and to compare.
+    pub(crate) twice: bool,
 }
 
-const ARCHITECTURES: [Architecture; 2] = [
-    Architecture { oci: "amd64", rust: "x86_64", linkers: ["musl-gcc", "x86_64-linux-gnu-gcc"] },
-    Architecture {
-        oci: "arm64",
-        rust: "aarch64",
-        linkers: ["aarch64-linux-musl-gcc", "aarch64-linux-gnu-gcc"],
-    },
-];
-
-/// A target of the toolchain, and its linker if that is not the toolchain's own choice.
-struct Target {
-    triple: String,
-    linker: Option<&'static str>,
-}
-
-impl Architecture {
-    /// The target to build for: musl if the toolchain has it, otherwise glibc, linked statically.
-    fn target(
-        &self,
-        has_target: impl Fn(&str) -> bool,
-        has_linker: impl Fn(&str) -> bool,
-    ) -> Result<Target, String> {
-        let triples = ["musl", "gnu"].map(|libc| format!("{}-unknown-linux-{libc}", self.rust));
-        let native = self.rust == env::consts::ARCH;
-        let mut installed =
-            triples.iter().zip(self.linkers).filter(|(triple, _)| has_target(triple)).peekable();
-        if installed.peek().is_none() {
-            return Err(format!("the toolchain has neither {} nor {}", triples[0], triples[1]));
-        }
-        // The toolchain links what is native with the compiler of the machine.
-        let usable =
-            installed.find(|(triple, linker)| has_linker(linker) || (native && triple.ends_with("gnu")));
-        let Some((triple, linker)) = usable else {
-            return Err(format!("there is no linker for it: {}", self.linkers.join(" or ")));
-        };
-        let linker = Some(linker).filter(|_| !(native && triple.ends_with("gnu")));
-        Ok(Target { triple: triple.clone(), linker })
+/// Builds the binaries and writes the archive.
+pub(crate) fn run_image(options: &Options<'_>) -> Result<(), Failure> {
+    let profile = options.profile.unwrap_or("release");
+    let (binaries, left_out) = static_binaries(profile)?;
+    for reason in left_out {
+        println!("LEFT OUT: {reason}");
     }
-}
-
-/// Builds the binaries and writes `output`, by default `target/image/palisade-VERSION.tar`.
-pub(crate) fn run_image(name: Option<&str>, output: Option<&Path>) -> Result<(), Failure> {
-    let sysroot = process_text(Command::new("rustc").args(["--print", "sysroot"]).current_dir(root()))?;
-    let installed = Path::new(&sysroot).join("lib/rustlib");
-    let mut platforms = Vec::new();
-    let epoch = epoch()?;
-    for architecture in &ARCHITECTURES {
-        match architecture.target(|triple| installed.join(triple).is_dir(), exists) {
-            Ok(target) => {
-                let binary = build(&target)?;
-                platforms.push(platform(architecture.oci, &target.triple, &binary, epoch)?);
-            }
-            Err(reason) => println!("{} is LEFT OUT: {reason}", architecture.oci),
-        }
-    }
-    if platforms.is_empty() {
+    if binaries.is_empty() {
         return Err(Failure("no architecture can be built".to_owned()));
     }
+    if options.twice {
+        build_again(&binaries, profile)?;
+    }
     let version = env!("CARGO_PKG_VERSION");
-    let name = name.map_or_else(|| format!("palisade:{version}"), str::to_owned);
+    let name = options.name.map_or_else(|| format!("palisade:{version}"), str::to_owned);
     let default = root().join(format!("target/image/palisade-{version}.tar"));
-    write(output.unwrap_or(&default), &name, &platforms, &details(epoch)?, true)
+    write_image(&binaries, &name, options.output.unwrap_or(&default))?;
+    Ok(())
+}
+
+/// Writes static binaries as one image for their architectures, and returns its digest.
+pub(crate) fn write_image(binaries: &[StaticBinary], name: &str, output: &Path) -> Result<String, Failure> {
+    let epoch = epoch()?;
+    let platforms: Result<Vec<_>, _> = binaries
+        .iter()
+        .map(|StaticBinary { architecture, triple, path }| platform(architecture, triple, path, epoch))
+        .collect();
+    write(output, name, &platforms?, &details(epoch)?, true)
+}
+
+/// Builds from a copy of the tracked files, and fails if a binary differs.
+fn build_again(binaries: &[StaticBinary], profile: &str) -> Result<(), Failure> {
+    let folder = tempfile::tempdir().map_err(|error| cannot("create", Path::new("a folder"), &error))?;
+    let (source, target) = (folder.path().join("source"), folder.path().join("target"));
+    let tracked = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))?;
+    for file in tracked.split('\0').filter(|file| !file.is_empty() && root().join(file).is_file()) {
+        let (from, to) = (root().join(file), source.join(file));
+        let parent = to.parent().unwrap_or(&source);
+        fs::create_dir_all(parent).map_err(|error| cannot("create", parent, &error))?;
+        fs::copy(&from, &to).map_err(|error| cannot("copy", &from, &error))?;
+    }
+    let again =
+        Build { source: &source, target: &target, package: "palisade-cli", binary: "palisade", profile };
+    let read = |path: &Path| fs::read(path).map_err(|error| cannot("read", path, &error));
+    for binary in binaries {
+        let architecture = ARCHITECTURES.iter().find(|architecture| architecture.oci == binary.architecture);
+        let architecture =
+            architecture.ok_or_else(|| Failure(format!("{} is unknown", binary.architecture)))?;
+        let second = static_binary(architecture, &again)?.map_err(Failure)?;
+        let (first, second) = (read(&binary.path)?, read(&second.path)?);
+        let (name, digest) = (binary.architecture, sha256::hex(&first));
+        if first != second {
+            let other = sha256::hex(&second);
+            return Err(Failure(format!("{name} is not reproducible: {digest}, then {other}")));
+        }
+        println!(
+            "{name}: built twice, in different folders: the same {} bytes, sha256:{digest}",
+            first.len()
+        );
+    }
+    Ok(())
 }
 
 /// Writes an image of the debug binary for the tests on a real Kubernetes, with the libraries that it needs.
@@ -111,7 +114,8 @@ pub(crate) fn write_test_image(binary: &Path, name: &str, output: &Path) -> Resu
     let architecture = architecture.map_or(env::consts::ARCH, |architecture| architecture.oci);
     let epoch = epoch()?;
     let platform = platform(architecture, &target, &stripped, epoch)?;
-    write(output, name, &[platform], &details(epoch)?, false)
+    write(output, name, &[platform], &details(epoch)?, false)?;
+    Ok(())
 }
 
 fn write(
@@ -120,50 +124,20 @@ fn write(
     platforms: &[Platform],
     details: &Value,
     compress: bool,
-) -> Result<(), Failure> {
+) -> Result<String, Failure> {
     let (bytes, digest) = archive(name, platforms, details, compress);
     let parent = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|error| cannot("create", parent, &error))?;
     fs::write(path, &bytes).map_err(|error| cannot("write", path, &error))?;
     println!("{}: {name}, {} MB, digest {digest}", path.display(), bytes.len() / 1_000_000);
-    Ok(())
-}
-
-/// Builds a static binary whose content does not depend on where it is built.
-fn build(target: &Target) -> Result<PathBuf, Failure> {
-    let folder = root().join("target/image");
-    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
-    let maps: Vec<(PathBuf, &str)> = [(Some(root()), "/palisade"), (cargo_home.or_else(home), "/cargo")]
-        .into_iter()
-        .filter_map(|(path, name)| Some((path?, name)))
-        .collect();
-    let mut flags =
-        vec!["-Ctarget-feature=+crt-static".to_owned(), "-Clink-arg=-Wl,--build-id=none".to_owned()];
-    flags.extend(maps.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())));
-    let c_flags: Vec<_> =
-        maps.iter().map(|(path, name)| format!("-ffile-prefix-map={}={name}", path.display())).collect();
-    let mut command = Command::new("cargo");
-    command.args(["build", "--release", "--locked", "--package", "palisade-cli", "--bin", "palisade"]);
-    command.args(["--target", &target.triple, "--target-dir"]).arg(&folder).current_dir(root());
-    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env("CFLAGS", c_flags.join(" "));
-    if let Some(linker) = target.linker {
-        let variable = format!("CARGO_TARGET_{}_LINKER", target.triple.to_uppercase().replace('-', "_"));
-        command.env(variable, linker).env(format!("CC_{}", target.triple.replace('-', "_")), linker);
-    }
-    run(&mut command)?;
-    let binary = folder.join(&target.triple).join("release/palisade");
-    match libraries(&binary)?.as_slice() {
-        [] => Ok(binary),
-        found => Err(Failure(format!("{} is not static, it needs {}", binary.display(), found.join(", ")))),
-    }
+    Ok(digest)
 }
 
 /// The shared libraries and the loader of a binary; none if it is static.
 fn libraries(binary: &Path) -> Result<Vec<String>, Failure> {
     let listed =
         Command::new("ldd").arg(binary).output().map_err(|error| cannot("inspect", binary, &error))?;
-    // It fails for a binary of another architecture too, which is then known to have been linked with +crt-static.
+    // It fails for a static binary, and for one of another architecture, which is known to be static.
     Ok(if listed.status.success() {
         parse_libraries(&String::from_utf8_lossy(&listed.stdout))
     } else {
@@ -253,30 +227,7 @@ fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{ARCHITECTURES, parse_libraries};
-
-    #[test]
-    fn an_architecture_needs_a_target_and_a_linker() {
-        let [native, other] = &ARCHITECTURES;
-        let (native, other) =
-            if native.rust == std::env::consts::ARCH { (native, other) } else { (other, native) };
-        let target = |architecture: &super::Architecture, targets: &[&str], linkers: &[&str]| {
-            let triple = |libc: &&str| format!("{}-unknown-linux-{libc}", architecture.rust);
-            let found = architecture.target(
-                |wanted| targets.iter().any(|libc| triple(libc) == wanted),
-                |wanted| linkers.contains(&wanted),
-            );
-            found.map(|target| target.triple)
-        };
-        let [musl, gnu] = ["musl", "gnu"].map(|libc| format!("{}-unknown-linux-{libc}", native.rust));
-        assert_eq!(target(native, &["musl", "gnu"], &native.linkers), Ok(musl));
-        assert_eq!(target(native, &["musl", "gnu"], &[]), Ok(gnu.clone()));
-        assert_eq!(target(native, &["gnu"], &[]), Ok(gnu));
-        assert!(
-            target(other, &["musl", "gnu"], &native.linkers).unwrap_err().starts_with("there is no linker")
-        );
-        assert!(target(other, &[], &other.linkers).unwrap_err().starts_with("the toolchain has neither"));
-    }
+    use super::parse_libraries;
 
     #[test]
     fn libraries_are_those_with_a_path() {
