@@ -149,9 +149,18 @@ fn webhook_pod(cluster: &Cluster) -> String {
 }
 
 fn delete_a_replica(cluster: &mut Cluster) {
+    delete_webhook_pod(cluster, &["--wait=false"]);
+}
+
+/// What an administrator does with a pod that hangs.
+fn delete_a_replica_by_force(cluster: &mut Cluster) {
+    delete_webhook_pod(cluster, &["--force", "--grace-period=0", "--wait=false"]);
+}
+
+fn delete_webhook_pod(cluster: &Cluster, more: &[&str]) {
     let pod = webhook_pod(cluster);
     let _ =
-        cluster.kubectl(&["delete", "pod", "-n", "palisade-system", &pod, "--wait=false"]).expect_success();
+        cluster.kubectl(&[&["delete", "pod", "-n", "palisade-system", &pod], more].concat()).expect_success();
     cluster.until("the replica gone", || {
         cluster.get(&["pod", "-n", "palisade-system", &pod]).is_null().then_some(())
     });
@@ -208,8 +217,9 @@ fn no_create_fails_while_the_installation_is_disturbed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let client = runtime.block_on(cluster.client());
 
-    let disturbances: [Disturbance; 4] = [
+    let disturbances: [Disturbance; 5] = [
         ("a replica is deleted", delete_a_replica),
+        ("a replica is deleted by force", delete_a_replica_by_force),
         ("the Secret is deleted", delete_the_secret),
         ("the API server restarts", restart_the_api_server),
         ("the CA rotates", rotate_the_ca),

@@ -9,6 +9,7 @@
     reason = "tests fail by panicking, and json! values are made to be given away"
 )]
 
+mod components;
 mod exceptions;
 mod fail_fast;
 mod install;
@@ -18,4 +19,5 @@ mod policies;
 mod reports;
 mod rollout;
 mod support;
+mod tenant_profile;
 mod webhook;

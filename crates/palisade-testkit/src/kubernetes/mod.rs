@@ -4,6 +4,8 @@
 //! Everything is below a temporary folder and ends with the value, also after a panic. Each test process has a loopback
 //! address of its own, so that clusters run side by side on the usual ports.
 //!
+//! [`Cluster::start_on`] is the same with another API server, such as `palisade up`, instead of etcd and kube-apiserver.
+//!
 //! There is no kube-proxy and no cluster DNS. On a cluster with a node, the API server listens on the address of the Service
 //! `kubernetes` itself, so that pods reach it as in any cluster; it reaches the pods behind a webhook's Service directly
 //! (`--enable-aggregator-routing`).
@@ -35,7 +37,7 @@ use std::{
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub use self::{binaries::Binaries, pki::write_localhost_certificate};
@@ -67,6 +69,7 @@ pub struct Cluster {
     /// In the order of their start: etcd first, those of the test last.
     programs: Vec<Program>,
     apiserver: Option<Program>,
+    apiserver_program: PathBuf,
     apiserver_arguments: Vec<String>,
     node: Option<Node>,
     address: Ipv4Addr,
@@ -111,6 +114,13 @@ impl Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Started(u32);
 
+/// The components that connect to the API server: file, user, group.
+const CLIENTS: &[(&str, &str, Option<&str>)] = &[
+    ("kube-controller-manager", "system:kube-controller-manager", None),
+    ("kube-scheduler", "system:kube-scheduler", None),
+    ("kubelet", "system:node:node1", Some("system:nodes")),
+];
+
 /// The clusters that this process started.
 static STARTED: AtomicU16 = AtomicU16::new(0);
 
@@ -124,6 +134,65 @@ impl Cluster {
     /// The same with further flags of kube-apiserver; the variable `APISERVER_FLAGS` adds its own.
     #[track_caller]
     pub fn start_with(parts: Parts, apiserver_flags: &[&str]) -> Option<Self> {
+        let (mut cluster, loopback, first_port) = Self::prepared(parts, "kube-apiserver")?;
+        let authority = cluster.certificates(loopback);
+        let etcd = format!("http://{loopback}:{}", first_port + 79);
+        cluster.start_etcd(&etcd, &format!("http://{loopback}:{}", first_port + 80));
+        cluster.apiserver_arguments = cluster.apiserver_arguments(&etcd, parts, apiserver_flags);
+        cluster.start_apiserver();
+        cluster.start_the_rest(parts, &authority, true);
+        Some(cluster)
+    }
+
+    /// Starts the components of Kubernetes on another API server: the program is started with `arguments` and must serve at
+    /// the address, write the administrator's kubeconfig and sign the requests of clients for certificates.
+    #[track_caller]
+    pub fn start_on(
+        program: &Path,
+        parts: Parts,
+        arguments: impl Fn(&Path, &str, &Path) -> Vec<String>,
+    ) -> Option<Self> {
+        let (mut cluster, _, _) = Self::prepared(parts, program)?;
+        let authority = Authority::new(&cluster.path("pki"));
+        let listen = format!("{}:{}", cluster.address, cluster.port);
+        cluster.apiserver_arguments = arguments(&cluster.kubeconfig(), &listen, cluster.folder.path());
+        cluster.start_apiserver();
+        // Kubelets trust clients of the authority that the API server has.
+        let trusted = cluster.get(&["configmap", "kube-root-ca.crt"]);
+        fs::write(cluster.path("pki/ca.crt"), trusted["data"]["ca.crt"].as_str().unwrap()).unwrap();
+        for (name, user, group) in CLIENTS {
+            let request = authority.request(name, user, *group);
+            cluster.sign(name, &request);
+            authority.kubeconfig(name, &cluster.url(), &cluster.path(&format!("pki/{name}.kubeconfig")));
+        }
+        cluster.start_the_rest(parts, &authority, false);
+        Some(cluster)
+    }
+
+    /// Has the API server sign the certificate of a client.
+    fn sign(&self, name: &str, request: &str) {
+        self.apply(
+            &json!({
+                "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+                "metadata": {"name": name},
+                "spec": {
+                    "request": STANDARD.encode(request), "signerName": "kubernetes.io/kube-apiserver-client",
+                    "usages": ["client auth"],
+                },
+            })
+            .to_string(),
+        );
+        let _ = self.kubectl(&["certificate", "approve", name]).expect_success();
+        let signed = self.until("a certificate", || {
+            let request = self.get(&["certificatesigningrequest", name]);
+            request["status"]["certificate"].as_str().map(|text| STANDARD.decode(text).unwrap())
+        });
+        fs::write(self.path(&format!("pki/{name}.crt")), signed).unwrap();
+    }
+
+    /// A folder, addresses and, if there will be one, the runtime of the node; nothing else runs yet.
+    #[track_caller]
+    fn prepared(parts: Parts, apiserver: impl AsRef<Path>) -> Option<(Self, Ipv4Addr, u16)> {
         let material = shared("kubernetes")?;
         let binaries = Binaries::new(material);
         let folder = tempfile::Builder::new().prefix("palisade-k8s-").tempdir_in("/tmp").unwrap();
@@ -132,14 +201,17 @@ impl Cluster {
         }
         let node = (parts >= Parts::Node).then(|| Node::new(folder.path()));
         let loopback = loopback_of(std::process::id());
-        let (address, first_port, services) = match &node {
-            Some(node) => (node.service_address(1), 2300, node.services()),
-            None => (loopback, 2300 + 100 * STARTED.fetch_add(1, Ordering::Relaxed), "10.99.0.0/24".into()),
-        };
-        let (port, etcd_port) = (if node.is_some() { 443 } else { first_port + 43 }, first_port + 79);
-        let mut cluster = Self {
+        let first_port = 2300 + 100 * STARTED.fetch_add(1, Ordering::Relaxed);
+        let address = node.as_ref().map_or(loopback, |node| node.service_address(1));
+        let port = if node.is_some() { 443 } else { first_port + 43 };
+        let apiserver = apiserver.as_ref();
+        let is_own = apiserver.components().count() > 1;
+        let apiserver_program =
+            if is_own { apiserver.to_owned() } else { binaries.path(&apiserver.to_string_lossy()) };
+        let cluster = Self {
             programs: Vec::new(),
             apiserver: None,
+            apiserver_program,
             apiserver_arguments: Vec::new(),
             node,
             address,
@@ -147,35 +219,29 @@ impl Cluster {
             binaries,
             folder,
         };
-        let authority = cluster.certificates(loopback);
-        let etcd = format!("http://{loopback}:{etcd_port}");
-        cluster.start_etcd(&etcd, &format!("http://{loopback}:{}", etcd_port + 1));
-        cluster.apiserver_arguments = cluster.apiserver_arguments(&etcd, &services, parts, apiserver_flags);
-        cluster.start_apiserver();
+        Some((cluster, loopback, first_port))
+    }
+
+    fn start_the_rest(&mut self, parts: Parts, authority: &Authority, signs: bool) {
         if parts >= Parts::Controllers {
-            cluster.start_controller_manager();
+            self.start_controller_manager(signs);
         }
         if parts >= Parts::Node {
-            cluster.start_scheduler();
-            cluster.start_kubelet(&authority);
+            self.start_scheduler();
+            self.start_kubelet(authority);
         }
         if parts >= Parts::Controllers {
             let account = ["get", "serviceaccount", "default"];
-            cluster.until("service account", || (cluster.kubectl(&account).code == 0).then_some(()));
+            self.until("service account", || (self.kubectl(&account).code == 0).then_some(()));
         }
-        Some(cluster)
     }
 
     fn certificates(&self, loopback: Ipv4Addr) -> Authority {
         let authority = Authority::new(&self.path("pki"));
         authority.server("apiserver", &[IpAddr::V4(self.address), IpAddr::V4(loopback)]);
-        for (name, user, group) in [
-            ("admin", "admin", Some("system:masters")),
-            ("kubelet-client", "kube-apiserver", Some("system:masters")),
-            ("kube-controller-manager", "system:kube-controller-manager", None),
-            ("kube-scheduler", "system:kube-scheduler", None),
-            ("kubelet", "system:node:node1", Some("system:nodes")),
-        ] {
+        let masters = Some("system:masters");
+        let own = [("admin", "admin", masters), ("kubelet-client", "kube-apiserver", masters)];
+        for (name, user, group) in own.into_iter().chain(CLIENTS.iter().copied()) {
             authority.client(name, user, group);
             let path = self.path(&format!("pki/{name}.kubeconfig"));
             authority.kubeconfig(name, &self.url(), &path);
@@ -193,7 +259,8 @@ impl Cluster {
         self.start_part("etcd", &mut command);
     }
 
-    fn apiserver_arguments(&self, etcd: &str, services: &str, parts: Parts, more: &[&str]) -> Vec<String> {
+    fn apiserver_arguments(&self, etcd: &str, parts: Parts, more: &[&str]) -> Vec<String> {
+        let services = self.node.as_ref().map_or_else(|| "10.99.0.0/24".to_owned(), Node::services);
         let policy = self.path("audit-policy.json");
         let rules = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["RequestReceived"]}]}"#;
         fs::write(&policy, rules).unwrap();
@@ -217,7 +284,7 @@ impl Cluster {
             ("kubelet-preferred-address-types", "InternalIP"),
             ("kubelet-client-certificate", &pki("kubelet-client.crt")),
             ("kubelet-client-key", &pki("kubelet-client.key")),
-            ("service-cluster-ip-range", services),
+            ("service-cluster-ip-range", &services),
             ("allow-privileged", "true"),
             ("enable-aggregator-routing", "true"),
             ("audit-policy-file", &policy.display().to_string()),
@@ -236,14 +303,14 @@ impl Cluster {
 
     /// Starts the API server, again after [`Self::stop_apiserver`], and waits until it is ready.
     pub fn start_apiserver(&mut self) {
-        let mut command = Command::new(self.binaries.path("kube-apiserver"));
+        let mut command = Command::new(&self.apiserver_program);
         command.args(&self.apiserver_arguments);
         self.apiserver = Some(Program::start(&self.log_path("kube-apiserver"), &mut command));
         let deadline = Instant::now() + PATIENCE;
         while self.kubectl(&["get", "--raw", "/readyz"]).code != 0 {
             let ended =
                 self.apiserver.as_mut().is_none_or(|server| server.child.try_wait().unwrap().is_some());
-            assert!(!ended && Instant::now() < deadline, "kube-apiserver is not ready:\n{}", self.logs());
+            assert!(!ended && Instant::now() < deadline, "the API server is not ready:\n{}", self.logs());
             std::thread::sleep(PAUSE);
         }
     }
@@ -266,18 +333,20 @@ impl Cluster {
         flags
     }
 
-    fn start_controller_manager(&mut self) {
+    /// With `signs`, it signs tokens and certificates with the keys of the test's authority.
+    fn start_controller_manager(&mut self, signs: bool) {
         let pki = self.path("pki");
         let mut command = Command::new(self.binaries.path("kube-controller-manager"));
         command
             .args(self.kubeconfig_flags("kube-controller-manager"))
             .arg("--use-service-account-credentials");
-        for (flag, file) in [
+        command.arg("--root-ca-file").arg(pki.join("ca.crt"));
+        let keys = [
             ("--service-account-private-key-file", "sa.key"),
-            ("--root-ca-file", "ca.crt"),
             ("--cluster-signing-cert-file", "ca.crt"),
             ("--cluster-signing-key-file", "ca.key"),
-        ] {
+        ];
+        for (flag, file) in keys.iter().filter(|_| signs) {
             command.arg(flag).arg(pki.join(file));
         }
         self.start_part("kube-controller-manager", &mut command);

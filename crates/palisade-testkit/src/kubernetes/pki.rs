@@ -70,12 +70,15 @@ impl Authority {
 
     /// `name.crt` and `name.key` of a client.
     pub(super) fn client(&self, name: &str, user: &str, group: Option<&str>) {
-        let mut params = CertificateParams::default();
-        if let Some(group) = group {
-            params.distinguished_name.push(DnType::OrganizationName, group);
-        }
-        params.distinguished_name.push(DnType::CommonName, user);
-        self.sign(name, params, ExtendedKeyUsagePurpose::ClientAuth);
+        self.sign(name, subject(user, group), ExtendedKeyUsagePurpose::ClientAuth);
+    }
+
+    /// `name.key` of a client, and the request for its certificate.
+    pub(super) fn request(&self, name: &str, user: &str, group: Option<&str>) -> String {
+        let key = KeyPair::generate().unwrap();
+        let request = subject(user, group).serialize_request(&key).unwrap();
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+        request.pem().unwrap()
     }
 
     /// Writes a kubeconfig of a client that has a certificate here.
@@ -90,4 +93,13 @@ impl Authority {
         fs::write(path, config.to_string()).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     }
+}
+
+fn subject(user: &str, group: Option<&str>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    if let Some(group) = group {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
+    params.distinguished_name.push(DnType::CommonName, user);
+    params
 }

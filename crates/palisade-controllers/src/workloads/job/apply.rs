@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    plan::{Changed, Failures, Observed, PodChange, finish, is_finished, settle},
+    account::{finish, settle},
+    plan::{Changed, Failures, Observed, PodChange, is_finished},
     pods::{TRACKING, is_tracked, pod},
 };
 use crate::{

@@ -5,12 +5,14 @@
 //!
 //! | module | is about |
 //! | --- | --- |
+//! | [`account`] | how the status counts the pods |
 //! | [`indexes`] | sets of completion indexes |
 //! | [`policy`] | pod failure policy and success policy |
 //! | [`plan`] | which pods to create, delete and release, and the status |
 //! | [`pods`] | the pods of a Job |
 //! | [`ttl`] | when a finished Job is deleted |
 
+pub mod account;
 mod apply;
 pub mod indexes;
 pub mod plan;
