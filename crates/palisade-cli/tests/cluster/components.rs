@@ -70,38 +70,52 @@ fn workloads(round: usize) -> Vec<Value> {
     ]
 }
 
+fn in_namespace<'a>(namespace: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["-n", namespace], arguments].concat()
+}
+
 /// What people do with workloads, from a namespace's creation to its end.
 fn work(cluster: &Cluster, round: usize) {
     let namespace = format!("round-{round}");
     let _ = cluster.kubectl(&["create", "namespace", &namespace]).expect_success();
-    let of = |arguments: &[&str]| [&["-n", namespace.as_str()], arguments].concat();
     for object in workloads(round) {
-        let _ = cluster.kubectl_with_input(&of(&["apply", "-f", "-"]), &object.to_string()).expect_success();
+        let _ = cluster
+            .kubectl_with_input(&in_namespace(&namespace, &["apply", "-f", "-"]), &object.to_string())
+            .expect_success();
     }
     for workload in ["deployment/deployment", "statefulset/set", "daemonset/daemons"] {
-        let status = of(&["rollout", "status", workload, "--timeout=1s"]);
+        let status = in_namespace(&namespace, &["rollout", "status", workload, "--timeout=1s"]);
         cluster.until(workload, || (cluster.kubectl(&status).code == 0).then_some(()));
     }
-    let complete = of(&["wait", "--for=condition=Complete", "job/job", "--timeout=1s"]);
+    let complete = in_namespace(&namespace, &["wait", "--for=condition=Complete", "job/job", "--timeout=1s"]);
     cluster.until("the Job", || (cluster.kubectl(&complete).code == 0).then_some(()));
 
-    let logs = cluster.kubectl(&of(&["logs", "deployment/deployment"])).expect_success();
+    let logs =
+        cluster.kubectl(&in_namespace(&namespace, &["logs", "deployment/deployment"])).expect_success();
     assert!(logs.contains(&format!("round {round}")), "{logs}");
-    let said = cluster.kubectl(&of(&["exec", "set-0", "--", "echo", "through the kubelet"])).expect_success();
+    let said = cluster
+        .kubectl(&in_namespace(&namespace, &["exec", "set-0", "--", "echo", "through the kubelet"]))
+        .expect_success();
     assert_eq!(said.trim(), "through the kubelet");
-    let endpoints = of(&["endpointslices", "-l", "kubernetes.io/service-name=set"]);
+    let endpoints = in_namespace(&namespace, &["endpointslices", "-l", "kubernetes.io/service-name=set"]);
     cluster.until("two endpoints", || {
         let slices = cluster.get(&endpoints);
         (slices["items"][0]["endpoints"].as_array()?.len() == 2).then_some(())
     });
 
-    let _ = cluster.kubectl(&of(&["set", "env", "deployment/deployment", "CHANGED=yes"])).expect_success();
-    let _ = cluster.kubectl(&of(&["scale", "statefulset/set", "--replicas=1"])).expect_success();
+    let _ = cluster
+        .kubectl(&in_namespace(&namespace, &["set", "env", "deployment/deployment", "CHANGED=yes"]))
+        .expect_success();
+    let _ = cluster
+        .kubectl(&in_namespace(&namespace, &["scale", "statefulset/set", "--replicas=1"]))
+        .expect_success();
     for workload in ["deployment/deployment", "statefulset/set"] {
-        let status = of(&["rollout", "status", workload, "--timeout=1s"]);
+        let status = in_namespace(&namespace, &["rollout", "status", workload, "--timeout=1s"]);
         cluster.until(workload, || (cluster.kubectl(&status).code == 0).then_some(()));
     }
-    let _ = cluster.kubectl(&of(&["rollout", "undo", "deployment/deployment"])).expect_success();
+    let _ = cluster
+        .kubectl(&in_namespace(&namespace, &["rollout", "undo", "deployment/deployment"]))
+        .expect_success();
     let _ = cluster.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).expect_success();
     cluster.until("the namespace gone", || cluster.get(&["namespace", &namespace]).is_null().then_some(()));
 }
