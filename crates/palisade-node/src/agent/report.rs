@@ -371,6 +371,8 @@ mod tests {
         findings.missing.insert("b".repeat(64), Missing::Unpublished);
         assert!(findings.ready(), "an unpublished profile does not count against the node");
         findings.missing.insert("c".repeat(64), Missing::Full);
+        assert!(findings.ready(), "a profile that only other nodes need does not count against this one");
+        findings.wanted.needed.insert("c".repeat(64), 1);
         findings.incidents.happened(&"a".repeat(64), "Deleted", at(5));
         let second = findings.status(Some(&first), at(10));
         assert!(!findings.ready());
