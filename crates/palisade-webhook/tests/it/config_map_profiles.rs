@@ -24,7 +24,7 @@ fn hash() -> String {
 }
 
 /// A policy that allows profiles from ConfigMaps in a namespace.
-fn policy(namespace: &str, baseline: &Value) -> Value {
+pub(crate) fn policy(namespace: &str, baseline: &Value) -> Value {
     let mut policy = json!({
         "apiVersion": "palisade.dev/v1alpha1", "kind": "ProfilePolicy", "metadata": {"name": namespace},
         "spec": {
@@ -38,7 +38,7 @@ fn policy(namespace: &str, baseline: &Value) -> Value {
     policy
 }
 
-async fn allow(cluster: &Cluster, policy: &Value) {
+pub(crate) async fn allow(cluster: &Cluster, policy: &Value) {
     cluster.make("/apis/palisade.dev/v1alpha1/profilepolicies", policy).await;
 }
 

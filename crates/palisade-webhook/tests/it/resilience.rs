@@ -11,6 +11,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use palisade_apiserver::Server;
+use palisade_policy::resources;
 use palisade_webhook::{
     Options, Webhook,
     certificates::{Trust, plan},
@@ -20,9 +21,12 @@ use palisade_webhook::{
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{
-    Caller, Cluster, KeepAlive, MUTATING, OWN, cluster, cluster_of, eventually, free_address, options, pod,
-    pod_request, registered, review, start,
+use crate::{
+    config_map_profiles::{allow, policy},
+    support::{
+        Caller, Cluster, KeepAlive, MUTATING, OWN, cluster, cluster_of, eventually, free_address, install,
+        options, pod, pod_request, registered, review, start,
+    },
 };
 
 fn good() -> String {
@@ -111,6 +115,8 @@ fn request_in(body: &str) -> Value {
 #[tokio::test]
 async fn an_api_server_that_takes_no_writes() {
     let cluster = cluster(Server::builder()).await;
+    install(&cluster, resources::PROFILE_POLICIES).await;
+    allow(&cluster, &policy("strict", &Value::Null)).await;
     cluster.namespace("strict", &[("enforce", "baseline")]).await;
     cluster.read_only.store(true, Ordering::Relaxed);
     let mut webhook = Webhook::start(registered(), cluster.webhook_client.clone()).await.unwrap();
