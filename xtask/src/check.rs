@@ -89,11 +89,7 @@ pub(crate) fn run_system(filters: &[String]) -> Result<(), Failure> {
 }
 
 fn system_tests(filters: &[String]) -> Result<(), Failure> {
-    let mut command = cargo(&["nextest", "run", "--profile", "system", "--no-fail-fast"]);
-    for package in SYSTEM_PACKAGES {
-        command.args(["--package", package]);
-    }
-    run(command.args(filters))
+    run(cargo(&["nextest", "run", "--workspace", "--profile", "system", "--no-fail-fast"]).args(filters))
 }
 
 /// The name of the image that tests on a real Kubernetes install.
@@ -115,13 +111,14 @@ pub(crate) fn run_cluster(filters: &[String]) -> Result<(), Failure> {
 /// Without `../shared/kubernetes`, each test reports that it did not run.
 fn cluster_tests(filters: &[String]) -> Result<(), Failure> {
     // The same binary as the tests', so that nothing is built twice.
-    run(&mut cargo(&["test", "--package", CLUSTER_PACKAGE, "--test", "cluster", "--no-run", "--quiet"]))?;
+    run(&mut cargo(&["nextest", "run", "--workspace", "--no-run", "--cargo-quiet"]))?;
     let image = root().join("target/test-image.tar");
     image::write_test_image(&root().join("target/debug/palisade"), TEST_IMAGE, &image)?;
-    let command = ["nextest", "run", "--profile", "cluster", "--no-fail-fast", "--package", CLUSTER_PACKAGE];
-    run(cargo(&command).args(["--test", "cluster"]).args(filters).env("PALISADE_TEST_IMAGE", &image))
+    let command = ["nextest", "run", "--workspace", "--profile", "cluster", "--no-fail-fast"];
+    run(cargo(&command).args(filters).env("PALISADE_TEST_IMAGE", &image))
 }
 
+/// Tests are always built for the whole workspace: for one package, Cargo chooses other features of dependencies and builds all of them again.
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());

@@ -38,10 +38,9 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
 
 /// The Helm chart, the reference of commands and the first example of README.md are written by the tests that compare them.
 fn generate_by_tests() -> Result<(), Failure> {
-    let tests = ["the_chart_is_made_of_the_same_templates", "generated::"];
-    let test = ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "--"];
-    output(Command::new("cargo").args(test).args(tests).env("PALISADE_GENERATE", "1").current_dir(root()))
-        .map(drop)
+    let tests = "binary_id(palisade-cli::it) and test(/the_chart_is_made_of_the_same_templates|generated::/)";
+    let test = ["nextest", "run", "--workspace", "--cargo-quiet", "-E", tests];
+    output(Command::new("cargo").args(test).env("PALISADE_GENERATE", "1").current_dir(root())).map(drop)
 }
 
 fn check_reference() -> String {
