@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    process::{exists, output, run},
+    process::{cargo, exists, output, run},
     root, setup,
 };
 
@@ -50,12 +50,10 @@ struct Line {
 /// Measures in a release build and writes the table.
 pub(crate) fn run_bench() -> Result<(), Failure> {
     if cfg!(debug_assertions) {
-        run(Command::new("cargo")
-            .args(["build", "--release", "--quiet", "--bin", "palisade"])
-            .current_dir(root()))?;
-        return run(Command::new("cargo")
-            .args(["run", "--release", "--quiet", "--package", "xtask", "--", "bench"])
-            .current_dir(root()));
+        // The program is built alone, with the features it is shipped with; all that measures is built once, together.
+        run(&mut cargo(&["build", "--release", "--quiet", "--bin", "palisade"]))?;
+        run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples"]))?;
+        return run(&mut cargo(&["run", "--release", "--quiet", "--package", "xtask", "--", "bench"]));
     }
     let mut lines = Vec::new();
     evaluation(&mut lines)?;
@@ -245,33 +243,24 @@ fn command_line(lines: &mut Vec<Line>) -> Result<(), Failure> {
 
 /// The embedded API server, measured from outside by a program over TLS.
 fn server(lines: &mut Vec<Line>) -> Result<(), Failure> {
-    example(lines, "palisade-apiserver", "allocations", &[])?;
-    example(lines, "palisade-apiserver", "measure", &[root().join("target/release/palisade")])
+    example(lines, "allocations", &[])?;
+    example(lines, "measure", &[root().join("target/release/palisade")])
 }
 
 /// The webhook, likewise.
 fn webhook(lines: &mut Vec<Line>) -> Result<(), Failure> {
-    example(lines, "palisade-webhook", "load", &[root().join("target/release/palisade")])
+    example(lines, "reviews", &[root().join("target/release/palisade")])
 }
 
 /// The readiness of a cluster with a million pods.
 fn rollout(lines: &mut Vec<Line>) -> Result<(), Failure> {
-    example(lines, "palisade-controllers", "rollout_measure", &[])
+    example(lines, "rollout_measure", &[])
 }
 
 /// Figures that an example of a crate prints: what, figure, target, whether it is met, separated by tabs.
-fn example(
-    lines: &mut Vec<Line>,
-    package: &str,
-    name: &str,
-    arguments: &[std::path::PathBuf],
-) -> Result<(), Failure> {
-    let printed = output(
-        Command::new("cargo")
-            .args(["run", "--release", "--quiet", "--package", package, "--example", name, "--"])
-            .args(arguments)
-            .current_dir(root()),
-    )?;
+fn example(lines: &mut Vec<Line>, name: &str, arguments: &[std::path::PathBuf]) -> Result<(), Failure> {
+    let program = root().join("target/release/examples").join(name);
+    let printed = output(Command::new(program).args(arguments).current_dir(root()))?;
     for line in printed.lines() {
         let [what, figure, target, met] = line.split('\t').collect::<Vec<_>>()[..] else {
             return Err(Failure(format!("cannot read the line: {line}")));
@@ -292,8 +281,8 @@ fn node(lines: &mut Vec<Line>) -> Result<(), Failure> {
         println!("NOT MEASURED: the node; it takes root and containerd");
         return Ok(());
     }
-    let start = measured("palisade-node", "measures_the_start_of_a_pod")?;
-    let memory = measured("palisade-cli", "the_agent_is_small")?;
+    let start = measured("measures_the_start_of_a_pod")?;
+    let memory = measured("the_agent_is_small")?;
     let number = |figures: &Value, key: &str| figures.get(key).and_then(Value::as_f64).unwrap_or(f64::MAX);
     let (idle, busy) = (number(&memory, "idleMemoryKB") / 1024.0, number(&memory, "memoryKB") / 1024.0);
     let (whole, added) = (number(&start, "startMs"), number(&start, "addedStartMs"));
@@ -313,25 +302,20 @@ fn node(lines: &mut Vec<Line>) -> Result<(), Failure> {
 }
 
 /// What a measurement among the tests on a real runtime prints.
-fn measured(package: &str, test: &str) -> Result<Value, Failure> {
-    let printed = output(
-        Command::new("cargo")
-            .args([
-                "nextest",
-                "run",
-                "--release",
-                "--profile",
-                "bench",
-                "--no-capture",
-                "--package",
-                package,
-                // The others are not measured and take minutes each to link.
-                "--test",
-                "system",
-                test,
-            ])
-            .current_dir(root()),
-    )?;
+fn measured(test: &str) -> Result<Value, Failure> {
+    let printed = output(&mut cargo(&[
+        "nextest",
+        "run",
+        "--release",
+        "--workspace",
+        "--profile",
+        "bench",
+        "--no-capture",
+        // The others are not measured and take minutes each to link.
+        "--test",
+        "system",
+        test,
+    ]))?;
     let figures =
         printed.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object));
     figures.ok_or_else(|| Failure(format!("{test} printed no figures")))

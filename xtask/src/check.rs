@@ -1,8 +1,14 @@
 //! The one gate: everything that must hold before a change lands.
+//!
+//! Tests are always built for the whole workspace: for one package, Cargo chooses other features of dependencies and builds all of them again.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
-use crate::{Failure, e2e, fuzz, generate, image, process::run, root, setup, tidy};
+use crate::{
+    Failure, e2e, fuzz, generate, image,
+    process::{cargo, run},
+    root, setup, tidy,
+};
 
 /// How long each fuzz target runs here; to hunt a bug, run `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
@@ -116,11 +122,4 @@ fn cluster_tests(filters: &[String]) -> Result<(), Failure> {
     image::write_test_image(&root().join("target/debug/palisade"), TEST_IMAGE, &image)?;
     let command = ["nextest", "run", "--workspace", "--profile", "cluster", "--no-fail-fast"];
     run(cargo(&command).args(filters).env("PALISADE_TEST_IMAGE", &image))
-}
-
-/// Tests are always built for the whole workspace: for one package, Cargo chooses other features of dependencies and builds all of them again.
-fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    command.args(arguments).current_dir(root());
-    command
 }

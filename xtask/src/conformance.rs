@@ -1,8 +1,11 @@
 //! Replays what real servers answered: the tests that do so, with the figures they print.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
-use crate::{Failure, process, root};
+use crate::{
+    Failure,
+    process::{self, cargo},
+};
 
 /// API servers over HTTPS, OpenShift's constraints, upstream's fixtures.
 pub(crate) fn run_all(folder: &Path) -> Result<(), Failure> {
@@ -23,10 +26,8 @@ pub(crate) fn run_webhook(folder: &Path) -> Result<(), Failure> {
 fn run_tests(folder: &Path, package: &str, filters: &[&str]) -> Result<(), Failure> {
     let folder = std::path::absolute(folder).map_err(|error| Failure(error.to_string()))?;
     process::run(
-        Command::new("cargo")
-            .args(["test", "--quiet", "--package", package, "--test", "it", "--", "--nocapture"])
+        cargo(&["test", "--quiet", "--package", package, "--test", "it", "--", "--nocapture"])
             .args(filters)
-            .current_dir(root())
             .env("PALISADE_RECORDINGS", folder),
     )
 }

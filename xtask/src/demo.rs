@@ -2,12 +2,16 @@
 
 use std::process::Command;
 
-use crate::{Failure, process::run, root, setup};
+use crate::{
+    Failure,
+    process::{cargo, run},
+    root, setup,
+};
 
 /// Checks and explains the bundled example manifests.
 pub(crate) fn run_demo() -> Result<(), Failure> {
     setup::need_compiler()?;
-    run(Command::new("cargo").args(["build", "--quiet", "--bin", "palisade"]).current_dir(root()))?;
+    run(&mut cargo(&["build", "--quiet", "--bin", "palisade"]))?;
     let palisade = root().join("target/debug/palisade");
     for arguments in [&["check", "examples/manifests"][..], &["explain", "examples/manifests"]] {
         println!("\n$ palisade {}", arguments.join(" "));

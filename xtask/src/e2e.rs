@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{
     Failure,
-    process::{output, run},
+    process::{cargo, output, run},
     root, setup,
 };
 
@@ -147,11 +147,8 @@ fn start(options: &Options<'_>, list: Option<&[&str]>) -> Result<Option<Value>, 
         fs::remove_dir_all(&folder).map_err(|error| cannot("remove", &folder, &error))?;
     }
     fs::create_dir_all(&folder).map_err(|error| cannot("create", &folder, &error))?;
-    let mut command = Command::new("cargo");
-    command
-        .args(["nextest", "run", "--workspace", "--profile", "e2e", "--no-capture"])
-        .current_dir(root())
-        .env("PALISADE_E2E_FOLDER", &folder);
+    let mut command = cargo(&["nextest", "run", "--workspace", "--profile", "e2e", "--no-capture"]);
+    command.env("PALISADE_E2E_FOLDER", &folder);
     if let Some(names) = list {
         let file = folder.join("list.txt");
         fs::write(&file, names.join("\n")).map_err(|error| cannot("write", &file, &error))?;

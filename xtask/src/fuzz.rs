@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use crate::{
     Failure,
-    process::{output, run},
+    process::{cargo, output, run},
     root,
 };
 
@@ -29,8 +29,7 @@ pub(crate) fn run_fuzz(only: Option<&str>, seconds: u32) -> Result<(), Failure> 
     let version = output(Command::new("rustc").arg("-vV"))?;
     let host =
         version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
-    run(Command::new("cargo")
-        .args(["build", "--release", "--quiet", "--bins", "--target", host])
+    run(cargo(&["build", "--release", "--quiet", "--bins", "--target", host])
         .current_dir(&fuzz)
         .env("RUSTFLAGS", RUSTFLAGS)
         .env_remove("RUSTC_WRAPPER"))?;

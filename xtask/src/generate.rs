@@ -1,11 +1,15 @@
 //! Files made from the code: the references of checks and commands, the results of
 //! Kubernetes' tests, the Helm chart, the example of README.md. `check` fails if they are stale.
 
-use std::{fmt::Write as _, fs, process::Command};
+use std::{fmt::Write as _, fs};
 
 use palisade_policy::standards::{checks::CHECKS, level::Level};
 
-use crate::{Failure, e2e, process::output, root};
+use crate::{
+    Failure, e2e,
+    process::{cargo, output},
+    root,
+};
 
 /// Write the files, or only compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
 fn generate_by_tests() -> Result<(), Failure> {
     let tests = "binary_id(palisade-cli::it) and test(/the_chart_is_made_of_the_same_templates|generated::/)";
     let test = ["nextest", "run", "--workspace", "--cargo-quiet", "-E", tests];
-    output(Command::new("cargo").args(test).env("PALISADE_GENERATE", "1").current_dir(root())).map(drop)
+    output(cargo(&test).env("PALISADE_GENERATE", "1")).map(drop)
 }
 
 fn check_reference() -> String {

@@ -2,7 +2,21 @@
 
 use std::process::{Command, Stdio};
 
-use crate::Failure;
+use crate::{Failure, root};
+
+/// Cargo in the root of the repository, without the variables that `cargo run` gave this program: build scripts that read them, such as that of
+/// ring, would run again, and everything that depends on them would be built again.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
+        if name.to_str().is_some_and(|name| of_package.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
 
 /// Runs a command with its output on ours; fails if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {

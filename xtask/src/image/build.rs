@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Failure,
-    process::{exists, run},
+    process::{cargo, exists, run},
     root,
 };
 
@@ -200,8 +200,7 @@ fn command(target: &Target, build: &Build<'_>) -> Command {
     // The last one that matches counts for GCC as well. Debian's GCC does not fortify, others do, with symbols that musl does not have.
     let mut c_flags = vec!["-U_FORTIFY_SOURCE".to_owned()];
     c_flags.extend(maps.iter().map(|(path, name)| format!("-ffile-prefix-map={}={name}", path.display())));
-    let mut command = Command::new("cargo");
-    command.args(["build", "--locked", "--profile", build.profile, "--package", build.package]);
+    let mut command = cargo(&["build", "--locked", "--profile", build.profile, "--package", build.package]);
     command.args(["--bin", build.binary, "--target", &target.triple, "--target-dir"]).arg(build.target);
     command.current_dir(build.source).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     let lower = target.triple.replace('-', "_");

@@ -1,6 +1,6 @@
 //! Measures `palisade webhook` from outside: reviews over TLS on sixteen connections, beside an embedded API server.
 //!
-//! Usage: `load PALISADE [REVIEWS]`. Prints lines of four columns separated by tabs: what, measured, target, met. The
+//! Usage: `reviews PALISADE [REVIEWS]`. Prints lines of four columns separated by tabs: what, measured, target, met. The
 //! processors are shared by the webhook, this program and the (idle) API server.
 #![allow(
     clippy::print_stdout,
