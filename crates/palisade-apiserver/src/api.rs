@@ -138,6 +138,8 @@ pub struct Call<'a> {
     pub query: &'a Query,
     /// The user, after impersonation.
     pub user: &'a UserInfo,
+    /// The address of the client.
+    pub address: Option<SocketAddr>,
     /// The body.
     pub body: Bytes,
 }
@@ -218,7 +220,8 @@ impl Api {
         seen.reason = self.authorize(&user, &Attributes::of(info.verb, info))?;
         let wants_body = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let body = if wants_body { read_body(body).await? } else { Bytes::new() };
-        dispatch::dispatch(Call { api: self, parts, info, query, user: &user, body }).await
+        dispatch::dispatch(Call { api: self, parts, info, query, user: &user, address: peer.address, body })
+            .await
     }
 
     /// Why the user may do this, or the rejection.

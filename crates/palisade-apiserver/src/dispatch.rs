@@ -17,7 +17,10 @@ use crate::{discovery, openapi, set_aside, system_objects};
 
 /// Answers an authorised request.
 pub(crate) async fn dispatch(call: Call<'_>) -> Result<Reply, Box<Status>> {
-    check_timeout(&call)?;
+    // The parameters of a proxied request are its backend's.
+    if call.info.subresource != "proxy" {
+        check_timeout(&call)?;
+    }
     if call.info.is_resource { resource(&call).await } else { path(&call).await }
 }
 
@@ -107,7 +110,7 @@ async fn resource(call: &Call<'_>) -> Result<Reply, Box<Status>> {
         return if builtin { Err(Status::page_not_found()) } else { Ok(nothing_here(call)) };
     };
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
-    if info.trailing && !matches!(info.subresource.as_str(), "proxy") {
+    if info.trailing && info.subresource != "proxy" {
         return Err(Status::page_not_found());
     }
     if in_namespace && !entry.kind.namespaced {

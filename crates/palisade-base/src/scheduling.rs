@@ -163,7 +163,13 @@ pub fn taints(node: &Value) -> impl Iterator<Item = Taint<'_>> {
 /// Whether a pod of this `spec` tolerates a taint.
 #[must_use]
 pub fn tolerates(spec: &Value, taint: Taint<'_>) -> bool {
-    list(spec, "tolerations").iter().any(|toleration| {
+    toleration_of(spec, taint).is_some()
+}
+
+/// The first toleration of a pod of this `spec` that a taint is tolerated by.
+#[must_use]
+pub fn toleration_of<'s>(spec: &'s Value, taint: Taint<'_>) -> Option<&'s Value> {
+    list(spec, "tolerations").iter().find(|toleration| {
         let (effect, key) = (text(toleration, "effect"), text(toleration, "key"));
         if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
             return false;

@@ -15,7 +15,7 @@ use crate::{
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     node_object::storage,
     profiles::localhost::ProfileFolder,
-    runner::{allocations::Allocations, environment::Allocatable},
+    runner::{allocations::Allocations, environment::Allocatable, id_ranges::IdRanges},
 };
 
 /// The node's settings. [`NodeConfig::default`] is a node for `palisade run`.
@@ -119,6 +119,8 @@ pub struct Node {
     pub app_armor: AppArmor,
     /// What its pods have been given of it.
     pub(crate) allocations: Allocations,
+    /// The ids of pods with a user namespace of their own.
+    pub(crate) id_ranges: IdRanges,
     features: Arc<RwLock<NodeFeatures>>,
     memory: i64,
 }
@@ -140,6 +142,7 @@ impl Node {
             source,
             app_armor: AppArmor::below(&config.sys),
             allocations: Allocations::default(),
+            id_ranges: IdRanges::below(&config.root_dir),
             features: Arc::new(RwLock::new(features)),
             memory: total_memory(&config.proc),
             config: Arc::new(config),

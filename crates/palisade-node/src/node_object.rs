@@ -9,7 +9,12 @@ use jiff::Timestamp;
 use palisade_model::server_version::kubelet_version;
 use serde_json::{Value, json};
 
-use crate::{cri::proto::RuntimeCondition, kernel::probe::NodeFeatures, node::Node, runner::status::seconds};
+use crate::{
+    cri::proto::{RuntimeCondition, RuntimeHandler},
+    kernel::probe::NodeFeatures,
+    node::Node,
+    runner::status::seconds,
+};
 
 /// Prefix of the labels for what the node supports.
 pub const LABEL_PREFIX: &str = "node.palisade.dev/";
@@ -84,7 +89,7 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
         fields.insert("ephemeral-storage".to_owned(), format!("{}Ki", bytes / 1024).into());
     }
     let version = kubelet_version(config.compat.kubelet);
-    json!({"apiVersion": "v1", "kind": "Node",
+    let mut object = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": config.node_name, "labels": all, "annotations": {
             "node.palisade.dev/features": serde_json::to_string(&features).unwrap_or_default()}},
         "status": {"capacity": capacity, "allocatable": capacity,
@@ -97,7 +102,25 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
             "nodeInfo": {"kernelVersion": features.kernel, "osImage": os_image(), "operatingSystem": "linux",
                 "architecture": machine(), "kubeletVersion": version, "kubeProxyVersion": "",
                 "containerRuntimeVersion": format!("{}://{}", features.runtime_name, features.runtime_version),
-                "machineID": "", "systemUUID": "", "bootID": ""}}})
+                "machineID": "", "systemUUID": "", "bootID": ""}}});
+    // The fields came with v1.30.
+    if config.compat.kubelet.minor() >= 30
+        && !features.handlers.is_empty()
+        && let Some(Value::Object(status)) = object.get_mut("status")
+    {
+        status.insert("runtimeHandlers".to_owned(), handlers(&features).into());
+    }
+    object
+}
+
+/// What each handler of the runtime supports, as a kubelet reports it.
+fn handlers(features: &NodeFeatures) -> Vec<Value> {
+    let reported = |handler: &RuntimeHandler| {
+        let features = handler.features.clone().unwrap_or_default();
+        json!({"name": handler.name, "features": {"recursiveReadOnlyMounts": features.recursive_read_only_mounts,
+            "userNamespaces": features.user_namespaces}})
+    };
+    features.handlers.iter().map(reported).collect()
 }
 
 /// The object without what changes at every heartbeat.

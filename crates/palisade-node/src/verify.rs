@@ -24,7 +24,7 @@ use crate::{
         client::{Runtime, RuntimeError},
         proto::ContainerState,
     },
-    kernel::process::{ProcessSecurity, capability_bit, capability_names},
+    kernel::process::{IdMapLine, ProcessSecurity, capability_bit, capability_names},
     node::NodeConfig,
     pod::RunPod,
     profiles::config_map_profile,
@@ -430,6 +430,9 @@ pub struct KernelFacts<'a> {
     pub image_user: Option<&'a ImageUser>,
 }
 
+/// Stands for a group of the node that has no id in the container.
+const UNMAPPED: i64 = -1;
+
 /// What containerd and Docker give a container that requests nothing.
 pub const DEFAULT_CAPABILITIES: u64 = 0xa804_25fb;
 
@@ -504,24 +507,30 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
         row("seLinuxOptions", declared, shown, ok, note);
     }
 
+    let own_users = kernel.namespaces.get("user") != facts.host.namespaces.get("user");
+    let ids = Ids { own_users, kernel };
     let [_, uid, _, _] = kernel.uid;
+    let (uid, shown_user) = ids.user(uid);
     let image_uid = match facts.image_user {
         Some(ImageUser::Uid(uid)) => Some(*uid),
         _ => None,
     };
     if let Some(wanted) = context.run_as_user.value.or(image_uid) {
-        row("uid", wanted.to_string(), uid.to_string(), wanted == i64::from(uid), None);
+        row("uid", wanted.to_string(), shown_user, uid.map(i64::from) == Some(wanted), None);
     } else {
-        let root_refused = context.run_as_non_root.value == Some(true) && uid == 0;
-        row("uid", "the image's".to_owned(), uid.to_string(), !root_refused, None);
+        let root_refused = context.run_as_non_root.value == Some(true) && uid == Some(0);
+        row("uid", "the image's".to_owned(), shown_user, uid.is_some() && !root_refused, None);
     }
     let [_, gid, _, _] = kernel.gid;
+    let (gid, its_group) = ids.group(gid);
     match context.run_as_group.value {
-        Some(wanted) => row("gid", wanted.to_string(), gid.to_string(), wanted == i64::from(gid), None),
-        None => row("gid", "the image's".to_owned(), gid.to_string(), true, None),
+        Some(wanted) => {
+            row("gid", wanted.to_string(), its_group, gid.map(i64::from) == Some(wanted), None);
+        }
+        None => row("gid", "the image's".to_owned(), its_group, gid.is_some(), None),
     }
-    groups(context, kernel, gid, &mut row);
-    capabilities(context, facts, &mut row);
+    groups(context, &ids, gid, &mut row);
+    capabilities(context, facts, uid == Some(0), &mut row);
 
     let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
     let wanted = context.no_new_privs.value;
@@ -540,11 +549,17 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
             _ => row(check, yes(shares), "unknown".to_owned(), false, None),
         }
     }
-    // A kernel without user namespaces has one set of users.
-    let same = kernel.namespaces.get("user") == facts.host.namespaces.get("user");
+    // A kernel without user namespaces has one set of users. A namespace whose users are users of the node is none of its own.
+    let maps = || kernel.uid_map.iter().chain(&kernel.gid_map);
+    let reaches = maps().any(IdMapLine::reaches_the_node) || maps().next().is_none();
+    let apart = own_users && !reaches;
     let wanted = context.host_users.value;
-    let note = (!same && wanted).then_some("stricter than declared");
-    row("hostUsers", yes(wanted), yes(same), wanted || !same, note);
+    let note = match (apart, wanted) {
+        (true, true) => Some("stricter than declared"),
+        (false, false) if own_users => Some("users of the namespace are users of the node"),
+        _ => None,
+    };
+    row("hostUsers", yes(wanted), yes(!apart), wanted || apart, note);
     // Runtimes hide nothing from privileged containers, as their pods request.
     let masks = context.proc_mount.value != "Unmasked" && !privileged;
     let declared = if masks { "Default" } else { "Unmasked" };
@@ -572,32 +587,68 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
     rows
 }
 
+/// Ids as the container sees them: the kernel reports those of the node.
+struct Ids<'a> {
+    own_users: bool,
+    kernel: &'a ProcessSecurity,
+}
+
+impl Ids<'_> {
+    fn user(&self, id: u32) -> (Option<u32>, String) {
+        self.inside(&self.kernel.uid_map, id)
+    }
+
+    fn group(&self, id: u32) -> (Option<u32>, String) {
+        self.inside(&self.kernel.gid_map, id)
+    }
+
+    fn inside(&self, map: &[IdMapLine], id: u32) -> (Option<u32>, String) {
+        if !self.own_users {
+            return (Some(id), id.to_string());
+        }
+        match map.iter().find_map(|line| line.inside(id)) {
+            Some(inside) => (Some(inside), format!("{inside} ({id} on the node)")),
+            None => (None, format!("{id} on the node, not mapped")),
+        }
+    }
+}
+
+fn shown_group(id: i64) -> String {
+    if id == UNMAPPED { "not mapped".to_owned() } else { id.to_string() }
+}
+
 fn groups(
     context: &EffectiveContext<'_>,
-    kernel: &ProcessSecurity,
-    gid: u32,
+    ids: &Ids<'_>,
+    gid: Option<u32>,
     row: &mut impl FnMut(&'static str, String, String, bool, Option<&str>),
 ) {
-    let found: BTreeSet<i64> = kernel.groups.iter().copied().map(i64::from).collect();
+    // A group that is not mapped is one that the pod did not declare.
+    let found: BTreeSet<i64> =
+        ids.kernel.groups.iter().map(|&id| ids.group(id).0.map_or(UNMAPPED, i64::from)).collect();
+    let gid = gid.map_or(UNMAPPED, i64::from);
     let wanted: BTreeSet<i64> = context.groups.value.iter().copied().collect();
     let shown = |groups: &BTreeSet<i64>| match groups.len() {
         0 => "-".to_owned(),
-        _ => groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        _ => groups.iter().map(|&id| shown_group(id)).collect::<Vec<_>>().join(" "),
     };
     let strict = context.supplemental_groups_policy.value == Some("Strict");
-    let missing = wanted.iter().any(|group| !found.contains(group) && *group != i64::from(gid));
-    let extra = found.iter().any(|group| !wanted.contains(group) && *group != i64::from(gid));
+    let missing = wanted.iter().any(|group| !found.contains(group) && *group != gid);
+    let extra = found.iter().any(|group| !wanted.contains(group) && *group != gid);
+    let foreign = found.contains(&UNMAPPED);
     let note = match (missing, extra, strict) {
+        _ if foreign => Some("a group of the node that the namespace does not map"),
         (false, true, false) => Some("the image adds groups of its own"),
         (false, true, true) => Some("the policy is Strict"),
         _ => None,
     };
-    row("groups", shown(&wanted), shown(&found), !(missing || strict && extra), note);
+    row("groups", shown(&wanted), shown(&found), !(missing || foreign || strict && extra), note);
 }
 
 fn capabilities(
     context: &EffectiveContext<'_>,
     facts: &KernelFacts<'_>,
+    root: bool,
     row: &mut impl FnMut(&'static str, String, String, bool, Option<&str>),
 ) {
     let kernel = facts.process;
@@ -626,7 +677,6 @@ fn capabilities(
     let bounding_ok = kernel.cap_bounding & !allowed == 0 && kernel.cap_bounding & added == added;
     let note = drops_unknown.then_some("a name in capabilities.drop is not a capability and drops nothing");
     row("capBounding", shown(allowed), shown(kernel.cap_bounding), bounding_ok && !drops_unknown, note);
-    let root = kernel.uid[1] == 0;
     let effective = if root { allowed } else { 0 };
     // What a process may raise, pass on to programs it executes, or has raised already.
     let held = kernel.cap_effective | kernel.cap_permitted | kernel.cap_inheritable | kernel.cap_ambient;

@@ -24,8 +24,9 @@ fn kernel() -> ProcessSecurity {
 fn host() -> ProcessSecurity {
     let mut host = kernel();
     host.cap_bounding = (1 << 41) - 1;
-    for inode in host.namespaces.values_mut() {
-        *inode += 1000;
+    for (kind, inode) in &mut host.namespaces {
+        // A container has the node's users unless its pod declares otherwise.
+        *inode += if kind == "user" { 0 } else { 1000 };
     }
     host
 }
@@ -187,12 +188,7 @@ fn namespaces_and_root_are_compared() {
         kernel.namespaces.remove("net");
     };
     assert_eq!(mismatches("", "{}", unknown), ["hostNetwork"], "an unknown namespace may be the node's");
-    let users_of_the_node = |kernel: &mut ProcessSecurity| {
-        kernel.namespaces.insert("user".to_owned(), 1103);
-    };
-    let own_users = r#""hostUsers":false"#;
-    assert_eq!(mismatches(own_users, "{}", users_of_the_node), ["hostUsers"]);
-    assert_eq!(mismatches(own_users, "{}", |_| {}), [""; 0]);
+    assert_eq!(mismatches(r#""hostUsers":false"#, "{}", |_| {}), ["hostUsers"]);
     let unmasked = |kernel: &mut ProcessSecurity| kernel.unmasked = vec!["/proc/kcore"];
     assert_eq!(mismatches("", "{}", unmasked), ["procMount"]);
     let privileged = r#"{"privileged":true}"#;
@@ -361,4 +357,63 @@ fn only_the_node_that_made_a_sandbox_notes_what_it_declares() {
     let by_author = [(labels::DECLARED, declared("1")), (labels::MADE_BY_KUBELET, "api".to_owned())];
     let by_author: Vec<_> = by_author.iter().map(|(key, value)| (*key, value.as_str())).collect();
     assert!(!noted(&by_author), "the author of a kubelet's pod wrote it");
+}
+
+/// A process in a user namespace whose user 0 is another one on the node.
+fn mapped(kernel: &mut ProcessSecurity, outside: u32, user: u32, groups: &[u32]) {
+    let map = vec![IdMapLine { inside: 0, outside, length: 65_536 }];
+    kernel.namespaces.insert("user".to_owned(), 7);
+    (kernel.uid_map, kernel.gid_map) = (map.clone(), map);
+    (kernel.uid, kernel.gid) = ([user; 4], [outside; 4]);
+    kernel.groups = groups.to_vec();
+}
+
+#[test]
+fn ids_are_compared_as_the_container_sees_them() {
+    let own = r#""hostUsers":false"#;
+    let grouped = r#""hostUsers":false,"securityContext":{"supplementalGroups":[3000]}"#;
+    for (case, pod, container, outside, user, groups, expected) in [
+        ("root inside", own, "{}", 131_072, 131_072, &[][..], &[][..]),
+        ("not declared", "", "{}", 131_072, 131_072, &[], &[]),
+        ("a user", own, r#"{"runAsUser":1000}"#, 131_072, 132_072, &[], &[]),
+        ("another user", own, r#"{"runAsUser":1000}"#, 131_072, 132_073, &[], &["uid"]),
+        ("the node's user", own, r#"{"runAsUser":1000}"#, 131_072, 1000, &[], &["uid"]),
+        ("root of the node", own, "{}", 131_072, 0, &[], &["uid"]),
+        ("a group", grouped, "{}", 131_072, 131_072, &[134_072], &[]),
+        (
+            "the node's group",
+            grouped,
+            "{}",
+            131_072,
+            131_072,
+            &[3000],
+            &["groups: a group of the node that the namespace does not map"],
+        ),
+        (
+            "mapped to the node's users",
+            own,
+            "{}",
+            0,
+            0,
+            &[],
+            &["hostUsers: users of the namespace are users of the node"],
+        ),
+        (
+            "mapped to some of the node's users",
+            own,
+            "{}",
+            65_535,
+            65_535,
+            &[],
+            &["hostUsers: users of the namespace are users of the node"],
+        ),
+    ] {
+        let found = mismatches(pod, container, |kernel| mapped(kernel, outside, user, groups));
+        assert_eq!(found, expected, "{case}");
+    }
+    let unread = mismatches(own, "{}", |kernel| {
+        kernel.namespaces.insert("user".to_owned(), 7);
+    });
+    let reaches = "hostUsers: users of the namespace are users of the node";
+    assert_eq!(unread, ["uid", "gid", reaches], "without a map nothing is known");
 }

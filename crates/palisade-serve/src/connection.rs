@@ -1,6 +1,8 @@
 //! Connections: accept, TLS, HTTP/1.1 and HTTP/2, limits against slow or greedy clients, and a graceful end.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, error::Error, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -63,7 +65,7 @@ pub trait Service: Send + Sync + 'static {
     /// What the service keeps about a connection.
     type Peer: Send + Sync + 'static;
     /// The body of a response.
-    type Body: http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static;
+    type Body: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
     /// Reads who is at the other end, once for each connection.
     fn peer(&self, address: Option<SocketAddr>, certificates: &[CertificateDer<'_>]) -> Self::Peer;

@@ -31,6 +31,13 @@ const SCALE: Subresource = Subresource {
 
 const REQUEST_SUBRESOURCES: &[Subresource] = &[sub("approval", GET_PATCH_UPDATE), STATUS];
 const NAMESPACE_SUBRESOURCES: &[Subresource] = &[sub("finalize", &["update"]), STATUS];
+const fn proxy(kind: &'static str) -> Subresource {
+    let verbs = &["create", "delete", "get", "patch", "update"];
+    Subresource { name: "proxy", group: "", version: "", kind, verbs }
+}
+
+const NODE_SUBRESOURCES: &[Subresource] = &[proxy("NodeProxyOptions"), STATUS];
+const SERVICE_SUBRESOURCES: &[Subresource] = &[proxy("ServiceProxyOptions"), STATUS];
 const CREATE_GET: &[&str] = &["create", "get"];
 const POD_SUBRESOURCES: &[Subresource] = &[
     Subresource { name: "attach", group: "", version: "", kind: "PodAttachOptions", verbs: CREATE_GET },
@@ -46,6 +53,7 @@ const POD_SUBRESOURCES: &[Subresource] = &[
         kind: "PodPortForwardOptions",
         verbs: CREATE_GET,
     },
+    proxy("PodProxyOptions"),
     sub("resize", GET_PATCH_UPDATE),
     STATUS,
 ];
@@ -111,7 +119,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             short_names: &["ns"], namespaced: false, verbs: NO_COLLECTION, strategy: &config::NAMESPACE,
             subresources: NAMESPACE_SUBRESOURCES }
         "" "v1" "Node" "nodes" "node" "core.Node" {
-            short_names: &["no"], namespaced: false, strategy: &cluster::NODE, subresources: &[STATUS] }
+            short_names: &["no"], namespaced: false, strategy: &cluster::NODE,
+            subresources: NODE_SUBRESOURCES }
         "" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" "core.PersistentVolumeClaim" {
             short_names: &["pvc"], strategy: &config::CLAIM, subresources: &[STATUS] }
         "" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" "core.PersistentVolume" {
@@ -131,7 +140,8 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
             subresources: &[Subresource {
                 name: "token", group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", verbs: CREATE }] }
         "" "v1" "Service" "services" "service" "core.Service" {
-            short_names: &["svc"], categories: &["all"], strategy: &service::SERVICE, subresources: &[STATUS] }
+            short_names: &["svc"], categories: &["all"], strategy: &service::SERVICE,
+            subresources: SERVICE_SUBRESOURCES }
 
         "admissionregistration.k8s.io" "v1" "MutatingAdmissionPolicy" "mutatingadmissionpolicies"
         "mutatingadmissionpolicy" "admissionregistration.MutatingAdmissionPolicy" {
@@ -321,20 +331,28 @@ static EVICTIONS: LazyLock<[Builtin; 2]> = LazyLock::new(|| {
 });
 
 /// What connections take as their options: the subresource, the kind, and its type. Rules match them as their resource.
-static CONNECT: LazyLock<[(&'static str, Builtin); 3]> = LazyLock::new(|| {
+static CONNECT: LazyLock<[(&'static str, Builtin); 6]> = LazyLock::new(|| {
+    let (pods, services, nodes) = (("pods", "pod"), ("services", "service"), ("nodes", "node"));
     [
-        ("attach", "PodAttachOptions", "core.PodAttachOptions"),
-        ("exec", "PodExecOptions", "core.PodExecOptions"),
-        ("portforward", "PodPortForwardOptions", "core.PodPortForwardOptions"),
+        ("attach", pods, "PodAttachOptions", "core.PodAttachOptions"),
+        ("exec", pods, "PodExecOptions", "core.PodExecOptions"),
+        ("portforward", pods, "PodPortForwardOptions", "core.PodPortForwardOptions"),
+        ("proxy", pods, "PodProxyOptions", "core.PodProxyOptions"),
+        ("proxy", services, "ServiceProxyOptions", "core.ServiceProxyOptions"),
+        ("proxy", nodes, "NodeProxyOptions", "core.NodeProxyOptions"),
     ]
-    .map(|(subresource, name, type_name)| (subresource, kind("", "v1", name, "pods", "pod", type_name)))
+    .map(|(subresource, (plural, singular), name, type_name)| {
+        let namespaced = plural != "nodes";
+        (subresource, Builtin { namespaced, ..kind("", "v1", name, plural, singular, type_name) })
+    })
 });
 
-/// The kind of the options of a connection to a pod, under the name of pods.
+/// The kind of the options of a connection to a resource, under the name of the resource.
 #[must_use]
-pub fn connect_kind(subresource: &str, version: KubeVersion) -> Option<Kind> {
-    let kinds: &'static [(&'static str, Builtin); 3] = &CONNECT;
-    kinds.iter().find(|(own, _)| *own == subresource).map(|(_, builtin)| builtin.to_kind(version))
+pub fn connect_kind(resource: &str, subresource: &str, version: KubeVersion) -> Option<Kind> {
+    let kinds: &'static [(&'static str, Builtin); 6] = &CONNECT;
+    let found = kinds.iter().find(|(own, kind)| *own == subresource && kind.plural == resource);
+    found.map(|(_, builtin)| builtin.to_kind(version))
 }
 
 /// The kind of token requests.
@@ -432,12 +450,8 @@ mod tests {
     use crate::scheme::Scheme;
 
     /// What v1.37 serves by default and this server does not.
-    const NOT_SERVED: &[(&str, &str)] = &[
-        ("autoscaling/v1 horizontalpodautoscalers", "converted from autoscaling/v2, which is served"),
-        ("v1 nodes/proxy", "no proxy"),
-        ("v1 pods/proxy", "no proxy"),
-        ("v1 services/proxy", "no proxy"),
-    ];
+    const NOT_SERVED: &[(&str, &str)] =
+        &[("autoscaling/v1 horizontalpodautoscalers", "converted from autoscaling/v2, which is served")];
 
     /// The lines of `discovery-v1.37.txt` for the kinds of that release.
     fn served() -> BTreeSet<String> {

@@ -1,12 +1,12 @@
 //! The body of an answer: known bytes, or a watch that goes on.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// What is sent after the headers.
@@ -19,6 +19,8 @@ pub enum Body {
     Stream(mpsc::Receiver<Bytes>),
     /// The same, where what may wait is counted in bytes.
     Watch(mpsc::UnboundedReceiver<Piece>),
+    /// Another server's body, after what was read of it; it breaks off where the other one does.
+    Relayed(VecDeque<Bytes>, Incoming),
 }
 
 /// A piece of a watch, with its share of the buffer as long as it waits.
@@ -37,6 +39,7 @@ impl std::fmt::Debug for Body {
             Self::Lazy(_) => "Lazy",
             Self::Stream(_) => "Stream",
             Self::Watch(_) => "Watch",
+            Self::Relayed(..) => "Relayed",
         })
     }
 }
@@ -63,16 +66,20 @@ impl From<Vec<u8>> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = hyper::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Known(pieces) => Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece)))),
             Self::Lazy(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Frame::data(piece)))),
             Self::Stream(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|p| Ok(Frame::data(p)))),
+            Self::Relayed(pieces, rest) => match pieces.pop_front() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                None => Pin::new(rest).poll_frame(cx),
+            },
             Self::Watch(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|Piece { bytes, .. }| Ok(Frame::data(bytes))))
             }
@@ -80,7 +87,11 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Known(pieces) if pieces.is_empty())
+        match self {
+            Self::Known(pieces) => pieces.is_empty(),
+            Self::Relayed(pieces, rest) => pieces.is_empty() && rest.is_end_stream(),
+            Self::Lazy(_) | Self::Stream(_) | Self::Watch(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -88,7 +99,8 @@ impl http_body::Body for Body {
             Self::Known(pieces) => {
                 SizeHint::with_exact(pieces.iter().map(|p| u64::try_from(p.len()).unwrap_or(u64::MAX)).sum())
             }
-            Self::Lazy(_) | Self::Stream(_) | Self::Watch(_) => SizeHint::default(),
+            Self::Relayed(pieces, rest) if pieces.is_empty() => rest.size_hint(),
+            Self::Lazy(_) | Self::Stream(_) | Self::Watch(_) | Self::Relayed(..) => SizeHint::default(),
         }
     }
 }

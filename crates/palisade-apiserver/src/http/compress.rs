@@ -51,7 +51,7 @@ pub(crate) fn compress(mut reply: Reply, headers: &HeaderMap) -> Reply {
                 }
                 Box::new(first.into_iter().chain(pieces))
             }
-            stream @ (Body::Stream(_) | Body::Watch(_)) => {
+            stream @ (Body::Stream(_) | Body::Watch(_) | Body::Relayed(..)) => {
                 reply.body = stream;
                 return reply;
             }
@@ -98,7 +98,7 @@ mod tests {
         let bytes = match reply.body {
             Body::Known(pieces) => pieces.into_iter().flatten().collect(),
             Body::Lazy(pieces) => pieces.flatten().collect(),
-            Body::Stream(_) | Body::Watch(_) => Vec::new(),
+            Body::Stream(_) | Body::Watch(_) | Body::Relayed(..) => Vec::new(),
         };
         (compressed, bytes)
     }

@@ -94,8 +94,15 @@ impl Reply {
         if let Ok(id) = HeaderValue::from_str(audit_id) {
             headers.insert("audit-id", id);
         }
+        let mut written = Vec::with_capacity(self.headers.len());
         for (name, value) in self.headers {
-            headers.insert(name, value);
+            // The first value of a name replaces a default, the next ones stand beside it.
+            if written.contains(&name) {
+                headers.append(name, value);
+            } else {
+                headers.insert(name.clone(), value);
+                written.push(name);
+            }
         }
         self.warnings.write(headers);
         response

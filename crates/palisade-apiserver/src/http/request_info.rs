@@ -36,6 +36,8 @@ pub struct RequestInfo {
     pub node: String,
     /// The path has more segments than a resource can have.
     pub trailing: bool,
+    /// What follows `proxy` in the path, as it was sent.
+    pub subpath: String,
 }
 
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
@@ -91,6 +93,9 @@ impl RequestInfo {
         if let Some(subresource) = parts.next() {
             info.subresource.clone_from(subresource);
         }
+        if info.subresource == "proxy" {
+            after_segments(raw_path, segments.len() - parts.len()).clone_into(&mut info.subpath);
+        }
         info.trailing = parts.next().is_some();
         if info.resource == "namespaces" && info.group.is_empty() {
             info.namespace.clone_from(&info.name);
@@ -115,6 +120,16 @@ impl RequestInfo {
         }
         info
     }
+}
+
+/// What follows some segments of a path, with its slash.
+fn after_segments(path: &str, segments: usize) -> &str {
+    let mut rest = path;
+    for _ in 0..segments {
+        rest = rest.trim_start_matches('/');
+        rest = rest.get(rest.find('/').unwrap_or(rest.len())..).unwrap_or_default();
+    }
+    rest
 }
 
 /// A list for one name is authorised as a request for that object. The selector is read by the parser that also selects:
@@ -190,8 +205,27 @@ mod tests {
             (Method::GET, "/healthz", "get false / ns= name= sub="),
             (Method::GET, "/api/v1/namespaces/a/pods/%2e%2e", "get true /pods ns=a name=.. sub="),
             (Method::GET, "/api/v1/namespaces/a/pods/x%2Fy", "get true /pods ns=a name=x/y sub="),
+            (
+                Method::POST,
+                "/api/v1/namespaces/a/pods/https:x:80/proxy/b/c",
+                "create true /pods ns=a name=https:x:80 sub=proxy",
+            ),
         ] {
             assert_eq!(summary(&method, uri), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn keeps_the_path_behind_a_proxy_as_it_was_sent() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/a/pods/x/proxy", ""),
+            ("/api/v1/namespaces/a/pods/x/proxy/", "/"),
+            ("/api/v1/namespaces/a/services/x/proxy/b%2Fc/d/", "/b%2Fc/d/"),
+            ("//api/v1//nodes/x/proxy//proxy/e", "//proxy/e"),
+            ("/api/v1/namespaces/a/pods/x/log/proxy/b", ""),
+        ] {
+            let info = RequestInfo::parse(&Method::GET, path, &Query::default());
+            assert_eq!(info.subpath, expected, "{path}");
         }
     }
 }

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use palisade_apimachinery::rest::path::Get as _;
 use palisade_serve::certificate::Pair;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, SignatureScheme};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -37,16 +38,25 @@ pub enum KubeletClientError {
     Tls(#[from] rustls::Error),
 }
 
+/// The configuration of connections to backends that are not given a certificate.
+pub(super) fn anonymous_config() -> Result<Arc<ClientConfig>, KubeletClientError> {
+    let mut config = unverified()?.with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn unverified() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(SelfSigned(provider))))
+}
+
 /// The configuration of connections to kubelets.
 pub(crate) fn client_config(pair: &Pair) -> Result<Arc<ClientConfig>, KubeletClientError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes())?];
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
-    let mut config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(SelfSigned(provider)))
-        .with_client_auth_cert(chain, key)?;
+    let mut config = unverified()?.with_client_auth_cert(chain, key)?;
     // Upgrades are HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -92,17 +102,20 @@ impl ServerCertVerifier for SelfSigned {
 }
 
 /// Where the kubelet of a node listens; nothing for a node without a kubelet's port.
-fn addresses(node: &Value) -> Option<Vec<(String, u16)>> {
+pub(super) fn addresses(node: &Value) -> Option<Vec<(String, u16)>> {
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64)?;
     let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
-    let known = node.pointer("/status/addresses").and_then(Value::as_array)?;
-    let of_type = |kind: &'static str| known.iter().filter(move |address| address.text("type") == kind);
-    let found = PREFERENCE
-        .iter()
-        .flat_map(|kind| of_type(kind))
-        .map(|address| (address.text("address").to_owned(), port));
-    let found: Vec<_> = found.filter(|(host, _)| !host.is_empty()).collect();
+    let found: Vec<_> = hosts(node).into_iter().map(|host| (host, port)).collect();
     (!found.is_empty()).then_some(found)
+}
+
+/// The names and addresses of a node, in upstream's order.
+pub(super) fn hosts(node: &Value) -> Vec<String> {
+    let known = node.pointer("/status/addresses").and_then(Value::as_array);
+    let of_type =
+        |kind: &'static str| known.into_iter().flatten().filter(move |address| address.text("type") == kind);
+    let found = PREFERENCE.iter().flat_map(|kind| of_type(kind)).map(|address| address.text("address"));
+    found.filter(|host| !host.is_empty()).map(str::to_owned).collect()
 }
 
 /// The kubelet's end of a stream, if the node has a kubelet.

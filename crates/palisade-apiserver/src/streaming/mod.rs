@@ -1,4 +1,4 @@
-//! Connections into running containers: `exec`, `attach` and `portforward` of pods, and logs over WebSocket.
+//! Connections into running containers: `exec`, `attach`, `portforward` and `proxy` of pods, and logs over WebSocket.
 //!
 //! Implements: `ConnectResource` of upstream's API server and the connect methods of its pod registry. A connection is authorized
 //! (as `create`, whatever the method, since v1.35), admitted as `CONNECT` with its options as the object, and only then
@@ -14,6 +14,7 @@
 //! | module | job |
 //! | --- | --- |
 //! | `options` | the options of a connection |
+//! | `proxy` | HTTP requests to pods, services and nodes |
 //! | `transport` | connections to what answers for a pod |
 //! | `kubelet` | kubelets in other processes |
 //! | `websocket`, `spdy` | the protocols that are translated |
@@ -23,6 +24,7 @@
 
 mod kubelet;
 mod options;
+mod proxy;
 mod session;
 mod spdy;
 mod transport;
@@ -41,6 +43,7 @@ use tokio::sync::mpsc;
 
 pub use kubelet::KubeletClientError;
 pub(crate) use kubelet::{CLIENT as KUBELET_CLIENT, client_config as kubelet_client_config};
+pub(crate) use proxy::connect as proxy;
 pub(crate) use session::MOST_SESSIONS;
 pub use session::Session;
 pub(crate) use websocket::wants_upgrade;
@@ -84,7 +87,7 @@ pub(crate) async fn connect(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply
     if call.info.verb != "create" && call.api.version.at_least(35) {
         call.api.authorize(call.user, &Attributes::of("create", call.info))?;
     }
-    let Some(kind) = kinds::connect_kind(&call.info.subresource, call.api.version) else {
+    let Some(kind) = kinds::connect_kind("pods", &call.info.subresource, call.api.version) else {
         return Err(Status::method_not_allowed());
     };
     let options = options::of_query(&kind.kind, call.query)?;

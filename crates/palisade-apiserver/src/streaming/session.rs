@@ -41,10 +41,11 @@ pub(super) struct Scope {
     client: OnUpgrade,
     permit: OwnedSemaphorePermit,
     stop: watch::Receiver<bool>,
-    pod: Pod,
+    owner: Owner,
 }
 
-struct Pod {
+/// What a session ends with.
+struct Owner {
     bucket: Arc<Bucket>,
     key: String,
     uid: String,
@@ -53,14 +54,24 @@ struct Pod {
 impl Scope {
     /// The scope of a request about a pod.
     pub(super) fn of(call: &Call<'_>, entry: &Entry, uid: &str) -> Result<Self, Box<Status>> {
+        let key = entry.key(&call.info.namespace, &call.info.name);
+        Self::of_object(call, entry.bucket.clone(), key, uid.to_owned())
+    }
+
+    /// The scope of a request that ends with an object.
+    pub(super) fn of_object(
+        call: &Call<'_>,
+        bucket: Arc<Bucket>,
+        key: String,
+        uid: String,
+    ) -> Result<Self, Box<Status>> {
         let client = call.parts.extensions.get::<OnUpgrade>().cloned();
         let client = client.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
         let permit = call.api.sessions.clone().try_acquire_owned().map_err(|_| {
             Status::too_many_requests("too many connections into containers, please try again later", 1)
         })?;
-        let key = entry.key(&call.info.namespace, &call.info.name);
-        let pod = Pod { bucket: entry.bucket.clone(), key, uid: uid.to_owned() };
-        Ok(Self { client, permit, stop: call.api.stop.clone(), pod })
+        let owner = Owner { bucket, key, uid };
+        Ok(Self { client, permit, stop: call.api.stop.clone(), owner })
     }
 
     /// The session that does some work with the client's connection.
@@ -69,7 +80,7 @@ impl Scope {
         F: FnOnce(TokioIo<Upgraded>) -> W + Send + 'static,
         W: Future<Output = ()> + Send,
     {
-        let Self { client, permit, mut stop, pod } = self;
+        let Self { client, permit, mut stop, owner } = self;
         Session(Box::pin(async move {
             let _permit = permit;
             let client = match tokio::time::timeout(PATIENCE, client).await {
@@ -81,7 +92,7 @@ impl Scope {
             };
             tokio::select! {
                 () = work(client) => {}
-                () = pod.is_gone() => {}
+                () = owner.is_gone() => {}
                 // A sender that is gone counts as a stop.
                 _ = stop.wait_for(|stop| *stop) => {}
             }
@@ -89,13 +100,13 @@ impl Scope {
     }
 }
 
-impl Pod {
-    /// Returns when there is no such pod any more.
+impl Owner {
+    /// Returns when there is no such object any more.
     async fn is_gone(&self) {
         let mut changes = self.bucket.subscribe();
         loop {
             changes.borrow_and_update();
-            if self.bucket.get(&self.key).is_none_or(|pod| pod.uid() != self.uid)
+            if self.bucket.get(&self.key).is_none_or(|object| object.uid() != self.uid)
                 || changes.changed().await.is_err()
             {
                 return;

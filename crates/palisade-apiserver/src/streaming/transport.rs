@@ -1,4 +1,4 @@
-//! Connections to what answers for a pod: a runtime's streaming server or a kubelet.
+//! Connections to what answers for a pod: a runtime's streaming server, a kubelet, or the pod itself.
 //!
 //! A request is made on a connection of its own, because an upgraded connection never comes back to a pool. The bytes of
 //! clients go through unread; memory for one is what two copy buffers hold.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
@@ -62,6 +62,10 @@ pub(super) enum TransportError {
     Address(String),
 }
 
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// A connection to a backend.
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
@@ -107,8 +111,7 @@ impl Backend {
             };
             // Only the delay of small pieces depends on it.
             let _ = stream.set_nodelay(true);
-            let authority =
-                if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let authority = authority(host, *port);
             let Some(tls) = &self.tls else { return Ok((Box::new(stream), authority)) };
             let name = ServerName::try_from(host.clone())?;
             match TlsConnector::from(tls.clone()).connect(name, stream).await {
@@ -119,28 +122,44 @@ impl Backend {
         Err(TransportError::Dial(last))
     }
 
-    /// Sends a request without a body. The connection lives as long as the response and what it is upgraded to.
+    /// Host and port of the backend, as requests name it.
+    pub(super) fn authority(&self) -> String {
+        self.addresses.first().map(|(host, port)| authority(host, *port)).unwrap_or_default()
+    }
+
+    /// Sends a request without a body; it must be answered in time.
     pub(super) async fn send(
         &self,
         method: &Method,
         headers: HeaderMap,
     ) -> Result<Response<Incoming>, TransportError> {
-        let answered = async {
-            let (stream, authority) = self.dial().await?;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            tokio::spawn(async move {
-                if let Err(error) = connection.with_upgrades().await {
-                    tracing::debug!(%error, "a connection to a node ended");
-                }
-            });
-            let mut request =
-                Request::builder().method(method).uri(&self.target).body(Empty::<Bytes>::new())?;
-            *request.headers_mut() = headers;
+        let answered = self.exchange(method, headers, Bytes::new());
+        tokio::time::timeout(PATIENCE, answered).await.unwrap_or(Err(TransportError::TimedOut))
+    }
+
+    /// Sends a request. The answer may take as long as the client waits; the connection lives as long as the response and what
+    /// it is upgraded to.
+    pub(super) async fn exchange(
+        &self,
+        method: &Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, TransportError> {
+        let dialed = tokio::time::timeout(PATIENCE, self.dial()).await;
+        let (stream, authority) = dialed.unwrap_or(Err(TransportError::TimedOut))?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "a connection to a backend ended");
+            }
+        });
+        let mut request = Request::builder().method(method).uri(&self.target).body(Full::new(body))?;
+        *request.headers_mut() = headers;
+        if !request.headers().contains_key(header::HOST) {
             let host = HeaderValue::from_str(&authority).map_err(http::Error::from)?;
             request.headers_mut().insert(header::HOST, host);
-            Ok(sender.send_request(request).await?)
-        };
-        tokio::time::timeout(PATIENCE, answered).await.unwrap_or(Err(TransportError::TimedOut))
+        }
+        Ok(sender.send_request(request).await?)
     }
 
     /// Requests another protocol.

@@ -11,6 +11,7 @@ mod token;
 
 use std::sync::Arc;
 
+use http::Method;
 use palisade_apimachinery::Status;
 use serde_json::Value;
 
@@ -39,7 +40,9 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
             Status::page_not_found()
         });
     };
-    if !subresource.verbs.contains(&call.info.verb) {
+    // No verb is OPTIONS, which is passed on.
+    let passed_on = name == "proxy" && call.parts.method == Method::OPTIONS;
+    if !subresource.verbs.contains(&call.info.verb) && !passed_on {
         return Err(Status::method_not_allowed());
     }
     match (name, call.info.verb) {
@@ -48,6 +51,7 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("eviction", _) => eviction::create(call, entry).await,
         ("token", _) => token::create(call, entry),
         ("log", _) => log::get(call, entry).await,
+        ("proxy", _) => streaming::proxy(call, entry).await,
         ("attach" | "exec" | "portforward", _) => streaming::connect(call, entry).await,
         (_, "get") => get::get(call, entry),
         ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {

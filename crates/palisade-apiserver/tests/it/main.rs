@@ -18,6 +18,7 @@ mod namespace_labels;
 mod openshift;
 mod policies;
 mod protobuf;
+mod proxy;
 mod python;
 mod refusals;
 mod rights;

@@ -7,6 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::fit::{Needs, Unfit, Usage, fit};
+use super::preemption::{self, Running, Site, Victim};
 
 /// The scheduler of pods that name no other.
 pub const SCHEDULER: &str = "default-scheduler";
@@ -19,8 +20,28 @@ const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 pub enum SchedulingDecision {
     /// It runs on this node.
     Bind(String),
-    /// No node takes it; kube-scheduler's sentence.
-    Unschedulable(String),
+    /// No node takes it.
+    Unschedulable {
+        /// kube-scheduler's sentence.
+        why: String,
+        /// The node it still waits for, because its victims are ending there.
+        nominated: Option<String>,
+    },
+    /// Other pods end so that it fits this node.
+    Preempt(Preemption),
+}
+
+/// What a pod does to others to run on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preemption {
+    /// kube-scheduler's sentence about why it does not run yet.
+    pub why: String,
+    /// The node it waits for from now on.
+    pub node: String,
+    /// The pods that are to end; those that are ending already are not among them.
+    pub victims: Vec<Victim>,
+    /// Less important pods that wait for the node too, and no longer do.
+    pub outranked: Vec<Victim>,
 }
 
 /// What the scheduler observes.
@@ -28,6 +49,8 @@ pub enum SchedulingDecision {
 pub struct Observed<'a> {
     /// Every pod.
     pub pods: &'a [&'a DynamicObject],
+    /// Every disruption budget.
+    pub budgets: &'a [&'a DynamicObject],
     /// Every node.
     pub nodes: &'a [&'a DynamicObject],
     /// The last heartbeat of each node.
@@ -39,33 +62,69 @@ pub struct Observed<'a> {
 /// Decides about every pod that waits for a node, by `namespace/name`; the most important and oldest come first.
 #[must_use]
 pub fn plan(observed: &Observed<'_>) -> BTreeMap<String, SchedulingDecision> {
-    let mut usage: BTreeMap<&str, Usage> = BTreeMap::new();
-    for pod in observed.pods.iter().filter(|pod| !is_done(pod)) {
+    let mut state = State::default();
+    for pod in observed.pods.iter().copied().filter(|pod| !is_done(pod)) {
         if let Some(node) = assigned(pod) {
-            usage.entry(node).or_default().add(&Needs::of(pod));
+            let needs = Needs::of(pod);
+            state.usage.entry(node).or_default().add(&needs);
+            state.running.entry(node).or_default().push(Running { pod, needs });
         }
     }
     let mut waiting: Vec<&DynamicObject> = observed.pods.iter().copied().filter(|pod| waits(pod)).collect();
     waiting.sort_by_cached_key(|pod| {
-        let priority = pod.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (std::cmp::Reverse(priority), created, name(pod))
+        (std::cmp::Reverse(priority(pod)), created, name(pod))
     });
     let mut decisions = BTreeMap::new();
     for pod in waiting {
-        let decision = decide(pod, observed, &usage);
-        if let SchedulingDecision::Bind(node) = &decision
+        let decision = decide(pod, observed, &state);
+        // What is promised to a pod is not there for the less important ones after it.
+        let promised = match &decision {
+            SchedulingDecision::Bind(node) => Some(node),
+            SchedulingDecision::Preempt(preemption) => Some(&preemption.node),
+            SchedulingDecision::Unschedulable { nominated, .. } => nominated.as_ref(),
+        };
+        if let Some(promised) = promised
             && let Some(node) = observed
                 .nodes
                 .iter()
                 .filter_map(|known| known.metadata.name.as_deref())
-                .find(|known| known == node)
+                .find(|known| known == promised)
         {
-            usage.entry(node).or_default().add(&Needs::of(pod));
+            let needs = Needs::of(pod);
+            state.usage.entry(node).or_default().add(&needs);
+            state.promised.entry(node).or_default().add(&needs);
         }
         decisions.insert(name(pod), decision);
     }
     decisions
+}
+
+/// What is used, and by whom.
+#[derive(Debug, Default)]
+struct State<'p> {
+    /// By node, everything that is used or promised.
+    usage: BTreeMap<&'p str, Usage>,
+    /// By node, what is promised to pods that do not run yet.
+    promised: BTreeMap<&'p str, Usage>,
+    /// By node, the pods that run there.
+    running: BTreeMap<&'p str, Vec<Running<'p>>>,
+}
+
+/// The priority of a pod.
+#[must_use]
+pub fn priority(pod: &DynamicObject) -> i64 {
+    pod.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// The node that a pod waits for.
+#[must_use]
+pub fn nominated(pod: &DynamicObject) -> Option<&str> {
+    pod.data.pointer("/status/nominatedNodeName")?.as_str().filter(|node| !node.is_empty())
+}
+
+fn victim(pod: &DynamicObject) -> Victim {
+    Victim { name: name(pod), uid: pod.metadata.uid.clone().unwrap_or_default() }
 }
 
 /// `namespace/name` of a pod.
@@ -95,28 +154,78 @@ fn waits(pod: &DynamicObject) -> bool {
         && scheduler.is_none_or(|name| name.is_empty() || name == SCHEDULER)
 }
 
-fn decide(pod: &DynamicObject, observed: &Observed<'_>, usage: &BTreeMap<&str, Usage>) -> SchedulingDecision {
+fn decide(pod: &DynamicObject, observed: &Observed<'_>, state: &State<'_>) -> SchedulingDecision {
     if observed.nodes.is_empty() {
-        return SchedulingDecision::Unschedulable("no nodes available to schedule pods".to_owned());
+        let why = "no nodes available to schedule pods".to_owned();
+        return SchedulingDecision::Unschedulable { why, nominated: None };
     }
     let (needs, nothing) = (Needs::of(pod), Usage::default());
-    let mut best: Option<(i64, &str)> = None;
+    // The node that was made free for the pod comes first.
+    let mut best: Option<(bool, i64, &str)> = None;
     let mut refused = Vec::new();
     for node in observed.nodes {
         let Some(name) = node.metadata.name.as_deref() else { continue };
-        let used = usage.get(name).unwrap_or(&nothing);
+        let used = state.usage.get(name).unwrap_or(&nothing);
         match fit(&needs, node, lost(node, observed), used) {
             Ok(()) => {
-                let candidate = (used.pods, name);
+                let candidate = (nominated(pod) != Some(name), used.pods, name);
                 best = Some(best.map_or(candidate, |known| known.min(candidate)));
             }
-            Err(unfit) => refused.push(unfit),
+            Err(unfit) => refused.push((*node, unfit)),
         }
     }
     match best {
-        Some((_, node)) => SchedulingDecision::Bind(node.to_owned()),
-        None => SchedulingDecision::Unschedulable(unschedulable(&refused)),
+        Some((_, _, node)) => SchedulingDecision::Bind(node.to_owned()),
+        None => preempt(pod, &needs, observed, state, &refused),
     }
+}
+
+/// What a pod that fits no node does about it.
+fn preempt(
+    pod: &DynamicObject,
+    needs: &Needs<'_>,
+    observed: &Observed<'_>,
+    state: &State<'_>,
+    refused: &[(&DynamicObject, Unfit)],
+) -> SchedulingDecision {
+    let why = unschedulable(refused);
+    let waits_for = nominated(pod);
+    let is_resolvable = refused
+        .iter()
+        .any(|(node, unfit)| node.metadata.name.as_deref() == waits_for && matches!(unfit, Unfit::Full(_)));
+    let beside = waits_for.and_then(|node| state.running.get(node)).into_iter().flatten();
+    if let Some(reason) = preemption::ineligible(pod, waits_for, is_resolvable, beside) {
+        let nominated = waits_for.filter(|_| is_resolvable).map(str::to_owned);
+        return SchedulingDecision::Unschedulable { why: format!("{why} preemption: {reason}"), nominated };
+    }
+    let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
+    for (node, unfit) in refused {
+        if let Unfit::Unresolvable(_) = unfit {
+            reasons.push(vec!["Preemption is not helpful for scheduling".to_owned()]);
+            continue;
+        }
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let running = state.running.get(name).map_or(&[][..], Vec::as_slice);
+        let site = Site { node, lost: lost(node, observed), running, promised: state.promised.get(name) };
+        match preemption::victims(pod, needs, &site, observed.budgets, observed.now) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(why) => reasons.push(why),
+        }
+    }
+    let Some(best) = preemption::best(candidates) else {
+        let why = format!("{why} preemption: {}", preemption::counted(&reasons));
+        return SchedulingDecision::Unschedulable { why, nominated: None };
+    };
+    let is_outranked = |other: &&&DynamicObject| {
+        waits(other) && nominated(other) == Some(best.node) && priority(other) < priority(pod)
+    };
+    let ending = best.victims.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    SchedulingDecision::Preempt(Preemption {
+        why,
+        node: best.node.to_owned(),
+        victims: ending.map(|pod| victim(pod)).collect(),
+        outranked: observed.pods.iter().filter(is_outranked).map(|pod| victim(pod)).collect(),
+    })
 }
 
 /// The taint of a node that is not ready or has no heartbeat.
@@ -138,31 +247,9 @@ pub fn is_lost(heard: Timestamp, now: Timestamp) -> bool {
 }
 
 /// kube-scheduler's sentence for a pod that no node takes.
-fn unschedulable(refused: &[Unfit]) -> String {
-    let all = refused.len();
-    let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in refused.iter().flat_map(Unfit::reasons) {
-        *counted.entry(reason).or_default() += 1;
-    }
-    let listed = |counted: BTreeMap<&str, usize>| {
-        let mut reasons: Vec<String> =
-            counted.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        reasons.sort();
-        reasons.join(", ")
-    };
-    let mut preemption: BTreeMap<&str, usize> = BTreeMap::new();
-    for unfit in refused {
-        let why = match unfit {
-            Unfit::Unresolvable(_) => "Preemption is not helpful for scheduling",
-            Unfit::Full(_) => "No preemption victims found for incoming pod",
-        };
-        *preemption.entry(why).or_default() += 1;
-    }
-    format!(
-        "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {}.",
-        listed(counted),
-        listed(preemption)
-    )
+fn unschedulable(refused: &[(&DynamicObject, Unfit)]) -> String {
+    let reasons: Vec<Vec<String>> = refused.iter().map(|(_, unfit)| unfit.reasons().to_vec()).collect();
+    preemption::counted(&reasons)
 }
 
 #[cfg(test)]

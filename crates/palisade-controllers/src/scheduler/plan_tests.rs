@@ -23,16 +23,30 @@ fn pod(name: &str, spec: Value) -> DynamicObject {
 }
 
 fn decisions(pods: &[DynamicObject], nodes: &[DynamicObject]) -> Vec<String> {
+    decisions_with(pods, &[], nodes)
+}
+
+fn decisions_with(pods: &[DynamicObject], budgets: &[DynamicObject], nodes: &[DynamicObject]) -> Vec<String> {
     let pods: Vec<&DynamicObject> = pods.iter().collect();
     let nodes: Vec<&DynamicObject> = nodes.iter().collect();
     let heartbeats = BTreeMap::from([("silent".to_owned(), Timestamp::UNIX_EPOCH)]);
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let observed = Observed { pods: &pods, nodes: &nodes, heartbeats: &heartbeats, now };
+    let budgets: Vec<&DynamicObject> = budgets.iter().collect();
+    let observed = Observed { pods: &pods, budgets: &budgets, nodes: &nodes, heartbeats: &heartbeats, now };
     plan(&observed)
         .into_iter()
         .map(|(pod, decision)| match decision {
             SchedulingDecision::Bind(node) => format!("{pod} -> {node}"),
-            SchedulingDecision::Unschedulable(why) => format!("{pod}: {why}"),
+            SchedulingDecision::Unschedulable { why, nominated: None } => format!("{pod}: {why}"),
+            SchedulingDecision::Unschedulable { why, nominated: Some(node) } => {
+                format!("{pod} waits for {node}: {why}")
+            }
+            SchedulingDecision::Preempt(Preemption { node, victims, outranked, .. }) => {
+                let names = |pods: Vec<Victim>| {
+                    pods.into_iter().map(|pod| pod.name.replace("n/", "")).collect::<Vec<_>>().join(" ")
+                };
+                format!("{pod} preempts [{}] on {node}, before [{}]", names(victims), names(outranked))
+            }
         })
         .collect()
 }
@@ -184,4 +198,193 @@ fn skips_pods_of_other_schedulers_and_pods_that_are_not_pending() {
     let mut done = pod("p", json!({}));
     done.data["status"] = json!({"phase": "Failed"});
     assert_eq!(decisions(&[done], &nodes), [""; 0], "done");
+}
+
+/// A pod with a priority and a request for processors; on a node if one is named.
+fn ranked(name: &str, priority: i64, cpu: &str, node: &str) -> DynamicObject {
+    let mut made = pod(
+        name,
+        json!({"priority": priority, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}),
+    );
+    made.metadata.labels = Some(BTreeMap::from([("app".to_owned(), name.to_owned())]));
+    if !node.is_empty() {
+        made.data["spec"]["nodeName"] = node.into();
+        made.data["status"] = json!({"startTime": "2025-01-01T00:00:00Z"});
+    }
+    made
+}
+
+fn with(mut pod: DynamicObject, at: &str, key: &str, value: Value) -> DynamicObject {
+    pod.data[at][key] = value;
+    pod
+}
+
+/// A pod that ends because of a preemption.
+fn ending(mut pod: DynamicObject, reason: &str) -> DynamicObject {
+    pod.metadata.deletion_timestamp = serde_json::from_value(json!("2025-12-31T23:59:59Z")).unwrap();
+    pod.data["status"]["conditions"] =
+        json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
+    pod
+}
+
+fn budget(app: &str, allowed: i64) -> DynamicObject {
+    serde_json::from_value(json!({"metadata": {"namespace": "n", "name": app},
+        "spec": {"selector": {"matchLabels": {"app": app}}}, "status": {"disruptionsAllowed": allowed}}))
+    .unwrap()
+}
+
+fn large(name: &str) -> DynamicObject {
+    let mut made = node(name, "True", json!({}));
+    made.data["status"]["allocatable"]["pods"] = "100".into();
+    made
+}
+
+#[test]
+fn less_important_pods_make_way() {
+    let none = "0/1 nodes are available: 1 Insufficient cpu. preemption:";
+    for (case, pods, expected) in [
+        (
+            "as few as possible, the least important first",
+            vec![ranked("high", 10, "400m", ""), ranked("a", 1, "400m", "n1"), ranked("b", 2, "400m", "n1")],
+            "n/high preempts [a] on n1, before []".to_owned(),
+        ),
+        (
+            "all that are needed",
+            vec![ranked("high", 10, "1", ""), ranked("a", 1, "400m", "n1"), ranked("b", 2, "400m", "n1")],
+            "n/high preempts [b a] on n1, before []".to_owned(),
+        ),
+        (
+            "a small one does not help",
+            vec![ranked("high", 10, "800m", ""), ranked("a", 1, "100m", "n1"), ranked("b", 2, "400m", "n1")],
+            "n/high preempts [b] on n1, before []".to_owned(),
+        ),
+        (
+            "the same priority is not lower",
+            vec![ranked("high", 10, "1", ""), ranked("a", 10, "400m", "n1")],
+            format!(
+                "n/high: {none} 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+            ),
+        ),
+        (
+            "not enough to gain",
+            vec![ranked("high", 10, "1", ""), ranked("a", 1, "400m", "n1"), ranked("b", 10, "400m", "n1")],
+            format!("n/high: {none} 0/1 nodes are available: 1 Insufficient cpu."),
+        ),
+        (
+            "never",
+            vec![
+                with(ranked("high", 10, "1", ""), "spec", "preemptionPolicy", json!("Never")),
+                ranked("a", 1, "400m", "n1"),
+            ],
+            format!("n/high: {none} not eligible due to preemptionPolicy=Never."),
+        ),
+        (
+            "the node is promised to another one",
+            vec![
+                ranked("high", 10, "1", ""),
+                ranked("a", 1, "1", "n1"),
+                with(ranked("mid", 5, "1", ""), "status", "nominatedNodeName", json!("n1")),
+            ],
+            "n/high preempts [a] on n1, before [mid]".to_owned(),
+        ),
+        (
+            "victims that are ending",
+            vec![
+                with(ranked("high", 10, "1", ""), "status", "nominatedNodeName", json!("n1")),
+                ending(ranked("a", 1, "1", "n1"), "PreemptionByScheduler"),
+            ],
+            format!(
+                "n/high waits for n1: {none} not eligible due to a terminating pod on the nominated node."
+            ),
+        ),
+        (
+            "a pod that ends for another reason",
+            vec![
+                with(ranked("high", 10, "1", ""), "status", "nominatedNodeName", json!("n1")),
+                ending(ranked("a", 1, "1", "n1"), "EvictionByEvictionAPI"),
+            ],
+            "n/high preempts [] on n1, before []".to_owned(),
+        ),
+    ] {
+        assert_eq!(decisions(&pods, &[large("n1")])[0], expected, "{case}");
+    }
+}
+
+#[test]
+fn a_promised_node_is_not_given_to_less_important_pods() {
+    let pods = [
+        with(ranked("high", 10, "600m", ""), "status", "nominatedNodeName", json!("n1")),
+        ending(ranked("a", 1, "600m", "n1"), "PreemptionByScheduler"),
+        ranked("small", 1, "400m", ""),
+    ];
+    let found = decisions(&pods, &[large("n1")]);
+    assert!(found[0].starts_with("n/high waits for n1"), "{found:?}");
+    assert!(found[1].starts_with("n/small: 0/1 nodes are available: 1 Insufficient cpu."), "{found:?}");
+}
+
+#[test]
+fn the_node_with_the_least_harm_is_chosen() {
+    let preemptor = || ranked("high", 10, "1", "");
+    let late = |pod| with(pod, "status", "startTime", json!("2025-06-01T00:00:00Z"));
+    for (case, pods, budgets, expected) in [
+        (
+            "no budget is violated",
+            vec![preemptor(), ranked("a", 1, "1", "n1"), ranked("b", 2, "1", "n2")],
+            vec![budget("a", 0)],
+            "[b] on n2",
+        ),
+        (
+            "violated where nothing else helps",
+            vec![preemptor(), ranked("a", 1, "1", "n1"), ranked("b", 10, "1", "n2")],
+            vec![budget("a", 0)],
+            "[a] on n1",
+        ),
+        (
+            "a budget with something left",
+            vec![preemptor(), ranked("a", 1, "1", "n1"), ranked("b", 2, "1", "n2")],
+            vec![budget("a", 1)],
+            "[a] on n1",
+        ),
+        (
+            "the lowest highest priority",
+            vec![
+                preemptor(),
+                ranked("a", 3, "1", "n1"),
+                ranked("b", 2, "500m", "n2"),
+                ranked("c", 2, "500m", "n2"),
+            ],
+            vec![],
+            "[b c] on n2",
+        ),
+        (
+            "the fewest",
+            vec![
+                preemptor(),
+                ranked("a", 2, "500m", "n1"),
+                ranked("b", 2, "500m", "n1"),
+                ranked("c", 2, "1", "n2"),
+            ],
+            vec![],
+            "[c] on n2",
+        ),
+        (
+            "the latest start",
+            vec![preemptor(), ranked("a", 2, "1", "n1"), late(ranked("b", 2, "1", "n2"))],
+            vec![],
+            "[b] on n2",
+        ),
+        (
+            "the first",
+            vec![preemptor(), ranked("a", 2, "1", "n1"), ranked("b", 2, "1", "n2")],
+            vec![],
+            "[a] on n1",
+        ),
+    ] {
+        let found = decisions_with(&pods, &budgets, &[large("n1"), large("n2")]);
+        assert_eq!(found[0], format!("n/high preempts {expected}, before []"), "{case}");
+    }
+    // Of the pods of one node, those without a budget end first.
+    let pods = [ranked("high", 10, "500m", ""), ranked("a", 1, "500m", "n1"), ranked("b", 2, "500m", "n1")];
+    let found = decisions_with(&pods, &[budget("a", 0)], &[large("n1")]);
+    assert_eq!(found[0], "n/high preempts [b] on n1, before []");
 }

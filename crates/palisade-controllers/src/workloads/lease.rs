@@ -1,4 +1,4 @@
-//! Whether a kube-controller-manager leads, from its Lease.
+//! Whether an upstream component leads, from its Lease: kube-controller-manager or kube-scheduler.
 //!
 //! The Lease is watched and not polled: an idle cluster has nothing to do.
 
@@ -10,7 +10,6 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::events::MANAGER;
 use crate::{
     api::{Api, LEASES},
     observe::watch::{Target, WatchEvent, follow},
@@ -25,9 +24,9 @@ enum Lead {
     /// The Lease has not been read.
     #[default]
     Unknown,
-    /// No kube-controller-manager.
+    /// No such component.
     Free,
-    /// A kube-controller-manager, unless it fails to renew its Lease.
+    /// The component, unless it fails to renew its Lease.
     HeldUntil(Instant),
 }
 
@@ -54,11 +53,11 @@ impl Seen {
 
 /// The Lease, as it is watched.
 #[derive(Debug)]
-pub(super) struct Watched(watch::Receiver<Lead>);
+pub(crate) struct Watched(watch::Receiver<Lead>);
 
 impl Watched {
-    /// Returns once no kube-controller-manager leads.
-    pub(super) async fn is_free(&mut self) {
+    /// Returns once the component does not lead.
+    pub(crate) async fn is_free(&mut self) {
         loop {
             let lead = *self.0.borrow_and_update();
             match lead {
@@ -72,8 +71,8 @@ impl Watched {
         }
     }
 
-    /// Returns once a kube-controller-manager leads.
-    pub(super) async fn is_held(&mut self) {
+    /// Returns once the component leads.
+    pub(crate) async fn is_held(&mut self) {
         loop {
             let lead = *self.0.borrow_and_update();
             match lead {
@@ -91,12 +90,12 @@ impl Watched {
     }
 }
 
-/// Watches the Lease: the future never returns.
-pub(super) fn watch(api: &Api) -> (impl Future<Output = ()>, Watched) {
+/// Watches the Lease of a component: the future never returns.
+pub(crate) fn watch(api: &Api, component: &'static str) -> (impl Future<Output = ()>, Watched) {
     let (sender, receiver) = watch::channel(Lead::Unknown);
     let target = Target {
         path: LEASES.collection(Some("kube-system")),
-        field_selector: Some(format!("metadata.name={MANAGER}")),
+        field_selector: Some(format!("metadata.name={component}")),
         ..Target::default()
     };
     let following = async move {
@@ -112,7 +111,7 @@ pub(super) fn watch(api: &Api) -> (impl Future<Output = ()>, Watched) {
                     match serde_json::from_str(json) {
                         Ok(lease) => Some(lease),
                         Err(error) => {
-                            tracing::warn!(%error, "the lease of kube-controller-manager cannot be read");
+                            tracing::warn!(%error, component, "the lease of a component cannot be read");
                             return;
                         }
                     }

@@ -1,5 +1,5 @@
 //! The controllers that make pods, for the embedded cluster: Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet,
-//! Job and CronJob, and those that follow pods: endpoints and disruption budgets.
+//! Job and CronJob, and those that follow pods: endpoints, disruption budgets and evictions by taints.
 //!
 //! ```text
 //!  watches ─► Mirrors ─► Queue ─► <controller>::plan ─► <controller>::apply ─► API server
@@ -17,7 +17,7 @@ pub mod endpoints;
 pub mod events;
 pub mod job;
 pub mod kind;
-mod lease;
+pub(crate) mod lease;
 pub mod meta;
 pub mod mirror;
 pub mod object;
@@ -27,6 +27,7 @@ pub mod replica_set;
 pub mod revisions;
 pub mod selection;
 pub mod stateful_set;
+pub mod taint_eviction;
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ use crate::api::Api;
 /// account in `kube-system`; the empty name is that of the administrator.
 pub async fn run(client: impl Fn(&str) -> Client, selection: Selection) {
     let api = Api::new(client(""));
-    let (watching, mut lease) = lease::watch(&api);
+    let (watching, mut lease) = lease::watch(&api, events::MANAGER);
     let running = async {
         loop {
             lease.is_free().await;
@@ -96,6 +97,8 @@ async fn controllers(api: &Api, client: &impl Fn(&str) -> Client, selection: &Se
         }),
         one(selection::JOB, "job-controller", |context| job::run(context).boxed()),
         one(selection::STATEFUL_SET, "statefulset-controller", |context| stateful_set::run(context).boxed()),
+        // The account is that of the node controller, of which this one was a part.
+        one(selection::TAINT_EVICTION, "node-controller", |context| taint_eviction::run(context).boxed()),
         one(selection::TTL_AFTER_FINISHED, "ttl-after-finished-controller", |context| job::ttl::run(context)
             .boxed()),
     );

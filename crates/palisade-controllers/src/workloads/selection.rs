@@ -26,8 +26,10 @@ pub const ENDPOINTS: &str = "endpoints-controller";
 pub const ENDPOINT_SLICE: &str = "endpointslice-controller";
 /// EndpointSlices of Endpoints that users write.
 pub const ENDPOINT_SLICE_MIRRORING: &str = "endpointslice-mirroring-controller";
+/// Pods on nodes with taints that they do not tolerate.
+pub const TAINT_EVICTION: &str = "taint-eviction-controller";
 /// Every controller, by the names of kube-controller-manager.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
@@ -39,6 +41,7 @@ pub const NAMES: [&str; 12] = [
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     STATEFUL_SET,
+    TAINT_EVICTION,
     TTL_AFTER_FINISHED,
 ];
 

@@ -18,7 +18,7 @@ use super::proto::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode,
     NamespaceOption, ProfileType, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
 };
-use crate::kernel::probe::NodeFeatures;
+use crate::{kernel::probe::NodeFeatures, runner::id_ranges::IdRange};
 
 /// Why there is no context to send.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -44,6 +44,8 @@ pub struct Circumstances<'a> {
     pub seccomp_path: Option<&'a str>,
     /// The id of the container whose processes an ephemeral container targets.
     pub target: Option<&'a str>,
+    /// The ids of the pod on the node, if it has a user namespace of its own.
+    pub ids: Option<IdRange>,
 }
 
 /// The security context of a container.
@@ -68,7 +70,7 @@ pub fn container_context(
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: context.privileged.value,
-        namespace_options: Some(namespaces(context, around.target)),
+        namespace_options: Some(namespaces(context, around.target, around.ids)),
         selinux_options: se_linux(context),
         run_as_user: run_as_user.map(int64),
         run_as_group: context.run_as_group.value.map(int64),
@@ -105,7 +107,7 @@ pub fn sandbox_context(
         return Ok(LinuxSandboxSecurityContext { seccomp: Some(seccomp), ..Default::default() });
     };
     Ok(LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(first, None)),
+        namespace_options: Some(namespaces(first, None, pod.ids)),
         selinux_options: pod.se_linux_options.clone(),
         run_as_user: pod.run_as_user.map(int64),
         run_as_group: pod.run_as_group.map(int64),
@@ -131,6 +133,8 @@ pub struct PodSettings<'a> {
     pub fs_group: Option<i64>,
     pub groups: &'a [i64],
     pub se_linux_options: Option<SeLinuxOption>,
+    /// The ids of the pod on the node, if it has a user namespace of its own.
+    pub ids: Option<IdRange>,
 }
 
 impl<'a> PodSettings<'a> {
@@ -144,11 +148,12 @@ impl<'a> PodSettings<'a> {
             fs_group: context.fs_group,
             groups: context.supplemental_groups.as_deref().unwrap_or_default(),
             se_linux_options: context.se_linux_options.as_ref().map(se_linux_option),
+            ids: None,
         }
     }
 }
 
-fn namespaces(context: &EffectiveContext<'_>, target: Option<&str>) -> NamespaceOption {
+fn namespaces(context: &EffectiveContext<'_>, target: Option<&str>, ids: Option<IdRange>) -> NamespaceOption {
     let node_or_pod = |node: bool| if node { NamespaceMode::Node } else { NamespaceMode::Pod };
     let pid = if context.host_pid.value {
         NamespaceMode::Node
@@ -164,7 +169,7 @@ fn namespaces(context: &EffectiveContext<'_>, target: Option<&str>) -> Namespace
         pid: pid.into(),
         ipc: node_or_pod(context.host_ipc.value).into(),
         target_id: target.filter(|_| pid == NamespaceMode::Target).unwrap_or_default().to_owned(),
-        userns_options: None,
+        userns_options: ids.map(|ids| ids.user_namespace()),
     }
 }
 
@@ -251,6 +256,7 @@ mod tests {
             image_user,
             seccomp_path: Some("/profiles/p"),
             target: None,
+            ids: None,
         };
         container_context(&contexts[0], &around)
     }
@@ -423,9 +429,36 @@ mod tests {
             let text = pod(spec, "{}");
             let parsed = Prepared::new(serde_json::from_str(&text).unwrap(), Subject::Pod, &designs());
             let contexts = effective_contexts(&parsed);
-            let found = namespaces(&contexts[0], target);
+            let found = namespaces(&contexts[0], target, None);
+            assert_eq!(found.userns_options, None, "{case}");
             assert_eq!((found.network(), found.pid(), found.ipc()), expected, "{case}");
             assert_eq!(found.target_id.is_empty(), expected.1 != Target, "{case}");
+        }
+    }
+
+    #[test]
+    fn sandbox_and_containers_have_the_ids_of_the_pod() {
+        let text = pod(r#""hostUsers":false"#, "{}");
+        let parsed = Prepared::new(serde_json::from_str(&text).unwrap(), Subject::Pod, &designs());
+        let contexts = effective_contexts(&parsed);
+        let ids = IdRange::starting_at(131_072);
+        let settings = PodSettings { ids, ..PodSettings::of(&parsed) };
+        let sandbox = sandbox_context(&contexts, &settings, designs().kubelet).unwrap();
+        let features = NodeFeatures::default();
+        let around = Circumstances {
+            compat: &designs(),
+            features: &features,
+            image_user: &ImageUser::Uid(0),
+            seccomp_path: None,
+            target: None,
+            ids,
+        };
+        let container = container_context(&contexts[0], &around).unwrap();
+        let mapping = [crate::cri::proto::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
+        for options in [sandbox.namespace_options, container.namespace_options] {
+            let users = options.unwrap().userns_options.unwrap();
+            assert_eq!(users.mode(), NamespaceMode::Pod);
+            assert_eq!((users.uids.as_slice(), users.gids.as_slice()), (&mapping[..], &mapping[..]));
         }
     }
 

@@ -7,7 +7,10 @@ use std::{fs, path::Path};
 use serde::Serialize;
 
 use super::apparmor::AppArmor;
-use crate::cri::client::{Runtime, RuntimeError};
+use crate::cri::{
+    client::{Runtime, RuntimeError},
+    proto::RuntimeHandler,
+};
 
 /// What a node supports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +32,9 @@ pub struct NodeFeatures {
     pub supplemental_groups_policy: bool,
     /// Whether the runtime was configured to leave AppArmor alone; `None` if it does not report it.
     pub runtime_disables_app_armor: Option<bool>,
+    /// What each of the runtime's handlers supports; the first has no name.
+    #[serde(skip)]
+    pub handlers: Vec<RuntimeHandler>,
     /// Paths that kubelets since v1.34 hide: they show one container another's load.
     #[serde(skip)]
     pub thermal_throttle: Vec<String>,
@@ -58,12 +64,20 @@ impl NodeFeatures {
         let status = runtime.status(true).await?;
         self.supplemental_groups_policy =
             status.features.is_some_and(|features| features.supplemental_groups_policy);
+        self.handlers = status.runtime_handlers;
         // containerd reports its configuration; others need not.
         let config: Option<serde_json::Value> =
             status.info.get("config").and_then(|text| serde_json::from_str(text).ok());
         self.runtime_disables_app_armor =
             config.and_then(|config| config.get("disableApparmor").and_then(serde_json::Value::as_bool));
         Ok(())
+    }
+
+    /// Whether a handler of the runtime gives pods user namespaces. What is not reported is not supported.
+    #[must_use]
+    pub fn has_user_namespaces(&self, handler: &str) -> bool {
+        let of_handler = self.handlers.iter().find(|known| known.name == handler);
+        of_handler.and_then(|known| known.features.as_ref()).is_some_and(|features| features.user_namespaces)
     }
 
     /// Whether the kernel has seccomp filters.
@@ -101,6 +115,7 @@ mod tests {
     use std::fs;
 
     use super::{NodeFeatures, cpu_numbers};
+    use crate::cri::proto::{RuntimeHandler, RuntimeHandlerFeatures};
 
     #[test]
     fn reads_lists_of_cpus() {
@@ -110,6 +125,21 @@ mod tests {
             assert_eq!(cpu_numbers(list), expected, "{list}");
         }
         assert!(cpu_numbers("0-4294967295").len() < 10_000);
+    }
+
+    #[test]
+    fn only_a_handler_that_reports_user_namespaces_has_them() {
+        let handler = |name: &str, user_namespaces: Option<bool>| RuntimeHandler {
+            name: name.to_owned(),
+            features: user_namespaces
+                .map(|user_namespaces| RuntimeHandlerFeatures { user_namespaces, ..Default::default() }),
+        };
+        let handlers = vec![handler("", Some(true)), handler("runc", Some(false)), handler("old", None)];
+        let features = NodeFeatures { handlers, ..NodeFeatures::default() };
+        for (name, expected) in [("", true), ("runc", false), ("old", false), ("unknown", false)] {
+            assert_eq!(features.has_user_namespaces(name), expected, "{name}");
+        }
+        assert!(!NodeFeatures::default().has_user_namespaces(""), "a runtime that reports no handlers");
     }
 
     #[test]

@@ -33,10 +33,44 @@ pub struct ProcessSecurity {
     pub se_linux: Option<String>,
     /// Namespace kind to inode.
     pub namespaces: BTreeMap<String, u64>,
+    /// Which of the node's users its users are, if it has a user namespace; as this process sees it.
+    pub uid_map: Vec<IdMapLine>,
+    /// The same for groups.
+    pub gid_map: Vec<IdMapLine>,
     /// Whether the root file system is mounted read-only.
     pub root_read_only: bool,
     /// Paths of `/proc` that are neither hidden from it nor read-only, although they are by default.
     pub unmasked: Vec<&'static str>,
+}
+
+/// A line of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdMapLine {
+    /// The first id inside.
+    pub inside: u32,
+    /// The first id outside.
+    pub outside: u32,
+    /// How many there are.
+    pub length: u32,
+}
+
+/// Ids that belong to the node's own users.
+const OF_THE_NODE: u32 = 1 << 16;
+
+impl IdMapLine {
+    /// The id inside of an id outside.
+    #[must_use]
+    pub fn inside(&self, outside: u32) -> Option<u32> {
+        let offset = outside.checked_sub(self.outside)?;
+        if offset < self.length { self.inside.checked_add(offset) } else { None }
+    }
+
+    /// Whether one of the ids is that of a user of the node itself.
+    #[must_use]
+    pub const fn reaches_the_node(&self) -> bool {
+        self.outside < OF_THE_NODE && self.length > 0
+    }
 }
 
 /// What every release hides of `/proc`, as far as the kernel has it.
@@ -111,6 +145,15 @@ impl ProcessSecurity {
                 namespace_inode(&link.to_string_lossy()).ok_or_else(|| invalid(&file, "not a namespace"))?;
             found.namespaces.insert(kind.to_owned(), inode);
         }
+        for (file, map) in [("uid_map", &mut found.uid_map), ("gid_map", &mut found.gid_map)] {
+            let text = match fs::read_to_string(folder.join(file)) {
+                Ok(text) => text,
+                // A kernel without user namespaces.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(named(file)(error)),
+            };
+            *map = id_map(&text).ok_or_else(|| invalid(file, "not a mapping of ids"))?;
+        }
         let mounts = fs::read_to_string(folder.join("mountinfo")).map_err(named("mountinfo"))?;
         found.root_read_only =
             root_read_only(&mounts).ok_or_else(|| invalid("mountinfo", "no root file system"))?;
@@ -174,6 +217,16 @@ impl ProcessSecurity {
     pub fn app_armor_mode(&self) -> Option<&str> {
         app_armor_mode(self.app_armor.as_deref()?)
     }
+}
+
+fn id_map(text: &str) -> Option<Vec<IdMapLine>> {
+    let line = |line: &str| {
+        // swallowed: the caller reports the file
+        let numbers: Vec<u32> = line.split_whitespace().map(|id| id.parse().ok()).collect::<Option<_>>()?;
+        let [inside, outside, length] = numbers[..] else { return None };
+        Some(IdMapLine { inside, outside, length })
+    };
+    text.lines().map(line).collect()
 }
 
 fn four(value: &str) -> Option<[u32; 4]> {
@@ -404,6 +457,26 @@ mod tests {
             ["/proc/kcore", "/proc/bus", "/proc/sys"]
         );
         assert_eq!(unmasked("", |_| false), [""; 0], "a kernel without these files hides nothing");
+    }
+
+    #[test]
+    fn maps_of_ids_lead_from_the_node_into_the_namespace() {
+        let map = id_map("         0      65536      65536\n     70000        200          1\n").unwrap();
+        for (outside, expected) in [
+            (65_536, Some(0)),
+            (66_536, Some(1000)),
+            (131_071, Some(65_535)),
+            (131_072, None),
+            (0, None),
+            (200, Some(70_000)),
+        ] {
+            assert_eq!(map.iter().find_map(|line| line.inside(outside)), expected, "{outside}");
+        }
+        assert_eq!(map.iter().map(IdMapLine::reaches_the_node).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(id_map("0 0 4294967295\n").unwrap()[0].inside(7), Some(7));
+        for wrong in ["0 1", "0 1 2 3", "a b c", "0 1 -1", "0 1 4294967296"] {
+            assert_eq!(id_map(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::{
 
 use palisade_model::pod_view::ContainerKind;
 
-use super::{environment::expand, hosts_file, observed::labels, resources::linux_resources};
+use super::{
+    environment::expand, hosts_file, id_ranges::IdRange, observed::labels, resources::linux_resources,
+};
 use crate::{
     api::PodKey,
     cri::proto::{
@@ -177,6 +179,8 @@ pub struct ContainerParts<'a> {
     pub node_memory: i64,
     /// Who manages the pod.
     pub manager: &'a str,
+    /// The ids of the pod on the node, if it has a user namespace of its own.
+    pub ids: Option<IdRange>,
 }
 
 /// What a container waits for, in the kubelet's words.
@@ -252,7 +256,7 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, Mo
                 _ => MountPropagation::Private,
             }
             .into(),
-            recursive_read_only: false,
+            ..Mount::default()
         });
     }
     if let Some(file) = parts.hosts_file {
@@ -272,6 +276,14 @@ pub fn container_config(parts: ContainerParts<'_>) -> Result<ContainerConfig, Mo
             .into_owned(),
         ..Mount::default()
     });
+
+    // Files belong to the same user inside and outside: the mounts map ids as the namespace does.
+    if let Some(ids) = parts.ids {
+        for mount in &mut mounts {
+            mount.uid_mappings = vec![ids.mapping()];
+            mount.gid_mappings = vec![ids.mapping()];
+        }
+    }
 
     let mut container_labels = pod_labels(pod, parts.manager);
     container_labels.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());

@@ -9,6 +9,7 @@ pub mod environment;
 mod handlers;
 mod hooks;
 mod hosts_file;
+pub mod id_ranges;
 mod images;
 pub mod observed;
 pub mod plan;

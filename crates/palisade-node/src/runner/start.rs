@@ -18,7 +18,9 @@ use super::{
     config::{ContainerParts, PodPaths, container_config},
     environment::{Surroundings, environment},
     handlers::Target,
-    hooks, hosts_file, images,
+    hooks, hosts_file,
+    id_ranges::IdRange,
+    images,
     observed::Observed,
     plan::{Failure, Reason, Retry},
 };
@@ -43,6 +45,7 @@ pub(super) struct Place<'a> {
     pub(super) paths: &'a PodPaths,
     pub(super) observed: &'a Observed,
     pub(super) pod_ips: &'a [String],
+    pub(super) ids: Option<IdRange>,
 }
 
 /// How a start ended.
@@ -253,6 +256,7 @@ async fn prepare(
         image_user: &image_user,
         seccomp_path: delivery.as_ref().map(|delivery| delivery.path.as_str()),
         target,
+        ids: place.ids,
     };
     let security_context = container_context(&context, &around).map_err(|error| Refused::config(&error))?;
 
@@ -283,6 +287,7 @@ async fn prepare(
         hosts_file: hosts_file.as_deref(),
         node_memory: node.memory(),
         manager: &node.config.manager,
+        ids: place.ids,
     })
     .map_err(|error| Refused::config(&error))?;
     Ok((config, delivery))

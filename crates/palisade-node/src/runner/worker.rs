@@ -17,6 +17,7 @@ use super::{
     allocations::Reservation,
     config::{PodPaths, is_host_network, sandbox_config},
     environment::Surroundings,
+    id_ranges::{IdRange, IdRangeError},
     images::Images,
     observed::{Instance, Observed},
     plan::{
@@ -45,6 +46,9 @@ enum SandboxError {
     /// The pod needs a user namespace.
     #[error("can't set `hostUsers: false`, runtime does not support user namespaces")]
     UserNamespaces,
+    /// It has no ids of its own.
+    #[error("failed to allocate user namespace: {0}")]
+    Ids(#[source] IdRangeError),
     /// The security of the pod cannot be expressed.
     #[error(transparent)]
     Translate(#[from] TranslateError),
@@ -453,7 +457,9 @@ impl Life {
         else {
             return false;
         };
-        let Ok(config) = self.sandbox_config(pod, sandbox.attempt) else { return false };
+        // What cannot be described now was reported when the sandbox was made, and is tried again.
+        let Ok(ids) = self.ids(pod) else { return false };
+        let Ok(config) = self.sandbox_config(pod, sandbox.attempt, ids) else { return false };
         let now = Timestamp::now();
         let key = back_off_key(pod, kind, name);
         let last_exit = observed.latest(name).filter(|run| run.state == ContainerState::Exited);
@@ -469,6 +475,7 @@ impl Life {
             paths: &self.paths,
             observed,
             pod_ips: &ips,
+            ids,
         };
         match start(&self.node, pod, kind, container, restart_count, &place, &mut self.images).await {
             StartOutcome::Started(id) => {
@@ -492,16 +499,28 @@ impl Life {
         }
     }
 
-    fn sandbox_config(&self, pod: &RunPod, attempt: u32) -> Result<PodSandboxConfig, SandboxError> {
+    /// The ids of a pod that has a user namespace of its own.
+    fn ids(&self, pod: &RunPod) -> Result<Option<IdRange>, SandboxError> {
+        let compat = &self.node.config.compat;
+        let prepared = pod.prepared(compat);
+        // Off by default before v1.33, and then not checked.
+        let wants = compat.kubelet.minor() >= 33
+            && effective_contexts(&prepared).first().is_some_and(|context| !context.host_users.value);
+        let range = wants.then(|| self.node.id_ranges.of_pod(&self.paths.folder)).transpose();
+        range.map_err(SandboxError::Ids)
+    }
+
+    fn sandbox_config(
+        &self,
+        pod: &RunPod,
+        attempt: u32,
+        ids: Option<IdRange>,
+    ) -> Result<PodSandboxConfig, SandboxError> {
         let compat = &self.node.config.compat;
         let prepared = pod.prepared(compat);
         let contexts = effective_contexts(&prepared);
-        // Off by default before v1.33, and then not checked.
-        let user_namespaces = compat.kubelet.minor() >= 33;
-        if user_namespaces && contexts.first().is_some_and(|context| !context.host_users.value) {
-            return Err(SandboxError::UserNamespaces);
-        }
-        let security = sandbox_context(&contexts, &PodSettings::of(&prepared), compat.kubelet)?;
+        let settings = PodSettings { ids, ..PodSettings::of(&prepared) };
+        let security = sandbox_context(&contexts, &settings, compat.kubelet)?;
         let sysctls = contexts.first().map(|context| context.sysctls.value).unwrap_or_default();
         let sysctls =
             sysctls.iter().map(|sysctl| (with_dots(&sysctl.name), sysctl.value.to_string())).collect();
@@ -515,10 +534,6 @@ impl Life {
             self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedCreatePodSandBox", &text);
             None
         };
-        let config = match self.sandbox_config(pod, attempt) {
-            Ok(config) => config,
-            Err(error) => return failed(error.to_string()),
-        };
         for folder in [&self.paths.folder, &self.paths.logs] {
             if let Err(error) = fs::create_dir_all(folder) {
                 return failed(format!("make pod data directories: {error}"));
@@ -531,6 +546,17 @@ impl Life {
                 Ok(None) => return failed(format!("RuntimeClass {class:?} not found")),
                 Err(error) => return failed(format!("cannot read RuntimeClass {class:?}: {error}")),
             },
+        };
+        let config = self.ids(pod).and_then(|ids| {
+            // What the runtime does not report, it does not support.
+            if ids.is_some() && !self.node.features().has_user_namespaces(&handler) {
+                return Err(SandboxError::UserNamespaces);
+            }
+            self.sandbox_config(pod, attempt, ids)
+        });
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => return failed(error.to_string()),
         };
         match self.node.runtime.run_pod_sandbox(config, &handler).await {
             Ok(id) => Some(id),

@@ -173,6 +173,7 @@ fn runtime_contexts(
         image_user: &ImageUser::Uid(0),
         seccomp_path: None,
         target: None,
+        ids: None,
     };
     let contexts = effective_contexts(pod);
     let translated = contexts.iter().map(|context| container_context(context, &around).unwrap());

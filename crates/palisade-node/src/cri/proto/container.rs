@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use prost::{Enumeration, Message};
 
 use super::{
-    Int64Value, NamespaceOption, PodSandboxConfig, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
+    IdMapping, Int64Value, NamespaceOption, PodSandboxConfig, SeLinuxOption, SecurityProfile,
+    SupplementalGroupsPolicy,
 };
 
 /// CRI `ContainerMetadata`.
@@ -52,6 +53,10 @@ pub struct Mount {
     pub selinux_relabel: bool,
     #[prost(enumeration = "MountPropagation", tag = "5")]
     pub propagation: i32,
+    #[prost(message, repeated, tag = "6")]
+    pub uid_mappings: Vec<IdMapping>,
+    #[prost(message, repeated, tag = "7")]
+    pub gid_mappings: Vec<IdMapping>,
     #[prost(bool, tag = "8")]
     pub recursive_read_only: bool,
 }

@@ -54,8 +54,28 @@ pub struct StatusResponse {
     pub status: Option<RuntimeStatus>,
     #[prost(btree_map = "string, string", tag = "2")]
     pub info: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "3")]
+    pub runtime_handlers: Vec<RuntimeHandler>,
     #[prost(message, optional, tag = "4")]
     pub features: Option<RuntimeFeatures>,
+}
+
+/// CRI `RuntimeHandler`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RuntimeHandler {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub features: Option<RuntimeHandlerFeatures>,
+}
+
+/// CRI `RuntimeHandlerFeatures`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RuntimeHandlerFeatures {
+    #[prost(bool, tag = "1")]
+    pub recursive_read_only_mounts: bool,
+    #[prost(bool, tag = "2")]
+    pub user_namespaces: bool,
 }
 
 /// CRI `RuntimeStatus`.
