@@ -128,7 +128,8 @@ impl Listener {
     }
 }
 
-/// Runs this thread before all others, as far as it may: the shorter a call waits, the fewer signals interrupt it.
+/// Runs this thread before those without a real-time priority, as far as it may: the shorter a call waits, the fewer signals
+/// interrupt it. It does nothing but take calls, and the kernel leaves a part of each CPU to others.
 pub fn run_first() {
     let first = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call reads one structure, which lives until it returns; 0 is the calling thread.

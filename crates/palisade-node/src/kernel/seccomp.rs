@@ -78,6 +78,7 @@ pub fn recorded_in_vain() -> impl Iterator<Item = Syscall> {
 
 /// Makes a call that cannot succeed: every bit of every argument is set, so that no file descriptor, address, size or set of flags
 /// is valid. The number that it failed with, if it did; calls that would do something all the same are not made.
+#[must_use]
 pub fn call_in_vain(call: Syscall) -> Option<i32> {
     let number = call.number(Architecture::COMMON).filter(|_| !EFFECTIVE.contains(&call.name()))?;
     let wrong = u64::MAX;

@@ -169,10 +169,12 @@ impl State {
 
     /// Runs of which nothing was received although they began.
     fn find_missing(&mut self) {
-        let silent = self.runs.values().filter(|run| run.is_started && run.began.is_none());
-        let reasons: Vec<String> = silent
-            .map(|run| format!("the runtime handed over no listener for container {:?}", run.container))
-            .collect();
+        let mut reasons = Vec::new();
+        for run in self.runs.values_mut().filter(|run| run.is_started && run.began.is_none()) {
+            // Once is enough.
+            run.is_started = false;
+            reasons.push(format!("the runtime handed over no listener for container {:?}", run.container));
+        }
         for reason in reasons {
             self.lose(&reason);
         }

@@ -23,6 +23,10 @@ use palisade_model::{
 use palisade_node::{
     kernel::seccomp::recorded_in_vain, pod::RunPod, profiles::baseline::Bounds, recording::Recorder,
 };
+use palisade_testkit::{
+    images::{self, Image},
+    shared,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -194,9 +198,9 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn get(port: u16) -> String {
+fn get(port: u16, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(b"GET /index.html HTTP/1.0\r\n\r\n").unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
     std::io::read_to_string(stream).unwrap()
 }
 
@@ -218,7 +222,7 @@ async fn a_recorded_server_runs_with_its_profile_and_can_do_nothing_else() {
     let recording = recorded_then_enforced(&lab, pod, async |lab, pod| {
         let ready = |status: &Value| status["containerStatuses"][0]["ready"] == true;
         lab.until(pod, "ready", ready).await;
-        let page = tokio::task::spawn_blocking(move || get(port)).await.unwrap();
+        let page = tokio::task::spawn_blocking(move || get(port, "/index.html")).await.unwrap();
         assert!(page.contains("served"), "{page}");
         let (code, text) = lab.exec(pod, "c", "cat /www/index.html").await;
         assert_eq!((code, text.trim()), (0, "served"));
@@ -262,6 +266,45 @@ async fn a_recorded_script_with_many_processes_runs_with_its_profile() {
         assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["message"], "all\n", "{status:#}");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_go_program_runs_with_its_profile() {
+    let Some(material) = shared("kubernetes") else { return };
+    let lab = Lab::new(designs());
+    let program = lab.folder.path().join("agnhost");
+    let unpacked = Command::new("xz")
+        .args(["-dc".as_ref(), material.join("agnhost.xz").as_os_str()])
+        .stdout(fs::File::create(&program).unwrap())
+        .status()
+        .unwrap();
+    assert!(unpacked.success());
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let image = Image {
+        name: "localhost/agnhost:1",
+        entrypoint: &["/agnhost"],
+        files: vec![(program, "/agnhost".into())],
+        ..Image::default()
+    };
+    lab.containerd.import(&images::write(lab.folder.path(), &image));
+    let (port, udp) = (free_port(), free_port());
+    let arguments = [format!("--http-port={port}"), format!("--udp-port={udp}")];
+    let pod = restricted_pod(
+        "go",
+        json!([{"name": "c", "image": "localhost/agnhost:1", "securityContext": restricted(),
+            "args": ["netexec", arguments[0], arguments[1]],
+            "readinessProbe": {"periodSeconds": 1, "httpGet": {"path": "/healthz", "port": port, "host": "127.0.0.1"}}}]),
+    );
+    let recording = recorded_then_enforced(&lab, pod, async |lab, pod| {
+        let ready = |status: &Value| status["containerStatuses"][0]["ready"] == true;
+        lab.until(pod, "ready", ready).await;
+        for (path, expected) in [("/echo?msg=recorded", "recorded"), ("/shell?cmd=id", "uid=1000")] {
+            let page = tokio::task::spawn_blocking(move || get(port, path)).await.unwrap();
+            assert!(page.contains(expected), "{page}");
+        }
+    })
+    .await;
+    println!("{} calls, {}", recording.calls().len(), recording.statement(None)["phases"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
