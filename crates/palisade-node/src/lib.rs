@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `palisade up --node`, an agent that replaces the kubelet | [`node::Node::new`] with a [`api::kube::KubeSource`], then [`kubelet::run`] |
 //! | `palisade run -f POD` | [`run::RunningPod::start`], `settled`, `report`, `stop` |
+//! | `palisade run --record` | [`recording::Recorder::start`], [`run::RunningPod::start_recorded`], then `finish` |
 //! | `palisade verify` | [`verify::verify_pod`] for every pod of the node; [`verify::PodReport::lines`] or its JSON |
 //! | `palisade node --mode=agent`, beside a kubelet | [`agent::run`] |
 //! | `kubectl logs` | [`logs::container_logs`] |
@@ -48,6 +49,7 @@ pub mod node;
 pub mod node_object;
 pub mod pod;
 pub mod profiles;
+pub mod recording;
 pub mod run;
 pub mod runner;
 pub mod streams;

@@ -15,6 +15,7 @@ use crate::{
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     node_object::storage,
     profiles::localhost::ProfileFolder,
+    recording::Recordings,
     runner::{allocations::Allocations, environment::Allocatable, id_ranges::IdRanges},
 };
 
@@ -115,6 +116,8 @@ pub struct Node {
     pub source: Arc<dyn PodSource>,
     /// Events about pods.
     pub recorder: Recorder,
+    /// Whose calls are recorded.
+    pub recordings: Recordings,
     /// AppArmor on the host.
     pub app_armor: AppArmor,
     /// What its pods have been given of it.
@@ -140,6 +143,7 @@ impl Node {
             runtime,
             recorder: Recorder::new(Arc::clone(&source)),
             source,
+            recordings: Recordings::default(),
             app_armor: AppArmor::below(&config.sys),
             allocations: Allocations::default(),
             id_ranges: IdRanges::below(&config.root_dir),

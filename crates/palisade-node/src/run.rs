@@ -21,6 +21,7 @@ use crate::{
     events::EventRecord,
     node::{Node, NodeConfig},
     pod::{PodError, RunPod},
+    recording::Recorder,
     runner::worker::Worker,
     verify::{PodReport, verify_pod},
 };
@@ -83,7 +84,26 @@ pub struct RunReport {
 
 impl RunningPod {
     /// Starts a pod. `objects` are the ConfigMaps and Secrets it refers to; others are skipped.
-    pub async fn start(mut config: NodeConfig, pod: Value, objects: &[Value]) -> Result<Self, RunError> {
+    pub async fn start(config: NodeConfig, pod: Value, objects: &[Value]) -> Result<Self, RunError> {
+        Self::begin(config, pod, objects, None).await
+    }
+
+    /// Starts a pod whose calls are recorded.
+    pub async fn start_recorded(
+        config: NodeConfig,
+        pod: Value,
+        objects: &[Value],
+        recorder: Arc<Recorder>,
+    ) -> Result<Self, RunError> {
+        Self::begin(config, pod, objects, Some(recorder)).await
+    }
+
+    async fn begin(
+        mut config: NodeConfig,
+        pod: Value,
+        objects: &[Value],
+        recorder: Option<Arc<Recorder>>,
+    ) -> Result<Self, RunError> {
         "palisade-run".clone_into(&mut config.manager);
         // An agent with the same folder clears away what is not its own; its profiles serve here as well.
         config.seccomp_profile_root.get_or_insert_with(|| config.root_dir.join("seccomp"));
@@ -97,6 +117,9 @@ impl RunningPod {
         let node = Node::new(config, shared)?;
         node.runtime.version().await?;
         node.refresh_features().await;
+        if let Some(recorder) = recorder {
+            node.recordings.record_all(recorder);
+        }
         source.apply(&pod);
         let worker = Worker::spawn(node.clone(), pod.clone());
         let waking = tokio::spawn(wake_on_changes(node.clone(), pod.key.uid.clone(), worker.waker()));

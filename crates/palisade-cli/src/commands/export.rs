@@ -192,7 +192,7 @@ fn write_files(folder: &Path, objects: &[Value]) -> Result<String, Failure> {
 }
 
 /// An API server that reads the folder at the same time sees the old file or the new one.
-fn write_atomically(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn write_atomically(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
     use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
     let mut temporary = tempfile::Builder::new().prefix(".palisade-").tempfile_in(folder)?;
     temporary.write_all(text.as_bytes())?;

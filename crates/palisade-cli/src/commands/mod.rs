@@ -14,6 +14,7 @@ pub mod node;
 pub mod node_agent;
 pub mod openshift;
 pub mod profile;
+pub mod recording;
 pub mod rollout;
 pub mod run;
 pub mod uninstall;

@@ -27,6 +27,7 @@ use palisade_policy::standards::level::LevelVersion;
 use palisade_yaml::{Document, Kind, Limits, NodeRef, Parsed, ScalarStyle, Span, Step, View, parse};
 use serde_json::{Value, json};
 
+use super::recording;
 use crate::{
     args::ValueError,
     diagnostic::{Code, Diagnostic, Label, Severity},
@@ -76,6 +77,12 @@ pub enum ProfileCommand {
     Minimize(combine::SingleArgs),
     /// Show the action for a system call
     ExplainCall(combine::CallArgs),
+    /// Print the profile of a recording that did not end, from its journal
+    Recorded {
+        /// The journal that `palisade run --record` left behind
+        #[arg(value_name = "JOURNAL")]
+        journal: PathBuf,
+    },
     /// Print the SHA-256 of profiles, as in the container status and as `sha256sum` prints it
     Hash {
         /// Profiles (JSON), or manifests of ConfigMaps
@@ -100,6 +107,7 @@ pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Result<Exit, Fa
         ProfileCommand::Subset(args) => combine::subset(args, terminal),
         ProfileCommand::Minimize(args) => combine::minimize(args, terminal),
         ProfileCommand::ExplainCall(args) => combine::explain_call(args, terminal),
+        ProfileCommand::Recorded { journal } => recording::recorded(journal, terminal),
         ProfileCommand::Hash { files } => hash(files, terminal),
     }
 }

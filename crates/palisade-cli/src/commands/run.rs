@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use palisade_model::compat::Compat;
 use palisade_node::{
     logs::{LogOptions, container_logs},
+    profiles::baseline::Bounds,
     run::{RunError, RunOutcome, RunReport, RunningPod},
     verify::{ContainerReport, PodReport},
 };
@@ -21,6 +22,7 @@ use crate::{
     args::{Emulated, FeatureGate},
     commands::{
         node::{RuntimeArgs, need_root, runtime_away},
+        recording::RecordingFiles,
         verify::{Format, human_text},
     },
     diagnostic::Severity,
@@ -54,6 +56,13 @@ pub struct RunArgs {
     /// Continue after the report: print the log until the pod ends or Ctrl-C
     #[arg(long)]
     pub follow: bool,
+    /// Record the system calls of the pod until it ends or Ctrl-C, and write a seccomp profile that allows them
+    /// [default FILE: <pod>.seccomp.json]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub record: Option<Option<PathBuf>>,
+    /// Seconds to record
+    #[arg(long, value_name = "SECONDS", requires = "record")]
+    pub record_for: Option<u64>,
     /// Output: human or json
     #[arg(long, short, value_enum, default_value_t = Format::Human, value_name = "FORMAT", hide_possible_values = true)]
     pub output: Format,
@@ -63,7 +72,7 @@ const AFTER_HELP: &str = "\
 Starts the pod, compares it with what the kernel enforces, prints its log, and removes it.
 
 Exit status: 0 the pod ran and everything declared is enforced, 1 it failed, did not start, something is not enforced, or a
-running container could not be compared, 2 the manifest cannot be used or an API server would reject it, 3 runtime unreachable.
+running container could not be compared, or a recording is lossy, 2 the manifest cannot be used or an API server would reject it, 3 runtime unreachable.
 A container that ends before it is compared is reported and does not change the exit status.";
 
 /// How long a pod runs at least before it is looked at.
@@ -85,20 +94,75 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     service::log_to_stderr(terminal);
     runtime.block_on(async {
         args.runtime.load_profiles().await?;
-        let running = RunningPod::start(config, pod, &objects).await.map_err(|error| match error {
-            RunError::Runtime(_) => runtime_away(error),
-            error => Failure::input(error),
-        })?;
-        for warning in &running.warnings {
-            terminal.report(format!("warning: {warning}"));
-        }
+        let files =
+            args.record.as_ref().map(|file| RecordingFiles::beside(&profile_file(file.as_ref(), &pod)));
+        let Some(files) = files else {
+            let running = RunningPod::start(config, pod, &objects).await.map_err(start_failure)?;
+            let exit = show(args, &running, terminal).await;
+            running.stop(None).await;
+            return exit;
+        };
+        let recorder = files.start(&config.root_dir.join("recorder"))?;
+        let started = RunningPod::start_recorded(config, pod, &objects, Arc::clone(&recorder)).await;
+        let running = match started {
+            Ok(running) => running,
+            Err(error) => {
+                files.discard();
+                return Err(start_failure(error));
+            }
+        };
         let exit = show(args, &running, terminal).await;
+        if exit.is_ok() {
+            until_recorded(args, &running).await;
+        }
+        let features = running.node().features();
+        // The pod's end is a part of the recording.
         running.stop(None).await;
-        exit
+        let default = match Bounds::of_usual_container(&features).runtime_default() {
+            Ok(default) => Some(default),
+            Err(error) => {
+                terminal.report(format!("warning: {error}"));
+                None
+            }
+        };
+        let recorded = files.write(&recorder.finish(), default.as_ref(), terminal);
+        Ok(exit?.max(recorded?))
     })
 }
 
+/// The file of the profile: beside nothing else of the same pod.
+fn profile_file(file: Option<&PathBuf>, pod: &Value) -> PathBuf {
+    let name = || pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("pod");
+    // The name of a pod is a file name, once the pod is valid; until then it must not lead elsewhere.
+    file.cloned().unwrap_or_else(|| PathBuf::from(format!("{}.seccomp.json", name().replace('/', "_"))))
+}
+
+fn start_failure(error: RunError) -> Failure {
+    match error {
+        RunError::Runtime(_) => runtime_away(error),
+        error => Failure::input(error),
+    }
+}
+
+/// Waits until the pod ends, the time is over, or Ctrl-C.
+async fn until_recorded(args: &RunArgs, running: &RunningPod) {
+    let time = async {
+        match args.record_for {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = running.finished() => {}
+        () = time => {}
+        () = stopped() => {}
+    }
+}
+
 async fn show(args: &RunArgs, running: &RunningPod, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    for warning in &running.warnings {
+        terminal.report(format!("warning: {warning}"));
+    }
     tokio::select! {
         _ = running.settled(Duration::from_secs(args.timeout)) => {}
         () = stopped() => return Err(Failure::incomplete("interrupted before the pod ran")),

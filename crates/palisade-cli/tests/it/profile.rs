@@ -446,3 +446,17 @@ fn what_cannot_be_combined_is_reported_and_printed_nowhere() {
     let warned = project.run(&["profile", "intersect", "mine.json", "twice.json"]);
     assert!(warned.status == 0 && warned.stderr.contains("the strictest applies"), "{warned}");
 }
+
+#[test]
+fn a_journal_of_a_recorder_that_was_killed_is_a_lossy_profile() {
+    let project = Project::new();
+    let journal = [
+        r#"{"container":"web","machine":"SCMP_ARCH_X86_64","base":{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["listen","read","socket","unlink","write"],"action":"SCMP_ACT_ALLOW"}]}}"#,
+        r#"{"container":"web","call":"socket","architecture":"SCMP_ARCH_X86_64","argument":2,"phase":"start"}"#,
+        r#"{"container":"web","call":"listen","architecture":"SCMP_ARCH_X86_64","phase":"start"}"#,
+        r#"{"container":"web","call":"unl"#,
+    ];
+    project.file("web.journal", journal.join("\n")).file("empty.journal", "");
+    insta::assert_snapshot!(project.run(&["profile", "recorded", "web.journal"]), @"");
+    insta::assert_snapshot!(project.run(&["profile", "recorded", "empty.journal"]), @"");
+}

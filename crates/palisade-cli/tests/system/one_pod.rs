@@ -109,3 +109,37 @@ fn reports_a_runtime_that_ignores_a_profile() {
         ran.out
     );
 }
+
+#[test]
+fn run_records_a_profile_with_which_the_pod_runs() {
+    let world = World::new();
+    let manifest = world.path("pod.yaml");
+    let context = json!({"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1000});
+    let object = pod("worker", context.clone(), "ls -d /tmp/.. | cat; id; echo worked");
+    fs::write(&manifest, object.to_string()).unwrap();
+    let profile = world.path("p.json");
+    let record = format!("--record={}", profile.display());
+    let file = manifest.to_str().unwrap();
+    let ran = output(&mut world.on_node(&["run", "-f", file, &record]));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("system calls of c in the phases runtime, start"), "{}", ran.err);
+    let statement: Value =
+        serde_json::from_str(&fs::read_to_string(world.path("p.statement.json")).unwrap()).unwrap();
+    assert_eq!((&statement["complete"], &statement["beyondRuntimeDefault"]), (&json!(true), &json!([])));
+    assert!(!world.path("p.journal").exists());
+
+    let text = fs::read_to_string(&profile).unwrap();
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"p": text}});
+    for (case, script, expected) in [
+        ("what was recorded", "ls -d /tmp/.. | cat; id; echo worked", "worked"),
+        ("and nothing else", "id; mkdir /tmp/x 2> /dev/null || echo denied", "denied"),
+    ] {
+        let profile =
+            json!({"runAsUser": 1000, "seccompProfile": {"type": "ConfigMap", "configMapProfile": "web/p"}});
+        fs::write(&manifest, format!("{map}\n---\n{}\n", pod("worker", profile, script))).unwrap();
+        let ran = output(&mut world.on_node(&["run", "-f", file]));
+        assert_eq!(ran.code, 0, "{case}: {ran:?}");
+        assert!(ran.out.trim_end().ends_with(expected), "{case}: {}", ran.out);
+    }
+}

@@ -445,6 +445,11 @@ impl Filter {
             .chain(others.filter(move |known| *known != machine && known.runs_on(machine)))
     }
 
+    /// The architectures that are listed, as profiles write them.
+    pub(super) fn tokens(&self) -> Vec<&'static str> {
+        self.architectures.iter().map(|known| known.token()).collect()
+    }
+
     /// The calls that rules name.
     pub fn named_calls(&self) -> impl Iterator<Item = Syscall> {
         self.rules.keys().copied()

@@ -17,6 +17,7 @@ pub mod filter;
 pub mod json;
 pub mod oci;
 pub mod published;
+pub mod recording;
 pub mod runtime_default;
 pub mod seccomp;
 pub mod syscalls;

@@ -58,8 +58,7 @@ impl Filter {
             document.insert("defaultErrnoRet".to_owned(), errno.into());
         }
         if !self.architectures.is_empty() {
-            let tokens: Vec<&str> = self.architectures.iter().map(|known| known.token()).collect();
-            document.insert("architectures".to_owned(), tokens.into());
+            document.insert("architectures".to_owned(), self.tokens().into());
         }
         if let Some(flags) = &self.settings.flags {
             document.insert("flags".to_owned(), flags.iter().cloned().collect());

@@ -3,13 +3,22 @@
 //! The facts are in `syscalls.txt`, read on first use. A runtime ignores a name that it does not recognize, which is why a
 //! misspelt one is worth a warning.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::{architecture::Architecture, document::KernelVersion};
 
 const TABLE: &str = include_str!("syscalls.txt");
 
 static SYSCALLS: LazyLock<Table> = LazyLock::new(|| Table::read(TABLE));
+
+/// By what a filter and its listener see of a call.
+static NUMBERS: LazyLock<BTreeMap<(u32, u32), (Architecture, Syscall)>> = LazyLock::new(|| {
+    let numbers = |architecture: Architecture| {
+        let numbered = move |call: Syscall| Some(((architecture.audit(), call.number(architecture)?), call));
+        Syscall::all().filter_map(numbered).map(move |(key, call)| (key, (architecture, call)))
+    };
+    Architecture::all().flat_map(numbers).collect()
+});
 
 struct Table {
     columns: Vec<&'static str>,
@@ -68,6 +77,12 @@ impl Syscall {
         SYSCALLS.rows.get(usize::from(self.0))
     }
 
+    /// The call that a kernel reports by `AUDIT_ARCH_…` and number, and the convention that it was made by.
+    #[must_use]
+    pub fn reported(audit: u32, number: u32) -> Option<(Architecture, Self)> {
+        NUMBERS.get(&(audit, number)).copied()
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -111,6 +126,10 @@ mod tests {
         for architecture in Architecture::all() {
             assert!(table.columns.contains(&architecture.column()), "{}", architecture.token());
             let numbers: Vec<u32> = Syscall::all().filter_map(|call| call.number(architecture)).collect();
+            for call in Syscall::all() {
+                let Some(number) = call.number(architecture) else { continue };
+                assert_eq!(Syscall::reported(architecture.audit(), number), Some((architecture, call)));
+            }
             assert_eq!(
                 numbers.len(),
                 numbers.iter().collect::<BTreeSet<_>>().len(),

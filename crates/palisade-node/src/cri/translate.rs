@@ -11,6 +11,7 @@ use palisade_model::{
     node::{ImageUser, NodeError, masked_paths, readonly_paths},
     prepare::Prepared,
     profile::ProfileRef,
+    text::Text,
 };
 use thiserror::Error;
 
@@ -42,6 +43,8 @@ pub struct Circumstances<'a> {
     pub image_user: &'a ImageUser,
     /// Where the runtime finds the seccomp profile, for the types that have one.
     pub seccomp_path: Option<&'a str>,
+    /// Whether that is the profile of a recorder, for a container of any type.
+    pub is_recorded: bool,
     /// The id of the container whose processes an ephemeral container targets.
     pub target: Option<&'a str>,
     /// The ids of the pod on the node, if it has a user namespace of its own.
@@ -54,7 +57,10 @@ pub fn container_context(
     around: &Circumstances<'_>,
 ) -> Result<LinuxContainerSecurityContext, TranslateError> {
     let minor = around.compat.kubelet.minor();
-    let seccomp = seccomp_profile(&context.seccomp.profile.clone()?, around.seccomp_path);
+    let declared = context.seccomp.profile.clone()?;
+    let recorder = || ProfileRef::Localhost(Text::borrowed(""));
+    let profile = if around.is_recorded { recorder() } else { declared };
+    let seccomp = seccomp_profile(&profile, around.seccomp_path);
     let app_armor = context.app_armor.profile.clone().transpose()?;
     let unmasked = context.proc_mount.value == "Unmasked";
     let (run_as_user, run_as_username) = match (context.run_as_user.value, around.image_user) {
@@ -255,6 +261,7 @@ mod tests {
             features: &features,
             image_user,
             seccomp_path: Some("/profiles/p"),
+            is_recorded: false,
             target: None,
             ids: None,
         };

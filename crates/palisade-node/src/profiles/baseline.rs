@@ -157,6 +157,13 @@ impl Bounds {
         }
     }
 
+    /// For a container that sets no capabilities, with the default of the runtime.
+    #[must_use]
+    pub fn of_usual_container(features: &NodeFeatures) -> Self {
+        let capabilities = BoundCapabilities::Declared { add: Vec::new(), drop: Vec::new() };
+        Self { capabilities, ..Self::of_node(features) }
+    }
+
     /// The same, with another baseline.
     #[must_use]
     pub fn with_baseline(self, baseline: Baseline) -> Self {
@@ -186,6 +193,11 @@ impl Bounds {
     /// The profile that allows what a source and its baseline allow.
     pub fn combine(&self, source: &str, folder: &ProfileFolder) -> Result<Restricted, CombineError> {
         Ok(restrict(source, &self.filters(folder)?)?)
+    }
+
+    /// The default profile of the node's runtime for the container.
+    pub fn runtime_default(&self) -> Result<Filter, BaselineError> {
+        self.filter(&BaselineProfile::RuntimeDefault, &ProfileFolder::new(""))
     }
 
     /// The profiles that bound it.

@@ -106,6 +106,11 @@ impl Delivery {
         if self.sealed.is_some() { message.replace(&self.path, &self.shown) } else { message.to_owned() }
     }
 
+    /// The same, made of a document with this hash.
+    pub(crate) fn made_of(self, source_hash: Option<String>) -> Self {
+        Self { source_hash, ..self }
+    }
+
     /// The memory file, if the profile is in one.
     #[must_use]
     pub const fn sealed(&self) -> Option<&SealedFile> {
@@ -154,7 +159,7 @@ pub async fn deliver(
                 .combine(&content, folder)
                 .map_err(|source| ProfileError::Combine { profile: shown.clone(), source })?;
             let delivery = sealed(shown.clone(), combined.text.as_bytes(), &shown)?;
-            Ok(Some(Delivery { source_hash: Some(sha256::hex(content.as_bytes())), ..delivery }))
+            Ok(Some(delivery.made_of(Some(sha256::hex(content.as_bytes())))))
         }
     }
 }
@@ -185,7 +190,7 @@ fn check_file(content: &[u8]) -> Result<(), DocumentError> {
     check_node_file(text)
 }
 
-fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
+pub(crate) fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Delivery, ProfileError> {
     let file = SealedFile::new("seccomp-profile", content)
         .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
     let hash = Some(sha256::hex(content));

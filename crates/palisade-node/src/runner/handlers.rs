@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use palisade_model::profile::recording::Phase;
 use prost::Message;
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
@@ -24,6 +25,7 @@ use crate::{
     cri::client::{Runtime, RuntimeError},
     lifecycle::{HttpGet, PortRef},
     pod::Container,
+    recording::Recordings,
 };
 
 /// Where a handler finds its container.
@@ -36,6 +38,10 @@ pub(super) struct Target {
     pub(super) ip: String,
     /// The release, for the user agent.
     pub(super) minor: u16,
+    /// What records its commands.
+    pub(super) recordings: Recordings,
+    /// What they are recorded as.
+    pub(super) phase: Phase,
 }
 
 /// The result of a probe or hook.
@@ -118,6 +124,7 @@ impl Target {
     /// Runs a command in the container.
     pub(super) async fn exec(&self, command: &[String], timeout: Duration) -> Result<(), ExecError> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let _executing = self.recordings.executing(&self.id, self.phase);
         match self.runtime.exec_sync(&self.id, &words, timeout).await {
             Ok(answer) if answer.exit_code == 0 => Ok(()),
             Ok(answer) => {
@@ -374,7 +381,14 @@ mod tests {
 
     fn target(ip: &str) -> Target {
         let runtime = Runtime::new("/nonexistent", Duration::from_secs(1)).unwrap();
-        Target { runtime, id: String::new(), ip: ip.to_owned(), minor: 31 }
+        Target {
+            runtime,
+            id: String::new(),
+            ip: ip.to_owned(),
+            minor: 31,
+            recordings: Recordings::default(),
+            phase: Phase::Probe,
+        }
     }
 
     /// A server that answers every connection with the same bytes and keeps what it was sent.

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use palisade_model::profile::recording::Phase;
 use tracing::warn;
 
 use super::{
@@ -111,6 +112,7 @@ impl Life {
         grace: Duration,
     ) -> Result<(), RuntimeError> {
         let begun = Instant::now();
+        self.node.recordings.stopping(&run.id);
         let mut left = grace;
         if let Some((kind, container)) = pod.container(&run.name)
             && let Some(handler) =
@@ -123,6 +125,8 @@ impl Life {
                 id: run.id.clone(),
                 ip: ips.first().cloned().unwrap_or_default(),
                 minor: self.node.config.compat.kubelet.minor(),
+                recordings: self.node.recordings.clone(),
+                phase: Phase::Shutdown,
             };
             let hook = super::hooks::run(handler, &target, &pod.key, container, grace);
             let failed = match tokio::time::timeout(grace, hook).await {

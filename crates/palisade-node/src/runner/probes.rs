@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use palisade_model::pod_view::ContainerKind;
+use palisade_model::{pod_view::ContainerKind, profile::recording::Phase};
 use tokio::sync::Notify;
 
 use super::{
@@ -124,6 +124,8 @@ impl Probes {
                     id: run.id.clone(),
                     ip: ips.first().cloned().unwrap_or_default(),
                     minor: node.config.compat.kubelet.minor(),
+                    recordings: node.recordings.clone(),
+                    phase: Phase::Probe,
                 },
                 recorder: node.recorder.clone(),
                 pod: pod.key.clone(),
@@ -139,6 +141,11 @@ impl Probes {
         self.running
             .iter()
             .map(|(id, prober)| (id.clone(), *prober.health.lock().unwrap_or_else(PoisonError::into_inner)))
+            .inspect(|(id, health)| {
+                if health.started && health.ready {
+                    node.recordings.ready(id);
+                }
+            })
             .collect()
     }
 }

@@ -11,7 +11,7 @@ use palisade_model::{
     effective::{EffectiveContext, effective_context},
     node::{ImageUser, non_root_violation},
     pod_view::ContainerKind,
-    profile::{ProfileRef, published::BASELINE_ANNOTATION},
+    profile::{ProfileRef, published::BASELINE_ANNOTATION, recording::Phase},
 };
 
 use super::{
@@ -26,13 +26,14 @@ use super::{
 };
 use crate::{
     cri::{
-        proto::{Image, PodSandboxConfig},
+        proto::{ContainerConfig, Image, PodSandboxConfig},
         translate::{Circumstances, container_context},
     },
     events::EventType,
     node::Node,
     pod::{Container, RunPod},
-    profiles::{baseline::Bounds, deliver},
+    profiles::{Delivery, baseline::Bounds, deliver},
+    recording::{self, Recorded},
     volumes::HostVolume,
 };
 
@@ -92,7 +93,7 @@ pub(super) async fn start(
         }
     };
     let prepared = prepare(node, pod, kind, container, restart_count, place, &image).await;
-    let (config, delivery) = match prepared {
+    let (config, delivery, recorded) = match prepared {
         Ok(prepared) => prepared,
         Err(refused) => {
             record(EventType::Warning, "Failed", &format!("Error: {}", refused.message));
@@ -131,9 +132,14 @@ pub(super) async fn start(
             message: error.message,
         });
     }
+    if let Some(recorded) = recorded {
+        recorded.started();
+    }
     record(EventType::Normal, "Started", &started_text(minor, &container.name));
     let ip = place.pod_ips.first().cloned().unwrap_or_default();
-    let target = Target { runtime: node.runtime.clone(), id: id.clone(), ip, minor };
+    let recordings = node.recordings.clone();
+    let target =
+        Target { runtime: node.runtime.clone(), id: id.clone(), ip, minor, recordings, phase: Phase::Start };
     if let Err(error) = hooks::post_start(node, pod, container, &target).await {
         // Its output may hold secrets, and events are widely readable.
         record(EventType::Warning, "FailedPostStartHook", "PostStartHook failed");
@@ -187,7 +193,7 @@ async fn prepare(
     restart_count: u32,
     place: &Place<'_>,
     image: &Image,
-) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
+) -> Result<(ContainerConfig, Option<Delivery>, Option<Recorded>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
     let prepared = pod.prepared(compat);
@@ -243,6 +249,10 @@ async fn prepare(
             message: error.to_string(),
         })?;
     app_armor_is_loaded(node, &context)?;
+    let (delivery, recorded) = match node.recordings.of_pod(pod) {
+        Some(recorder) => recording::deliver(recorder, delivery, (kind, container), &context, &bounds),
+        None => (delivery, None),
+    };
 
     let target = place
         .observed
@@ -255,6 +265,7 @@ async fn prepare(
         features: &features,
         image_user: &image_user,
         seccomp_path: delivery.as_ref().map(|delivery| delivery.path.as_str()),
+        is_recorded: recorded.is_some(),
         target,
         ids: place.ids,
     };
@@ -290,7 +301,7 @@ async fn prepare(
         ids: place.ids,
     })
     .map_err(|error| Refused::config(&error))?;
-    Ok((config, delivery))
+    Ok((config, delivery, recorded))
 }
 
 /// Row 3 of the AppArmor design: reported before the runtime does, with the runtime's message.

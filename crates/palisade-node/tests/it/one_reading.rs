@@ -172,6 +172,7 @@ fn runtime_contexts(
         features: &features,
         image_user: &ImageUser::Uid(0),
         seccomp_path: None,
+        is_recorded: false,
         target: None,
         ids: None,
     };

@@ -18,6 +18,7 @@ mod lab;
 mod lifecycle;
 mod one_pod;
 mod profiles;
+mod recorded;
 mod recordings;
 mod resilience;
 mod siblings;
