@@ -5,8 +5,8 @@ use std::sync::{LazyLock, OnceLock};
 use palisade_base::version::KubeVersion;
 
 use super::{
-    Builtin, Strategy, admission_policies, batch, certificates, cluster, config, definitions, infrastructure,
-    no_default, no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, service,
+    Builtin, Strategy, admission_policies, autoscaling, batch, certificates, cluster, config, definitions,
+    infrastructure, no_default, no_prepare_create, no_prepare_update, no_reset, pod, policy, rbac, service,
     validate_meta_only, validate_update_meta_only, webhooks, workload,
 };
 use crate::scheme::{Kind, LATEST, Subresource};
@@ -192,6 +192,9 @@ static KINDS: LazyLock<Vec<Builtin>> = LazyLock::new(|| {
         "autoscaling" "v2" "HorizontalPodAutoscaler" "horizontalpodautoscalers" "horizontalpodautoscaler"
         "autoscalingv2.HorizontalPodAutoscaler" {
             short_names: &["hpa"], categories: &["all"], since: 23, strategy: &infrastructure::AUTOSCALER, subresources: &[STATUS] }
+        "autoscaling" "v1" "HorizontalPodAutoscaler" "horizontalpodautoscalers" "horizontalpodautoscaler"
+        "autoscaling.HorizontalPodAutoscaler" {
+            short_names: &["hpa"], categories: &["all"], since: 23, strategy: &autoscaling::AUTOSCALER_V1, subresources: &[STATUS] }
         "batch" "v1" "CronJob" "cronjobs" "cronjob" "batch.CronJob" {
             short_names: &["cj"], categories: &["all"], strategy: &batch::CRON_JOB, subresources: &[STATUS], since: 21 }
         "batch" "v1" "Job" "jobs" "job" "batch.Job" {
@@ -432,12 +435,8 @@ mod tests {
     use crate::scheme::Scheme;
 
     /// What v1.37 serves by default and this server does not.
-    const NOT_SERVED: &[(&str, &str)] = &[
-        ("autoscaling/v1 horizontalpodautoscalers", "converted from autoscaling/v2, which is served"),
-        ("v1 nodes/proxy", "no proxy"),
-        ("v1 pods/proxy", "no proxy"),
-        ("v1 services/proxy", "no proxy"),
-    ];
+    const NOT_SERVED: &[(&str, &str)] =
+        &[("v1 nodes/proxy", "no proxy"), ("v1 pods/proxy", "no proxy"), ("v1 services/proxy", "no proxy")];
 
     /// The lines of `discovery-v1.37.txt` for the kinds of that release.
     fn served() -> BTreeSet<String> {
