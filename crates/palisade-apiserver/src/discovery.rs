@@ -228,7 +228,7 @@ pub fn resources(call: &Call<'_>, group: &str, version: &str) -> Result<Reply, B
     let served = call.api.registry.served();
     let mut resources = Vec::new();
     for entry in kinds_of(&served, group, version) {
-        resources.push(resource(&entry.kind));
+        resources.push(resource(entry));
         resources.extend(entry.kind.subresources.iter().map(|s| subresource(&entry.kind, s)));
     }
     if resources.is_empty() {
@@ -249,13 +249,16 @@ fn kinds_of<'a>(served: &'a Served, group: &str, version: &str) -> impl Iterator
 }
 
 /// The hash by which clients see that two servers store the same thing.
-fn storage_version_hash(kind: &Kind) -> String {
-    let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
+fn storage_version_hash(entry: &Entry) -> String {
+    let kind = &entry.kind;
+    let custom = entry.versions.as_deref().map(|versions| versions.storage().version.as_str());
+    let text = format!("{}/{}/{}", kind.group, custom.unwrap_or_else(|| kind.stored_version()), kind.kind);
     let hash = digest(&SHA256, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
 
-fn resource(kind: &Kind) -> Value {
+fn resource(entry: &Entry) -> Value {
+    let kind = &entry.kind;
     let mut document = json!({
         "name": kind.plural,
         "singularName": kind.singular,
@@ -272,7 +275,7 @@ fn resource(kind: &Kind) -> Value {
         }
         // What is made up of the moment is not stored.
         if kind.verbs.contains(&"watch") {
-            document.insert("storageVersionHash".to_owned(), storage_version_hash(kind).into());
+            document.insert("storageVersionHash".to_owned(), storage_version_hash(entry).into());
         }
     }
     document

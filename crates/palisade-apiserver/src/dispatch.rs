@@ -167,8 +167,8 @@ async fn object(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status
         system_objects::refresh(call.api, entry).await?;
     }
     match verb {
-        "get" => get::get(call, entry),
-        "list" => list::list(call, entry),
+        "get" => get::get(call, entry).await,
+        "list" => list::list(call, entry).await,
         "watch" => watch::watch(call, entry),
         "create" if review::is_review(entry) => review::create(call, entry),
         "create" if entry.kind.plural == "bindings" => subresources::binding::create(call, entry).await,

@@ -17,6 +17,7 @@
 //! | [`log_source`], [`stream_source`] | where the logs of pods and the streams into them come from |
 //! | [`streaming`] | `exec`, `attach`, `portforward` |
 //! | [`storage`] | objects, revisions, logs |
+//! | `conversion` | versions of custom resources |
 //! | `services` | addresses and ports of Services |
 //! | [`openshift`] | what OpenShift adds |
 //! | `controllers` | garbage collection and other built-in controllers |
@@ -31,6 +32,7 @@ pub mod audit;
 pub mod auth;
 mod certificates;
 mod controllers;
+mod conversion;
 mod crd;
 pub mod discovery;
 mod dispatch;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use bytes::Bytes;
-use palisade_apimachinery::crd::Definition;
+use palisade_apimachinery::crd::{Definition, Versions};
 use palisade_apimachinery::decode::{DecodeError, decode_type};
 use palisade_apimachinery::{Kind, Scheme};
 use palisade_base::version::KubeVersion;
@@ -30,13 +30,15 @@ pub struct Entry {
     pub prefix: Box<str>,
     /// For custom resources, the definition is being deleted: nothing new may come.
     pub terminating: bool,
+    /// The other versions of a custom resource.
+    pub versions: Option<Arc<Versions>>,
 }
 
 impl Entry {
-    fn new(kind: Arc<Kind>, store: &Store, terminating: bool) -> Self {
+    fn new(kind: Arc<Kind>, store: &Store, terminating: bool, versions: Option<Arc<Versions>>) -> Self {
         let prefix = format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", kind.kind, kind.api_version());
         let bucket = store.bucket(&kind.resource_name().to_string());
-        Self { kind, bucket, prefix: prefix.into(), terminating }
+        Self { kind, bucket, prefix: prefix.into(), terminating, versions }
     }
 
     /// The object with `apiVersion` and `kind`.
@@ -146,7 +148,8 @@ impl Registry {
     #[must_use]
     pub fn new(version: KubeVersion, store: &Store) -> Self {
         let scheme = Scheme::new(version);
-        let builtin = scheme.kinds().iter().map(|kind| Arc::new(Entry::new(kind.clone(), store, false)));
+        let builtin =
+            scheme.kinds().iter().map(|kind| Arc::new(Entry::new(kind.clone(), store, false, None)));
         let registry = Self {
             builtin: builtin.collect(),
             scheme,
@@ -214,7 +217,10 @@ impl Registry {
         let is_served = |kind: &&Arc<Kind>| !self.is_builtin_resource(&kind.group, &kind.plural);
         let established = definition.kinds.iter().filter(|_| definition.established).filter(is_served);
         let entries = established
-            .map(|kind| Arc::new(Entry::new(kind.clone(), &self.store, definition.deleting)))
+            .map(|kind| {
+                let versions = definition.versions.clone();
+                Arc::new(Entry::new(kind.clone(), &self.store, definition.deleting, versions))
+            })
             .collect();
         Some(Arc::new(Defined { object: object.clone(), definition, entries }))
     }

@@ -2,15 +2,16 @@
 //!
 //! Implements: `k8s.io/apiextensions-apiserver` (structural schemas, pruning, defaulting, validation, subresources,
 //! printer columns), <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>.
-//! Leaves to others: CEL rules (`x-kubernetes-validations` are stored and not evaluated) and conversion webhooks.
+//! Leaves to others: calling conversion webhooks; [`conversion`] has what they are sent and what may come back.
 
+pub mod conversion;
 pub mod establish;
 mod jsonpath;
 mod openapi_schema;
 mod pattern;
 mod programs;
 mod prune;
-mod rule_checks;
+pub(crate) mod rule_checks;
 pub(crate) mod rules;
 pub(crate) mod structural;
 mod typed;
@@ -69,7 +70,6 @@ pub struct CustomKind {
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) columns: Vec<Column>,
     pub(crate) selectable: Vec<JsonPath>,
-    /// Objects are stored in another version's schema; only its name matters here.
     pub(crate) deprecation_warning: Option<String>,
 }
 
@@ -112,6 +112,55 @@ pub struct Definition {
     pub established: bool,
     /// The kinds it defines, one for each served version, in its order.
     pub kinds: Vec<Arc<Kind>>,
+    /// Every version, and how objects get from one to another; none if there is no version.
+    pub versions: Option<Arc<Versions>>,
+}
+
+/// The versions of a definition. Objects are stored in one of them, and sent in each that is served.
+#[derive(Debug)]
+pub struct Versions {
+    kinds: Vec<Arc<Kind>>,
+    storage: Arc<Kind>,
+    webhook: Option<ConversionWebhook>,
+}
+
+/// The webhook that converts objects from one version to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversionWebhook {
+    /// `spec.conversion.webhook.clientConfig`.
+    pub client_config: Value,
+    /// `spec.conversion.webhook.conversionReviewVersions`.
+    pub review_versions: Vec<String>,
+}
+
+impl Versions {
+    /// The kind of a version, served or not.
+    #[must_use]
+    pub fn find(&self, version: &str) -> Option<&Arc<Kind>> {
+        self.kinds.iter().find(|kind| kind.version == version)
+    }
+
+    /// The kind that objects are stored as.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<Kind> {
+        &self.storage
+    }
+
+    /// What converts objects; without it, only their `apiVersion` changes.
+    #[must_use]
+    pub fn webhook(&self) -> Option<&ConversionWebhook> {
+        self.webhook.as_ref()
+    }
+}
+
+/// Distinguishes schemas: equal as long as a version's schema stays the same.
+#[derive(Debug, Clone)]
+pub struct SchemaIdentity(Arc<CustomSchema>);
+
+impl PartialEq for SchemaIdentity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 #[derive(Deserialize)]
@@ -138,6 +187,8 @@ struct StoredSpec<'a> {
     scope: String,
     #[serde(borrow)]
     versions: Vec<StoredVersion<'a>>,
+    #[serde(default)]
+    conversion: Value,
 }
 
 #[derive(Deserialize)]
@@ -145,6 +196,8 @@ struct StoredSpec<'a> {
 struct StoredVersion<'a> {
     name: String,
     served: bool,
+    #[serde(default)]
+    storage: bool,
     #[serde(default)]
     deprecated: Option<bool>,
     #[serde(default)]
@@ -179,15 +232,33 @@ impl Definition {
     ) -> std::result::Result<Self, serde_json::Error> {
         let Stored { metadata, spec, mut status } = serde_json::from_slice(json)?;
         let established = establish::is_established(&status);
-        let kinds = spec.versions.iter().filter(|v| v.served).map(|v| {
-            let known = before.into_iter().flat_map(|before| &before.kinds).find(|k| k.version == v.name);
+        let before = before.and_then(|before| before.versions.as_deref());
+        let kinds = spec.versions.iter().map(|v| {
+            let known = before.and_then(|before| before.find(&v.name));
             let custom = CustomKind::new(json, v, &spec.group, known);
             Arc::new(custom.into_kind(&spec, v, version))
         });
-        let kinds = kinds.collect();
+        let all: Vec<Arc<Kind>> = kinds.collect();
+        let served = spec.versions.iter().zip(&all).filter(|(version, _)| version.served);
+        let kinds = served.map(|(_, kind)| kind.clone()).collect();
+        let storage = spec.versions.iter().position(|version| version.storage).unwrap_or(0);
+        let webhook = ConversionWebhook::read(&spec.conversion);
+        let storage = all.get(storage).cloned();
+        let versions = storage.map(|storage| Arc::new(Versions { kinds: all, storage, webhook }));
         let accepted_names = status.get_mut("acceptedNames").map(Value::take).unwrap_or_default();
         let deleting = metadata.deletion_timestamp.is_some();
-        Ok(Self { group: spec.group, accepted_names, deleting, established, kinds })
+        Ok(Self { group: spec.group, accepted_names, deleting, established, kinds, versions })
+    }
+}
+
+impl ConversionWebhook {
+    fn read(conversion: &Value) -> Option<Self> {
+        let webhook = conversion.get("webhook").filter(|_| conversion.text("strategy") == "Webhook")?;
+        let versions = webhook.list("conversionReviewVersions").iter().filter_map(Value::as_str);
+        Some(Self {
+            client_config: webhook.get("clientConfig").cloned().unwrap_or_default(),
+            review_versions: versions.map(str::to_owned).collect(),
+        })
     }
 }
 
@@ -198,6 +269,55 @@ impl Kind {
         match &self.body {
             Body::Custom(custom) => custom.deprecation_warning.clone(),
             Body::Builtin(_) => None,
+        }
+    }
+
+    /// Which schema a custom kind has.
+    #[must_use]
+    pub fn schema_identity(&self) -> Option<SchemaIdentity> {
+        match &self.body {
+            Body::Custom(custom) => Some(SchemaIdentity(custom.schema.clone())),
+            Body::Builtin(_) => None,
+        }
+    }
+
+    /// Brings an object that was stored as this kind into the form of its schema, which may have changed since: unknown
+    /// fields go, and defaults are set. Built-in kinds stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If its defaults are too large.
+    pub fn coerce_stored(&self, object: &mut Value) -> Result<()> {
+        match &self.body {
+            Body::Custom(custom) => {
+                custom.prune(object);
+                custom.default(object)
+            }
+            Body::Builtin(_) => Ok(()),
+        }
+    }
+
+    /// Whether two versions of a custom kind have the same schema.
+    #[must_use]
+    pub fn has_schema_of(&self, other: &Self) -> bool {
+        match (&self.body, &other.body) {
+            (Body::Custom(own), Body::Custom(other)) => own.source == other.source,
+            _ => true,
+        }
+    }
+
+    /// Judges an object by the schema of a custom kind, without its rules.
+    pub(crate) fn check_schema(&self, object: &Value, errors: &mut Errors) {
+        if let Body::Custom(custom) = &self.body {
+            validate::validate(custom.root(), object, errors);
+            validate::list_types(custom.root(), object, errors);
+        }
+    }
+
+    /// Drops what the schema of a custom kind does not have from an object that was converted to it.
+    pub fn coerce_converted(&self, object: &mut Value) {
+        if let Body::Custom(custom) = &self.body {
+            custom.prune(object);
         }
     }
 
@@ -416,6 +536,23 @@ impl CustomKind {
                 go::json_type(&object)
             );
             return Err(invalid(shown, why));
+        }
+        for field in ["kind", "apiVersion"] {
+            if let Some(value) = object.child(field).filter(|value| !value.is_string()) {
+                let why = format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{field} \
+                     of type string",
+                    go::json_type(value)
+                );
+                return Err(invalid(shown, why));
+            }
+        }
+        if object.text("kind").is_empty() {
+            return Err(invalid(shown.clone(), format!("Object 'Kind' is missing in '{shown}'")));
+        }
+        if object.text("apiVersion").is_empty() {
+            let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            return Err(Status::internal(why));
         }
         if let Err(why) = self.clean(&mut object, &mut strict, kind.emulated) {
             return Err(invalid(shown, why.to_string()));

@@ -175,7 +175,7 @@ fn internal(rule: &Value) -> String {
 
 /// Why the `fieldPath` of a rule names no field, worded as upstream does.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(super) enum FieldPathError {
+pub(crate) enum FieldPathError {
     /// A name is missing after a dot.
     #[error("unexpected end of JSON path")]
     End,
@@ -185,6 +185,9 @@ pub(super) enum FieldPathError {
     /// Neither a dot nor a bracket.
     #[error("expected [ or . but got: {0}")]
     NotASegment(String),
+    /// A bracket where none is read.
+    #[error("array notation is not allowed")]
+    Brackets,
     /// The schema has no such field.
     #[error("does not refer to a valid field")]
     NoField,
@@ -199,7 +202,7 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, FieldPath
             let end = tail.find(['.', '[', ']']).unwrap_or(tail.len());
             (name, rest) = tail.split_at(end);
             if name.is_empty() {
-                return Err(FieldPathError::End);
+                return Err(if rest.is_empty() { FieldPathError::End } else { FieldPathError::NoField });
             }
         } else if let Some(tail) = rest.strip_prefix('[') {
             let quoted = tail.strip_prefix('\'').and_then(|tail| tail.split_once("']"));
@@ -223,6 +226,18 @@ pub(super) fn field_path(path: &str, schema: &Value) -> Result<String, FieldPath
         }
     }
     Ok(out)
+}
+
+/// The schema of the field that a path without brackets leads to, such as `.spec.x`.
+pub(crate) fn field_schema<'s>(path: &str, schema: &'s Value) -> Result<&'s Value, FieldPathError> {
+    if path.contains('[') {
+        return Err(FieldPathError::Brackets);
+    }
+    field_path(path, schema)?;
+    path.split('.').filter(|name| !name.is_empty()).try_fold(schema, |at, name| {
+        let properties = at.child("properties").and_then(|properties| properties.get(name));
+        properties.or_else(|| at.child("additionalProperties")).ok_or(FieldPathError::NoField)
+    })
 }
 
 /// Compiles an expression against the schema of the level it stands at.

@@ -3,14 +3,14 @@
 //! Implements: `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/{v1/defaults.go,validation}` and
 //! `…/registry/customresourcedefinition/strategy.go`. The schema itself is judged by [`crate::crd`].
 
-use palisade_base::field_error::BadValue;
+use palisade_base::field_error::{BadValue, FieldError};
 use palisade_base::field_path::Path;
 use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
-use super::{Strategy, section, set_default, set_generation, update_spec_or_status};
+use super::{Strategy, section, set_default, set_generation, update_spec_or_status, webhooks};
 use crate::apply::ResetFields;
-use crate::crd::structural;
+use crate::crd::{rule_checks, structural};
 use crate::rest::meta::{self, NameRule};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
@@ -74,7 +74,10 @@ fn default_definition(object: &mut Value, _: KubeVersion) {
             names["listKind"] = format!("{kind}List").into();
         }
     }
-    set_default(spec, "conversion", json!({"strategy": "None"}));
+    set_default(spec, "conversion", json!({}));
+    if let Some(conversion) = section(spec, "conversion").filter(|c| c.text("strategy").is_empty()) {
+        conversion["strategy"] = "None".into();
+    }
     if let Some(service) =
         spec.pointer_mut("/conversion/webhook/clientConfig/service").filter(|s| s.is_object())
     {
@@ -179,6 +182,27 @@ fn validate_spec(object: &Value, _: &Kind, errors: &mut Errors) {
         errors.invalid(&versions_at, shown(), "must have exactly one version marked as storage version");
     }
     validate_names(spec.get("names").unwrap_or(&empty), errors);
+    for (i, version) in versions.iter().enumerate() {
+        // As with schemas, what all versions share is the definition's.
+        let alike = versions.iter().all(|v| v.get("selectableFields") == version.get("selectableFields"));
+        let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&empty);
+        let at = versions_at.index(i);
+        if !alike && shared && !version.list("selectableFields").is_empty() {
+            // Upstream wants both in one place.
+            let rule = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            errors.invalid(&at.field("selectableFields"), "", rule);
+        } else if !alike {
+            validate_selectable(
+                version.list("selectableFields"),
+                schema,
+                &at.field("selectableFields"),
+                errors,
+            );
+        } else if i == 0 {
+            let at = SPEC.field("selectableFields");
+            validate_selectable(version.list("selectableFields"), schema, &at, errors);
+        }
+    }
     if spec.flag("preserveUnknownFields") == Some(true) {
         errors.invalid(&SPEC.field("preserveUnknownFields"), true, "must be false");
     }
@@ -273,29 +297,84 @@ fn validate_scale(scale: &Value, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// The fields of one version that lists can be selected by.
+fn validate_selectable(fields: &[Value], schema: &Value, at: &Path<'_>, errors: &mut Errors) {
+    const MOST: usize = 8;
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, field) in fields.iter().enumerate() {
+        let path = field.text("jsonPath");
+        let at = at.index(i);
+        if path.is_empty() {
+            errors.required(&at.field("jsonPath"), "");
+            continue;
+        }
+        let found = match rule_checks::field_schema(path, schema) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.invalid(&at.field("jsonPath"), path, format!("is an invalid path: {why}"));
+                continue;
+            }
+        };
+        if path == ".metadata" || path.starts_with(".metadata.") {
+            errors.invalid(&at.field("jsonPath"), path, "must not point to fields in metadata");
+        }
+        if !matches!(found.text("type"), "boolean" | "integer" | "string") {
+            let rule = "must point to a field of type string, boolean or integer. Enum string fields and strings with \
+                        formats are allowed.";
+            errors.invalid(&at.field("jsonPath"), path, rule);
+        }
+        if seen.contains(&path) {
+            errors.duplicate(&at.field("jsonPath"), path);
+        } else {
+            seen.push(path);
+        }
+    }
+    if seen.len() > MOST {
+        errors.list.push(FieldError::too_many(at, seen.len(), MOST));
+    }
+}
+
 fn validate_conversion(conversion: &Value, errors: &mut Errors) {
     let at = SPEC.field("conversion");
+    let config_at = at.field("webhookClientConfig");
+    let versions_at = at.field("conversionReviewVersions");
     let webhook = conversion.child("webhook");
     let config = webhook.and_then(|w| w.child("clientConfig"));
+    let versions = webhook.map_or(&[][..], |w| w.list("conversionReviewVersions"));
     match conversion.text("strategy") {
         "Webhook" => {
-            if config.is_none() {
-                let rule = "required when strategy is set to Webhook";
-                errors.required(&at.field("webhookClientConfig"), rule);
+            match config {
+                None => errors.required(&config_at, "required when strategy is set to Webhook"),
+                Some(config) => validate_client_config(config, &config_at, errors),
             }
-            let versions = webhook.map_or(&[][..], |w| w.list("conversionReviewVersions"));
             if versions.is_empty() {
-                errors.required(&at.field("conversionReviewVersions"), "");
+                errors.required(&versions_at, "");
+            } else {
+                webhooks::recognized_versions(versions, &versions_at, errors);
             }
         }
-        "None" => {
+        strategy => {
+            match strategy {
+                "None" => {}
+                "" => errors.required(&at.field("strategy"), ""),
+                other => errors.not_supported(&at.field("strategy"), other, &["None", "Webhook"]),
+            }
+            let rule = "should not be set when strategy is not set to Webhook";
             if config.is_some() {
-                let rule = "should not be set when strategy is not set to Webhook";
-                errors.forbidden(&at.field("webhookClientConfig"), rule);
+                errors.forbidden(&config_at, rule);
+            }
+            if !versions.is_empty() {
+                errors.forbidden(&versions_at, rule);
             }
         }
-        "" => errors.required(&at.field("strategy"), ""),
-        other => errors.not_supported(&at.field("strategy"), other, &["None", "Webhook"]),
+    }
+}
+
+fn validate_client_config(config: &Value, at: &Path<'_>, errors: &mut Errors) {
+    match (config.child("url").and_then(Value::as_str), config.child("service")) {
+        (Some(url), None) => webhooks::validate_url(url, &at.field("url"), errors),
+        (None, Some(service)) => webhooks::validate_service(service, &at.field("service"), errors),
+        _ => errors.required(at, "exactly one of url or service is required"),
     }
 }
 

@@ -66,7 +66,7 @@ macro_rules! with_status {
     };
 }
 
-fn spec_or_status(subresource: &str) -> ResetFields {
+pub(super) fn spec_or_status(subresource: &str) -> ResetFields {
     match subresource {
         "" => ResetFields::Exclude(&[&["status"]]),
         "status" => ResetFields::Exclude(&[&["spec"]]),
@@ -520,6 +520,29 @@ fn validate_api_service(object: &Value, errors: &mut Errors) {
 with_status!(DEVICE_TAINT_RULE, no_default, set_generation, any, &[]);
 with_status!(STORAGE_VERSION_MIGRATION, no_default, |_: &mut Value| {}, any, &["spec"]);
 
+/// The rules of autoscalers, in the form of v2.
+pub(super) fn validate_autoscaler(object: &Value, errors: &mut Errors) {
+    let empty = Value::Null;
+    let spec = object.get("spec").unwrap_or(&empty);
+    let root = Path::Root("spec");
+    let target = root.field("scaleTargetRef");
+    for field in ["kind", "name"] {
+        if spec.get("scaleTargetRef").is_none_or(|target| target.text(field).is_empty()) {
+            errors.required(&target.field(field), "");
+        }
+    }
+    let (least, most) = (spec.int("minReplicas").unwrap_or(1), spec.int("maxReplicas").unwrap_or(0));
+    if least < 1 {
+        errors.invalid(&root.field("minReplicas"), least, "must be greater than or equal to 1");
+    }
+    if most < 1 {
+        errors.invalid(&root.field("maxReplicas"), most, "must be greater than 0");
+    }
+    if most < least {
+        errors.invalid(&root.field("maxReplicas"), most, "must be greater than or equal to `minReplicas`");
+    }
+}
+
 with_status!(
     AUTOSCALER,
     |object, _| {
@@ -531,31 +554,7 @@ with_status!(
         }
     },
     |_: &mut Value| {},
-    |object: &Value, errors: &mut Errors| {
-        let empty = Value::Null;
-        let spec = object.get("spec").unwrap_or(&empty);
-        let root = Path::Root("spec");
-        let target = root.field("scaleTargetRef");
-        for field in ["kind", "name"] {
-            if spec.get("scaleTargetRef").is_none_or(|target| target.text(field).is_empty()) {
-                errors.required(&target.field(field), "");
-            }
-        }
-        let (least, most) = (spec.int("minReplicas").unwrap_or(1), spec.int("maxReplicas").unwrap_or(0));
-        if least < 1 {
-            errors.invalid(&root.field("minReplicas"), least, "must be greater than or equal to 1");
-        }
-        if most < 1 {
-            errors.invalid(&root.field("maxReplicas"), most, "must be greater than 0");
-        }
-        if most < least {
-            errors.invalid(
-                &root.field("maxReplicas"),
-                most,
-                "must be greater than or equal to `minReplicas`",
-            );
-        }
-    },
+    validate_autoscaler,
     &[]
 );
 

@@ -5,6 +5,7 @@
 //! Implements: `k8s.io/kubernetes/pkg/registry/*/strategy.go`, `pkg/apis/*/v1/defaults.go` and `pkg/apis/*/validation`.
 
 mod admission_policies;
+pub mod autoscaling;
 mod batch;
 mod certificates;
 mod cluster;
@@ -32,6 +33,7 @@ use crate::scheme::{Body, Kind, Subresource};
 
 pub use registry::{connect_kind, eviction_kind, registry, token_request_kind};
 pub(crate) use registry::{converts_to, internal_package, is_registered, scale_kind};
+pub(crate) use webhooks::REVIEW_VERSIONS;
 
 /// A built-in kind.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use crate::rest::names;
 use crate::rest::path::{Errors, Get};
 use crate::scheme::Kind;
 
-/// Upstream's versions of `AdmissionReview`, for its messages.
-const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
+/// Upstream's versions of `AdmissionReview` and `ConversionReview`, for its messages.
+pub(crate) const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 const MAX_CONDITIONS: usize = 64;
 
 pub(crate) static CONFIGURATION: Strategy = Strategy {
@@ -125,6 +125,11 @@ fn validate_versions(versions: &[Value], at: &Path<'_>, errors: &mut Errors) {
         errors.required(&list_at, format!("must specify one of {}", REVIEW_VERSIONS.join(", ")));
         return;
     }
+    recognized_versions(versions, &list_at, errors);
+}
+
+/// Checks versions of a review, which are the same for all reviews.
+pub(super) fn recognized_versions(versions: &[Value], list_at: &Path<'_>, errors: &mut Errors) {
     for (i, version) in versions.iter().enumerate() {
         let text = version.as_str().unwrap_or_default();
         if versions[..i].contains(version) {
@@ -135,7 +140,7 @@ fn validate_versions(versions: &[Value], at: &Path<'_>, errors: &mut Errors) {
     }
     if !versions.iter().filter_map(Value::as_str).any(|v| REVIEW_VERSIONS.contains(&v)) {
         let rule = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
-        errors.invalid(&list_at, BadValue::Json(Value::Array(versions.to_vec())), rule);
+        errors.invalid(list_at, BadValue::Json(Value::Array(versions.to_vec())), rule);
     }
 }
 
@@ -210,7 +215,7 @@ fn validate_resources(resources: &[Value], at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_url(url: &str, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_url(url: &str, at: &Path<'_>, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -240,12 +245,12 @@ fn validate_url(url: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_service(service: &Value, at: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_service(service: &Value, at: &Path<'_>, errors: &mut Errors) {
     if service.text("name").is_empty() {
-        errors.required(&at.field("name"), "service name is required");
+        errors.required(&at.field("name"), "");
     }
     if service.text("namespace").is_empty() {
-        errors.required(&at.field("namespace"), "service namespace is required");
+        errors.required(&at.field("namespace"), "");
     }
     let port = service.int("port").unwrap_or_default();
     let messages = names::port_number(port);
@@ -261,10 +266,12 @@ fn validate_service(service: &Value, at: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&at, path, "segment[0] may not be empty");
         return;
     }
-    let Some(inside) = path.strip_prefix('/') else {
+    if !path.starts_with('/') {
         errors.invalid(&at, path, "must start with a '/'");
-        return;
-    };
+    }
+    let mut inside = path.chars();
+    inside.next();
+    let inside = inside.as_str();
     for (i, step) in inside.strip_suffix('/').unwrap_or(inside).split('/').enumerate() {
         if step.is_empty() {
             errors.invalid(&at, path, format!("segment[{i}] may not be empty"));
@@ -358,9 +365,10 @@ mod tests {
             (
                 json!({"clientConfig": {"service": {"name": "s", "port": 0, "path": "a"}}}),
                 vec![
-                    "w.clientConfig.service.namespace: Required value: service namespace is required",
+                    "w.clientConfig.service.namespace: Required value",
                     "w.clientConfig.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
                     "w.clientConfig.service.path: Invalid value: \"a\": must start with a '/'",
+                    "w.clientConfig.service.path: Invalid value: \"a\": segment[0] may not be empty",
                 ],
             ),
             (

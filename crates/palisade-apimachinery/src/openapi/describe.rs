@@ -77,7 +77,9 @@ pub(super) fn structure(name: &str) -> Option<&'static str> {
         "core.SELinuxOptions" => "The SELinux context of the processes.",
         "core.WindowsSecurityContextOptions" => "Security settings for Windows only.",
         "core.Sysctl" => "A kernel parameter of the pod's namespaces.",
-        "meta.ObjectMeta" => "What every object has: name, labels, owners and bookkeeping.",
+        "meta.ObjectMeta" => {
+            "Standard object's metadata: name, labels, owners and what the server keeps about the object."
+        }
         "core.PodSpec" => "What should run, and how.",
         "core.PodStatus" => "What is running, as far as is known.",
         "core.Container" => "One process tree from one image.",
@@ -175,9 +177,14 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.Container", "name") => "A name that is unique in the pod.",
         ("core.Pod" | "apps.Deployment", "spec") => "What is wanted.",
         ("core.Pod" | "apps.Deployment", "status") => "What is.",
-        (_, "apiVersion") => "The version of the schema this object is written in.",
-        (_, "kind") => "What the object is.",
-        (_, "metadata") => "Name, labels and bookkeeping.",
+        (_, "apiVersion") => "APIVersion defines the version of the schema that this object is written in.",
+        (_, "kind") => "Kind is the name of the type of this object.",
+        (_, "metadata") => {
+            "Standard object's metadata: its name, its labels and what the server keeps about it."
+        }
+        ("meta.ObjectMeta", "creationTimestamp") => {
+            "CreationTimestamp is a timestamp of the server: when it stored the object first."
+        }
         _ => return None,
     })
 }

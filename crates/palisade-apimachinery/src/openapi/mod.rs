@@ -3,6 +3,7 @@
 //! Implements: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>. Both are
 //! made from the type table, so they describe exactly what decoding accepts. Descriptions are our own and few.
 
+mod custom;
 mod describe;
 mod paths;
 
@@ -119,7 +120,8 @@ pub fn v3_outline(
     version: KubeVersion,
     schema: impl Fn(&Kind) -> Value,
 ) -> Document<'_> {
-    Writer::new(Dialect::V3, version).document(kinds, |_, kind| Fragment::Value(schema(kind)))
+    let outline = |kind: &Kind| json!([schema(kind), kind.selectable_fields().collect::<Vec<_>>()]);
+    Writer::new(Dialect::V3, version).document(kinds, |_, kind| Fragment::Value(outline(kind)))
 }
 
 /// Where the OpenAPI v3 document with a kind is: `api/v1`, `apis/apps/v1`, …
@@ -150,6 +152,7 @@ fn struct_name(name: &str) -> String {
     match package {
         "meta" => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{short}"),
         "apiextensions" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{short}"),
+        "autoscalingv2" => format!("io.k8s.api.autoscaling.v2.{short}"),
         "psp" => format!("io.k8s.api.policy.v1beta1.{short}"),
         "scheduling" => format!("io.k8s.api.scheduling.v1alpha3.{short}"),
         package => format!("io.k8s.api.{package}.v1.{short}"),
@@ -163,6 +166,7 @@ const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 const LIST_META: &str = "meta.ListMeta";
 
 const GVK: &str = "x-kubernetes-group-version-kind";
+const SELECTABLE: &str = "x-kubernetes-selectable-fields";
 
 fn group_version_kind(kind: &Kind) -> Value {
     json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}])
@@ -172,6 +176,25 @@ fn group_version_kind(kind: &Kind) -> Value {
 fn members(source: &[u8]) -> Option<BTreeMap<String, Fragment<'_>>> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(source).ok()?;
     Some(members.into_iter().map(|(name, text)| (name, Fragment::Text(text))).collect())
+}
+
+/// What clients find beside a custom schema.
+fn add_extensions<'k>(kind: &'k Kind, schema: &mut BTreeMap<String, Fragment<'k>>) {
+    schema.insert(GVK.to_owned(), Fragment::Value(group_version_kind(kind)));
+    if let Some(fields) = selectable(kind) {
+        schema.insert(SELECTABLE.to_owned(), Fragment::Value(fields));
+    }
+}
+
+/// The fields that lists of a custom kind can be selected by.
+fn selectable(kind: &Kind) -> Option<Value> {
+    let fields = kind.selectable_fields().map(|field| json!({"fieldPath": field}));
+    let fields: Vec<Value> = fields.filter(|_| kind.is_custom()).collect();
+    (!fields.is_empty()).then(|| fields.into())
+}
+
+fn values<'k>(map: Map<String, Value>) -> BTreeMap<String, Fragment<'k>> {
+    map.into_iter().map(|(name, value)| (name, Fragment::Value(value))).collect()
 }
 
 struct Writer {
@@ -232,7 +255,7 @@ impl Writer {
     }
 
     fn list(&self, kind: &Kind, name: &str) -> Value {
-        json!({
+        let mut list = json!({
             "type": "object",
             "description": format!("A list of {} objects.", kind.kind),
             "required": ["items"],
@@ -245,7 +268,11 @@ impl Writer {
             "x-kubernetes-group-version-kind": [
                 {"group": kind.group, "version": kind.version, "kind": kind.list_kind}
             ],
-        })
+        });
+        if let Some(fields) = selectable(kind) {
+            list[SELECTABLE] = fields;
+        }
+        list
     }
 
     fn reference(&self, name: &str) -> Value {
@@ -258,20 +285,28 @@ impl Writer {
             Body::Custom(custom) => custom.source(),
             Body::Builtin(_) => &[],
         };
-        let mut schema: BTreeMap<String, Fragment<'k>> = members(source)
-            .unwrap_or_else(|| BTreeMap::from([("type".to_owned(), Fragment::Value("object".into()))]));
-        let given = match schema.get("properties") {
+        let plain = || BTreeMap::from([("type".to_owned(), Fragment::Value("object".into()))]);
+        let mut schema: BTreeMap<String, Fragment<'k>> = members(source).unwrap_or_else(plain);
+        // Clients of v2 would reject every field that is not listed.
+        let free = self.dialect == Dialect::V2
+            && matches!(schema.get("x-kubernetes-preserve-unknown-fields"), Some(Fragment::Text(text)) if text.get() == "true");
+        if free || source.is_empty() {
+            let mut schema = plain();
+            add_extensions(kind, &mut schema);
+            return Fragment::Object(schema);
+        }
+        if let Some(Value::Object(published)) = custom::published(self.dialect, source) {
+            schema = values(published);
+        }
+        let given = match schema.remove("properties") {
             Some(Fragment::Text(text)) => members(text.get().as_bytes()),
+            Some(Fragment::Value(Value::Object(map))) => Some(values(map)),
             _ => None,
         };
         let mut properties = given.unwrap_or_default();
-        for name in ["apiVersion", "kind"] {
-            properties.entry(name.to_owned()).or_insert_with(|| Fragment::Value(json!({"type": "string"})));
-        }
-        let meta = self.reference(&struct_name("meta.ObjectMeta"));
-        properties.insert("metadata".to_owned(), Fragment::Value(meta));
+        properties.extend(custom::header(self.dialect).map(|(name, value)| (name, Fragment::Value(value))));
         schema.insert("properties".to_owned(), Fragment::Object(properties));
-        schema.insert(GVK.to_owned(), Fragment::Value(group_version_kind(kind)));
+        add_extensions(kind, &mut schema);
         Fragment::Object(schema)
     }
 
@@ -421,8 +456,11 @@ mod tests {
     fn custom_schemas_get_the_fields_every_object_has() {
         let kinds = custom();
         let document = serde_json::to_value(v2(&kinds, KubeVersion::LATEST)).unwrap();
-        let meta = json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"});
-        let common = json!({"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": meta});
+        let described = |field: &str| describe::field("", field).unwrap();
+        let text = |field: &str| json!({"type": "string", "description": described(field)});
+        let meta = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+        let meta = json!({"$ref": meta, "description": described("metadata")});
+        let common = json!({"apiVersion": text("apiVersion"), "kind": text("kind"), "metadata": meta});
         let mut with_spec = common.clone();
         with_spec["spec"] = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let gvk = |version: &str| json!([{"group": "example.com", "version": version, "kind": "Widget"}]);
@@ -431,7 +469,7 @@ mod tests {
                 "v1",
                 json!({"type": "object", "description": "what people read", "properties": with_spec, GVK: gvk("v1")}),
             ),
-            ("v2", json!({"type": "object", "properties": common, GVK: gvk("v2")})),
+            ("v2", json!({"type": "object", GVK: gvk("v2")})),
         ] {
             assert_eq!(document["definitions"][format!("com.example.{version}.Widget")], expected);
         }

@@ -22,6 +22,11 @@ pub(super) fn all(kinds: &[Arc<Kind>], dialect: Dialect) -> Map<String, Value> {
         if !operations.is_empty() {
             out.insert(collection.clone(), Value::Object(operations));
         }
+        if kind.namespaced && kind.verbs.contains(&"list") {
+            let mut list = operation(kind, "list", dialect);
+            list["operationId"] = operation_id(kind, "list", "ForAllNamespaces").into();
+            out.insert(format!("/{}/{}", group_path(kind), kind.plural), json!({"get": list}));
+        }
         let mut operations = Map::new();
         for verb in ["get", "update", "patch", "delete"] {
             if kind.verbs.contains(&verb) {
@@ -64,11 +69,8 @@ fn operation(kind: &Kind, verb: &str, dialect: Dialect) -> Value {
         Dialect::V2 => json!({"description": "OK", "schema": reference}),
         Dialect::V3 => json!({"description": "OK", "content": {"application/json": {"schema": reference}}}),
     };
-    let group: String = kind.group.split('.').next().unwrap_or_default().to_owned();
-    let group = if group.is_empty() { "core".to_owned() } else { group };
-    let scope = if kind.namespaced { "Namespaced" } else { "" };
     let mut out = json!({
-        "operationId": format!("{verb}{}{}{scope}{}", capital(&group), capital(&kind.version), kind.kind),
+        "operationId": operation_id(kind, verb, ""),
         "parameters": parameters,
         "responses": {"200": answer},
         "x-kubernetes-action": if verb == "create" { "post" } else { verb },
@@ -80,6 +82,13 @@ fn operation(kind: &Kind, verb: &str, dialect: Dialect) -> Value {
         map.insert("produces".into(), json!(["application/json", "application/yaml"]));
     }
     out
+}
+
+/// `listCoreV1NamespacedPod`, `listCoreV1PodForAllNamespaces`.
+fn operation_id(kind: &Kind, verb: &str, of_all: &str) -> String {
+    let group = kind.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    let scope = if kind.namespaced && of_all.is_empty() { "Namespaced" } else { "" };
+    format!("{verb}{}{}{scope}{}{of_all}", capital(group), capital(&kind.version), kind.kind)
 }
 
 fn query(name: &str, kind: &str, dialect: Dialect) -> Value {

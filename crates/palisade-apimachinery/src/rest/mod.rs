@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::apply::metadata_mut;
 use crate::kinds;
 use crate::scheme::{Body, Kind};
-use crate::status::{Result, Status};
+use crate::status::{GroupName, Result, Status};
 use palisade_base::field_error::FieldError;
 use path::{Errors, Get};
 
@@ -199,7 +199,7 @@ pub fn before_update(
     errors.list.extend(extra.errors.iter().cloned());
     if !errors.list.is_empty() {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        return Err(Status::invalid(kind.kind_name(), name, &errors.list, kind.emulated));
+        return Err(Status::invalid(own_kind(kind, object), name, &errors.list, kind.emulated));
     }
     let mut warnings = extra.warnings.clone();
     warnings.extend(kinds::warnings(kind, object, Some(old)));
@@ -257,4 +257,12 @@ pub fn uid_precondition_failed(
              failed: UID in precondition: {wanted}, UID in object meta: {found}"
         ),
     )
+}
+/// The kind that an error names: that of the object itself, which a patch of a custom resource may have changed.
+fn own_kind<'a>(kind: &'a Kind, object: &'a Value) -> GroupName<'a> {
+    if !kind.is_custom() {
+        return kind.kind_name();
+    }
+    let group = object.text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    GroupName::new(group, object.text("kind"))
 }

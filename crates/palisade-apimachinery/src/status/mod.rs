@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use palisade_base::field_error::FieldError;
@@ -354,75 +355,93 @@ impl Status {
 
     /// The answer to a successful delete: `Success` with the object's name and uid.
     #[must_use]
-    pub fn deleted(resource: GroupName<'_>, name: &str, uid: &str) -> Value {
-        let mut details = Map::new();
-        details.insert("name".into(), name.into());
-        if !resource.group.is_empty() {
-            details.insert("group".into(), resource.group.into());
-        }
-        details.insert("kind".into(), resource.name.into());
-        details.insert("uid".into(), uid.into());
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    pub fn deleted(resource: GroupName<'_>, name: &str, uid: &str) -> Success {
+        Success(Details {
+            name: name.to_owned(),
+            group: resource.group.to_owned(),
+            kind: resource.name.to_owned(),
+            uid: uid.to_owned(),
+            ..Details::default()
+        })
     }
 
     /// The object as the server sends it.
     #[must_use]
     pub fn to_value(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("kind".into(), "Status".into());
-        object.insert("apiVersion".into(), "v1".into());
-        let mut metadata = Map::new();
-        if !self.continue_token.is_empty() {
-            metadata.insert("continue".into(), self.continue_token.as_str().into());
-        }
-        object.insert("metadata".into(), Value::Object(metadata));
-        object.insert("status".into(), "Failure".into());
-        if !self.message.is_empty() {
-            object.insert("message".into(), self.message.as_str().into());
-        }
-        if !self.reason.is_empty() {
-            object.insert("reason".into(), (&*self.reason).into());
-        }
-        if let Some(details) = &self.details {
-            object.insert("details".into(), details.to_value());
-        }
-        object.insert("code".into(), self.code.into());
-        Value::Object(object)
+        json!(self)
     }
 }
 
-impl Details {
-    fn to_value(&self) -> Value {
-        let mut object = Map::new();
-        for (key, text) in
+/// A `Status` of success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Success(Details);
+
+// Fields are written in the order of Go's structs, as clients compare the text.
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let continue_token = Some(&self.continue_token).filter(|token| !token.is_empty());
+        map.serialize_entry("kind", "Status")?;
+        map.serialize_entry("apiVersion", "v1")?;
+        map.serialize_entry(
+            "metadata",
+            &Map::from_iter(continue_token.map(|token| ("continue".to_owned(), json!(token)))),
+        )?;
+        map.serialize_entry("status", "Failure")?;
+        text(&mut map, "message", &self.message)?;
+        text(&mut map, "reason", &self.reason)?;
+        if let Some(details) = &self.details {
+            map.serialize_entry("details", details)?;
+        }
+        map.serialize_entry("code", &self.code)?;
+        map.end()
+    }
+}
+
+impl Serialize for Success {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("kind", "Status")?;
+        map.serialize_entry("apiVersion", "v1")?;
+        map.serialize_entry("metadata", &Map::new())?;
+        map.serialize_entry("status", "Success")?;
+        map.serialize_entry("details", &self.0)?;
+        map.end()
+    }
+}
+
+impl Serialize for Details {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in
             [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
         {
-            if !text.is_empty() {
-                object.insert(key.into(), text.as_str().into());
-            }
+            text(&mut map, key, value)?;
         }
         if !self.causes.is_empty() {
-            object.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+            map.serialize_entry("causes", &self.causes)?;
         }
         if self.retry_after_seconds != 0 {
-            object.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
+            map.serialize_entry("retryAfterSeconds", &self.retry_after_seconds)?;
         }
-        Value::Object(object)
+        map.end()
     }
 }
 
-impl Cause {
-    fn to_value(&self) -> Value {
-        let mut object = Map::new();
-        for (key, text) in
-            [("reason", &*self.reason), ("message", self.message.as_str()), ("field", self.field.as_str())]
-        {
-            if !text.is_empty() {
-                object.insert(key.into(), text.into());
-            }
+impl Serialize for Cause {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in [("reason", &*self.reason), ("message", &self.message), ("field", &self.field)] {
+            text(&mut map, key, value)?;
         }
-        Value::Object(object)
+        map.end()
     }
+}
+
+/// A text that is left out if it is empty.
+fn text<M: SerializeMap>(map: &mut M, key: &str, value: &str) -> std::result::Result<(), M::Error> {
+    if value.is_empty() { Ok(()) } else { map.serialize_entry(key, value) }
 }
 
 #[cfg(test)]
@@ -454,5 +473,19 @@ mod tests {
                    "reason": "BadRequest", "code": 400})
         );
         assert_eq!(Status::method_not_allowed().to_value()["details"], json!({}));
+    }
+
+    #[test]
+    fn fields_have_the_order_of_go() {
+        let errors = [FieldError::required("spec.a", "")];
+        let status = Status::invalid(GroupName::new("apps", "Deployment"), "d", &errors, KubeVersion::LATEST);
+        assert_eq!(
+            serde_json::to_string(&*status).unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Deployment.apps \"d\" is invalid: spec.a: Required value","reason":"Invalid","details":{"name":"d","group":"apps","kind":"Deployment","causes":[{"reason":"FieldValueRequired","message":"Required value","field":"spec.a"}]},"code":422}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&Status::deleted(GroupName::new("", "pods"), "p", "u")).unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"p","kind":"pods","uid":"u"}}"#
+        );
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::rows::selector;
 use super::{Clock, Column, column};
+use crate::kinds::autoscaling;
 use crate::rest::path::Get;
 use crate::scheme::Kind;
 
@@ -169,6 +170,11 @@ pub(super) fn cells(kind: &Kind, object: &Value, clock: Clock) -> Option<Vec<Val
             vec![spec.text("policyName").into(), param_ref(spec), age()]
         }
         "APIService" => vec![service_of(spec), availability(status), age()],
+        "HorizontalPodAutoscaler" if kind.is_stored_otherwise() => {
+            // swallowed: annotations were read when the object was written; without them, its own fields are shown
+            let whole = autoscaling::to_v2(object.clone()).unwrap_or_else(|_| object.clone());
+            autoscaler(whole.get("spec").unwrap_or(&empty), whole.get("status").unwrap_or(&empty), age())
+        }
         "HorizontalPodAutoscaler" => autoscaler(spec, status, age()),
         "CertificateSigningRequest" => signing_request(spec, status, age()),
         "ClusterTrustBundle" => vec![or(spec.text("signerName"), "<none>")],

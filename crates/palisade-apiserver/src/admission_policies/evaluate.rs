@@ -25,6 +25,7 @@ use crate::admission_chain::{Notes, Request};
 use crate::api::Api;
 use crate::auth::UserInfo;
 use crate::auth::rbac::Attributes;
+use crate::conversion;
 use crate::storage::Range;
 use crate::webhooks::Dispatch;
 use crate::webhooks::matching::{Matched, has_labels, in_namespace};
@@ -390,11 +391,20 @@ impl Evaluation<'_> {
                 if namespace.is_empty() { Range::All } else { Range::Namespace(namespace.to_owned()) };
             let selector = reference.child("selector").map(LabelSelector::from_object).unwrap_or_default();
             let objects = entry.bucket.list(&range).objects;
-            let objects = objects.iter().map(|object| entry.typed(object.parse()));
-            objects.filter(|object| selector.matches(object)).map(Some).collect()
+            let mut found = Vec::new();
+            for object in objects {
+                match conversion::present_now(entry, object) {
+                    Ok(object) => found.push(entry.typed(object.parse())),
+                    Err(error) => return failed(&error.to_string()),
+                }
+            }
+            found.into_iter().filter(|object| selector.matches(object)).map(Some).collect()
         } else {
             let stored = entry.bucket.get(&entry.key(namespace, name));
-            stored.map(|object| Some(entry.typed(object.parse()))).into_iter().collect()
+            match stored.map(|object| conversion::present_now(entry, object)).transpose() {
+                Ok(found) => found.map(|object| Some(entry.typed(object.parse()))).into_iter().collect(),
+                Err(error) => return failed(&error.to_string()),
+            }
         };
         if found.is_empty() && reference.text("parameterNotFoundAction") != "Allow" {
             return failed("no params found for policy binding with `Deny` parameterNotFoundAction");

@@ -70,11 +70,40 @@ fn ownership(object: &Object) -> Ownership {
     serde_json::from_slice::<Outer>(&object.json).map(|o| o.metadata).unwrap_or_default()
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnerState {
     Absent,
     /// Being deleted, and waiting for its dependents.
     Waiting,
     Solid,
+    /// Not known: the dependent stays as it is.
+    Unresolved,
+}
+
+/// What becomes of an object that is not being deleted.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// It stays with those of its owners that do.
+    LosesOwners(Vec<String>),
+    /// It goes, and its own dependents before it; a waiting one of them no longer holds it up.
+    GoesAfterDependents,
+    /// It goes as its own finalizers have it.
+    Goes,
+}
+
+/// Decides from the owners, in the order of the references, and from whether the object has dependents.
+fn fate(owners: &[(&str, OwnerState)], has_dependents: bool) -> Fate {
+    let any = |state| owners.iter().any(|(_, found)| *found == state);
+    if owners.is_empty() || any(OwnerState::Unresolved) {
+        return Fate::Stays;
+    }
+    if any(OwnerState::Solid) {
+        let going = owners.iter().filter(|(_, state)| *state != OwnerState::Solid);
+        let going: Vec<String> = going.map(|(uid, _)| (*uid).to_owned()).collect();
+        return if going.is_empty() { Fate::Stays } else { Fate::LosesOwners(going) };
+    }
+    if any(OwnerState::Waiting) && has_dependents { Fate::GoesAfterDependents } else { Fate::Goes }
 }
 
 impl Collector {
@@ -165,7 +194,7 @@ impl Collector {
             } else if deleting && facts.finalizers.iter().any(|f| f == FOREGROUND) {
                 self.foreground(api, &served, entry, &object).await
             } else {
-                follow_owners(api, &served, entry, &object, &facts).await
+                self.follow_owners(api, &served, entry, &object, &facts).await
             };
             if waits {
                 self.suspects.insert(place);
@@ -183,22 +212,8 @@ impl Collector {
         for place in self.dependents_of(owner.uid()) {
             let Some(dependent_entry) = entry_of(served, &place.0) else { continue };
             let Some(stored) = dependent_entry.bucket.get(&place.1) else { continue };
-            let mut dependent = dependent_entry.typed(stored.parse());
-            meta::edit_metadata(&mut dependent, |metadata| {
-                let owners =
-                    metadata.get("ownerReferences").and_then(Value::as_array).cloned().unwrap_or_default();
-                let others: Vec<Value> = owners
-                    .into_iter()
-                    .filter(|o| o.get("uid").and_then(Value::as_str) != Some(owner.uid()))
-                    .collect();
-                if others.is_empty() {
-                    metadata.remove("ownerReferences");
-                } else {
-                    metadata.insert("ownerReferences".to_owned(), others.into());
-                }
-            });
-            let expect = Expect::Revision(stored.revision);
-            if write::commit(api, dependent_entry, stored.key(), expect, dependent, false).await.is_err() {
+            let leave = |owners: &mut Vec<Value>| owners.retain(|o| uid_of(o) != owner.uid());
+            if !edit_owners(api, dependent_entry, &stored, leave).await {
                 return true;
             }
         }
@@ -213,13 +228,102 @@ impl Collector {
             let Some(dependent) = dependent_entry.bucket.get(&place.1) else { continue };
             let facts = ownership(&dependent);
             blocked |= facts.owner_references.iter().any(|o| o.uid == owner.uid() && o.block_owner_deletion);
-            follow_owners(api, served, dependent_entry, &dependent, &facts).await;
+            self.follow_owners(api, served, dependent_entry, &dependent, &facts).await;
         }
         if blocked {
             return true;
         }
         remove_finalizer(api, entry, owner, FOREGROUND).await
     }
+
+    /// Deletes an object none of whose owners is there to stay. True if it must be looked at again.
+    async fn follow_owners(
+        &self,
+        api: &Arc<Api>,
+        served: &Served,
+        entry: &Entry,
+        object: &Object,
+        facts: &Ownership,
+    ) -> bool {
+        if facts.owner_references.is_empty() || facts.deletion_timestamp.is_some() {
+            return false;
+        }
+        let owners: Vec<(&str, OwnerState)> = facts
+            .owner_references
+            .iter()
+            .map(|owner| (owner.uid.as_str(), owner_state(served, owner, object.namespace())))
+            .collect();
+        let propagation = match fate(&owners, self.dependents.contains_key(object.uid())) {
+            Fate::Stays => return false,
+            Fate::LosesOwners(going) => {
+                let leave = |owners: &mut Vec<Value>| {
+                    owners.retain(|o| !going.iter().any(|uid| uid == uid_of(o)));
+                };
+                return !edit_owners(api, entry, object, leave).await;
+            }
+            Fate::GoesAfterDependents => {
+                // A dependent that waits for its own dependents may wait for this object: a circle.
+                let circle = self.dependents_of(object.uid()).iter().any(|place| waits(served, place));
+                if circle && facts.owner_references.iter().any(|owner| owner.block_owner_deletion) {
+                    edit_owners(api, entry, object, |owners| {
+                        for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
+                            owner.insert("blockOwnerDeletion".to_owned(), false.into());
+                        }
+                    })
+                    .await;
+                }
+                Propagation::Foreground
+            }
+            Fate::Goes if facts.finalizers.iter().any(|f| f == ORPHAN) => Propagation::Orphan,
+            Fate::Goes if facts.finalizers.iter().any(|f| f == FOREGROUND) => Propagation::Foreground,
+            Fate::Goes => Propagation::Background,
+        };
+        let options = DeleteOptions {
+            uid: Some(object.uid().to_owned()),
+            propagation: Some(propagation),
+            ..DeleteOptions::default()
+        };
+        match delete_object(api, entry, object.key(), &options, None).await {
+            Ok(_) => propagation == Propagation::Foreground,
+            Err(status) => status.code != 404 && status.code != 409,
+        }
+    }
+}
+
+/// Whether an object is being deleted, and waits for its dependents.
+fn waits(served: &Served, place: &Place) -> bool {
+    let object = entry_of(served, &place.0).and_then(|entry| entry.bucket.get(&place.1));
+    object.is_some_and(|object| is_waiting(&ownership(&object)))
+}
+
+fn is_waiting(facts: &Ownership) -> bool {
+    facts.deletion_timestamp.is_some() && facts.finalizers.iter().any(|f| f == FOREGROUND)
+}
+
+fn uid_of(owner: &Value) -> &str {
+    owner.get("uid").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Changes the owner references of an object. False if another write came first.
+async fn edit_owners(
+    api: &Arc<Api>,
+    entry: &Entry,
+    stored: &Object,
+    edit: impl FnOnce(&mut Vec<Value>),
+) -> bool {
+    let mut object = entry.as_stored(stored);
+    meta::edit_metadata(&mut object, |metadata| {
+        let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+        let mut owners = owners.cloned().unwrap_or_default();
+        edit(&mut owners);
+        if owners.is_empty() {
+            metadata.remove("ownerReferences");
+        } else {
+            metadata.insert("ownerReferences".to_owned(), owners.into());
+        }
+    });
+    let expect = Expect::Revision(stored.revision);
+    write::commit(api, entry, stored.key(), expect, object, false).await.is_ok()
 }
 
 fn entry_of<'a>(served: &'a Served, bucket: &str) -> Option<&'a Arc<Entry>> {
@@ -229,12 +333,15 @@ fn entry_of<'a>(served: &'a Served, bucket: &str) -> Option<&'a Arc<Entry>> {
 fn owner_state(served: &Served, owner: &Owner, namespace: &str) -> OwnerState {
     let Some(entry) = served.by_kind(&owner.api_version, &owner.kind) else {
         // A kind that is not served may be served later.
-        return OwnerState::Solid;
+        return OwnerState::Unresolved;
     };
+    if entry.kind.namespaced && namespace.is_empty() {
+        // What has no namespace cannot name an owner in one.
+        return OwnerState::Unresolved;
+    }
     match entry.bucket.get(&entry.key(namespace, &owner.name)) {
         Some(object) if object.uid() == owner.uid => {
-            let facts = ownership(&object);
-            if facts.deletion_timestamp.is_some() && facts.finalizers.iter().any(|f| f == FOREGROUND) {
+            if is_waiting(&ownership(&object)) {
                 OwnerState::Waiting
             } else {
                 OwnerState::Solid
@@ -244,40 +351,35 @@ fn owner_state(served: &Served, owner: &Owner, namespace: &str) -> OwnerState {
     }
 }
 
-/// Deletes an object none of whose owners is there to stay. True if it must be looked at again.
-async fn follow_owners(
-    api: &Arc<Api>,
-    served: &Served,
-    entry: &Entry,
-    object: &Object,
-    facts: &Ownership,
-) -> bool {
-    if facts.owner_references.is_empty() || facts.deletion_timestamp.is_some() {
-        return false;
-    }
-    let owners: Vec<OwnerState> =
-        facts.owner_references.iter().map(|o| owner_state(served, o, object.namespace())).collect();
-    if owners.iter().any(|s| matches!(s, OwnerState::Solid)) {
-        return false;
-    }
-    let waiting = owners.iter().any(|s| matches!(s, OwnerState::Waiting));
-    let propagation = if waiting { Propagation::Foreground } else { Propagation::Background };
-    let options = DeleteOptions {
-        uid: Some(object.uid().to_owned()),
-        propagation: Some(propagation),
-        ..DeleteOptions::default()
-    };
-    match delete_object(api, entry, object.key(), &options, None).await {
-        Ok(_) => waiting,
-        Err(status) => status.code != 404 && status.code != 409,
-    }
-}
-
 /// True if it must be tried again.
 async fn remove_finalizer(api: &Arc<Api>, entry: &Entry, object: &Object, finalizer: &str) -> bool {
-    let mut value = entry.typed(object.parse());
+    let mut value = entry.as_stored(object);
     let others: Vec<String> = meta::finalizers(&value).into_iter().filter(|f| f != finalizer).collect();
     meta::set_finalizers(&mut value, &others);
     let gone = others.is_empty();
     write::commit(api, entry, object.key(), Expect::Revision(object.revision), value, gone).await.is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnerState::{Absent, Solid, Unresolved, Waiting};
+    use super::*;
+
+    #[test]
+    fn an_object_goes_when_no_owner_stays() {
+        let loses = |uids: &[&str]| Fate::LosesOwners(uids.iter().map(|uid| (*uid).to_owned()).collect());
+        for (case, owners, has_dependents, expected) in [
+            ("no owner", &[][..], true, Fate::Stays),
+            ("an owner that stays", &[("a", Solid)], true, Fate::Stays),
+            ("one that stays, one gone", &[("a", Solid), ("b", Absent)], false, loses(&["b"])),
+            ("one that stays, one that waits", &[("a", Waiting), ("b", Solid)], true, loses(&["a"])),
+            ("all gone", &[("a", Absent), ("b", Absent)], true, Fate::Goes),
+            ("one that waits", &[("a", Waiting)], false, Fate::Goes),
+            ("one that waits, with dependents", &[("a", Waiting)], true, Fate::GoesAfterDependents),
+            ("one gone, one that waits", &[("a", Absent), ("b", Waiting)], true, Fate::GoesAfterDependents),
+            ("an unknown one", &[("a", Absent), ("b", Unresolved)], true, Fate::Stays),
+        ] {
+            assert_eq!(fate(owners, has_dependents), expected, "{case}");
+        }
+    }
 }

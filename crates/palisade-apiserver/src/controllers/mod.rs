@@ -35,17 +35,13 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut addresses_seen = [0; 2];
     let mut requests_seen = 0;
     let mut services_seen = 0;
-    let mut accounts_seen = [0; 3];
+    let mut accounts = service_account::Keeper::default();
     let mut slow_at = Instant::now();
     let mut quotas_at = Instant::now();
     loop {
         changed.mark_unchanged();
         // What people wait for comes at once.
-        let now =
-            ["namespaces", "serviceaccounts", "configmaps"].map(|name| api.store.bucket(name).changed_at());
-        if std::mem::replace(&mut accounts_seen, now) != now {
-            service_account::ensure(&api).await;
-        }
+        accounts.run(&api).await;
         roles::aggregate(&api, &mut roles_seen).await;
         services::sync_addresses(&api, &mut addresses_seen).await;
         crd::finish_deletions(&api).await;

@@ -1,17 +1,108 @@
-//! Every namespace has a service account `default` and the CA certificate pods trust.
+//! Every namespace has a service account `default` and the CA certificate that pods trust.
+//!
+//! Implements: `k8s.io/kubernetes/pkg/controller/{serviceaccount,certificates/rootcacertpublisher}`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::meta;
+use crate::registry::Entry;
 use crate::server::bootstrap;
-use crate::storage::Range;
+use crate::storage::{Expect, Object, Range};
+use crate::verbs::write;
 
-/// Makes what is missing. Without the admission plugin of that name it is not used.
+const ROOT_CA: &str = "kube-root-ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const ANNOTATION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+                          endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
+                          guaranteed across distributions of Kubernetes clusters.";
+
+/// Follows what must be in every namespace.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    /// When namespaces, service accounts and ConfigMaps changed last.
+    seen: [u64; 3],
+    /// The revision of each namespace's ConfigMap that has the right content.
+    published: HashMap<Box<str>, u64>,
+}
+
+impl Keeper {
+    /// Makes what is missing, and writes again what was changed.
+    pub(super) async fn run(&mut self, api: &Arc<Api>) {
+        let now =
+            ["namespaces", "serviceaccounts", "configmaps"].map(|name| api.store.bucket(name).changed_at());
+        if std::mem::replace(&mut self.seen, now) == now {
+            return;
+        }
+        ensure(api).await;
+        self.republish(api).await;
+    }
+
+    async fn republish(&mut self, api: &Arc<Api>) {
+        let served = api.registry.served();
+        let (Some(namespaces), Some(maps)) =
+            (served.find("", "v1", "namespaces"), served.find("", "v1", "configmaps"))
+        else {
+            return;
+        };
+        if !is_enabled(api) {
+            return;
+        }
+        let mut published = HashMap::with_capacity(self.published.len());
+        for namespace in namespaces.bucket.list(&Range::All).objects {
+            let Some(map) = maps.bucket.get(&maps.key(namespace.name(), ROOT_CA)) else { continue };
+            if self.published.get(namespace.name()) == Some(&map.revision)
+                || publish(api, maps, &namespace, &map).await
+            {
+                published.insert(namespace.name().into(), map.revision);
+            }
+        }
+        self.published = published;
+    }
+}
+
+/// True if the ConfigMap is as it must be. One that is written is looked at again.
+async fn publish(api: &Api, maps: &Entry, namespace: &Object, map: &Object) -> bool {
+    let mut object = maps.typed(map.parse());
+    let data = json!({"ca.crt": api.ca});
+    let described =
+        object.pointer("/metadata/annotations").and_then(|annotations| annotations.get(DESCRIPTION));
+    let described = described.and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    if object.get("data") == Some(&data) && described {
+        return true;
+    }
+    if meta::is_deleting(&Value::Object(namespace.parse())) {
+        return false;
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("data".to_owned(), data);
+    }
+    meta::edit_metadata(&mut object, |metadata| {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(DESCRIPTION.to_owned(), ANNOTATION.into());
+        }
+    });
+    // A write that comes first changes the ConfigMap, which is then looked at again.
+    if let Err(error) =
+        write::commit(api, maps, map.key(), Expect::Revision(map.revision), object, false).await
+    {
+        tracing::debug!(namespace = namespace.name(), %error, "cannot write {ROOT_CA} again");
+    }
+    false
+}
+
+/// Without the admission plugin of that name, service accounts are not used.
+fn is_enabled(api: &Api) -> bool {
+    api.chain.names().contains(&"ServiceAccount")
+}
+
+/// Makes what is missing.
 pub(crate) async fn ensure(api: &Arc<Api>) {
-    if !api.chain.names().contains(&"ServiceAccount") {
+    if !is_enabled(api) {
         return;
     }
     let served = api.registry.served();
@@ -25,20 +116,17 @@ pub(crate) async fn ensure(api: &Arc<Api>) {
     for namespace in namespaces.bucket.list(&Range::All).objects {
         let name = namespace.name();
         let has_account = accounts.bucket.get(&accounts.key(name, "default")).is_some();
-        let has_ca = maps.bucket.get(&maps.key(name, "kube-root-ca.crt")).is_some();
+        let has_ca = maps.bucket.get(&maps.key(name, ROOT_CA)).is_some();
         if (has_account && has_ca) || meta::is_deleting(&Value::Object(namespace.parse())) {
             continue;
         }
         bootstrap::put(api, accounts, name, json!({"metadata": {"name": "default", "namespace": name}}))
             .await;
-        let annotation = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
-                          endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
-                          guaranteed across distributions of Kubernetes clusters.";
         let map = json!({
             "metadata": {
-                "name": "kube-root-ca.crt",
+                "name": ROOT_CA,
                 "namespace": name,
-                "annotations": {"kubernetes.io/description": annotation},
+                "annotations": {DESCRIPTION: ANNOTATION},
             },
             "data": {"ca.crt": api.ca},
         });

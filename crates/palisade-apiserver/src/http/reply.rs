@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use palisade_apimachinery::Status;
-use serde_json::Value;
+use serde::Serialize;
 
 use super::Body;
 use super::warning::Warnings;
@@ -51,7 +51,7 @@ impl Reply {
 
     /// A JSON document.
     #[must_use]
-    pub fn json(code: u16, value: &Value) -> Self {
+    pub fn json(code: u16, value: &impl Serialize) -> Self {
         let mut body = serde_json::to_vec(value).unwrap_or_default();
         body.push(b'\n');
         Self::bytes(code, JSON, body)
@@ -66,7 +66,7 @@ impl Reply {
     /// An error.
     #[must_use]
     pub fn error(status: Box<Status>) -> Self {
-        let mut reply = Self::json(status.code, &status.to_value());
+        let mut reply = Self::json(status.code, &*status);
         if let Some(seconds) = status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0) {
             reply.headers.push((header::RETRY_AFTER, HeaderValue::from(seconds)));
         }

@@ -63,6 +63,11 @@ impl Event {
         Self { kind, revision: object.revision, object, previous: None, line: OnceLock::new() }
     }
 
+    /// The same event about the object in another form.
+    pub(crate) fn in_form(&self, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
+        Self { kind: self.kind, revision: self.revision, object, previous, line: OnceLock::new() }
+    }
+
     /// The event as a line of a watch stream. `prefix` is the start of the object up to and including its
     /// `apiVersion` and `kind`, ending in a comma.
     #[must_use]

@@ -23,6 +23,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::conversion::FormError;
+
 pub use bucket::{Bucket, Changes, Event, EventKind, Listing, Range};
 pub use disk::FORMAT;
 pub(crate) use object::nullable;
@@ -75,6 +77,9 @@ pub enum CommitError {
     /// The object could not be read again at the next start; nothing was changed.
     #[error("the object cannot be stored: {0}")]
     Unstorable(#[from] RecordError),
+    /// The object cannot be converted to the version that is stored, or back; with the latter, it is stored.
+    #[error(transparent)]
+    Conversion(#[from] FormError),
     /// The object is larger than upstream's storage takes; nothing was changed.
     #[error("the object is too large")]
     TooLarge,

@@ -343,12 +343,20 @@ impl Object {
         self.labels.get(at).map(|(_, value)| &**value)
     }
 
+    /// The same object at the same revision in another form, such as another version of its kind.
+    pub(crate) fn in_form(&self, value: &Map<String, Value>) -> Result<Self, RecordError> {
+        let json = without_spare(serde_json::to_vec(value)?);
+        let Outer { metadata } = serde_json::from_slice(&json)?;
+        let fields = self.fields.iter().map(ToString::to_string).collect();
+        Ok(Self::new(&self.key, self.revision, json, fields, metadata))
+    }
+
     /// All labels, sorted.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().map(|(k, v)| (&**k, &**v))
     }
 
-    /// The values of the selectable fields.
+    /// The values of the selectable fields; the `apiVersion` that a custom resource is stored in.
     #[must_use]
     pub fn fields(&self) -> &[Box<str>] {
         &self.fields

@@ -53,7 +53,7 @@ pub(crate) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Repl
         ("log", _) => log::get(call, entry).await,
         ("proxy", _) => streaming::proxy(call, entry).await,
         ("attach" | "exec" | "portforward", _) => streaming::connect(call, entry).await,
-        (_, "get") => get::get(call, entry),
+        (_, "get") => get::get(call, entry).await,
         ("ephemeralcontainers", "update") if ephemeral_containers::is_old_form(call) => {
             ephemeral_containers::update(call, entry).await
         }

@@ -20,7 +20,7 @@ use crate::verbs::write::Writer;
 /// Reads or changes the scale.
 pub(super) async fn dispatch(call: &Call<'_>, entry: &Arc<Entry>, verb: &str) -> Result<Reply, Box<Status>> {
     if verb == "get" {
-        let object = entry.typed(get::find(call, entry)?.parse());
+        let object = entry.typed(get::read(call, entry).await?.parse());
         return Ok(super::document(call, 200, &scale::get(&entry.kind, &object)));
     }
     let options_kind = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };

@@ -10,6 +10,7 @@ use palisade_apimachinery::{Kind, Status};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Call};
+use crate::conversion::{self, FormError};
 use crate::http::{Reply, negotiate};
 use crate::meta;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
@@ -53,8 +54,12 @@ pub async fn delete(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<St
         Ok(Deleted::Gone(object)) if !strategy::returns_deleted_object(&entry.kind) => {
             let name = meta::meta_text(&object, "name");
             let status = Status::deleted(entry.kind.resource_name(), name, meta::meta_text(&object, "uid"));
-            let mut reply =
-                render::document(200, &status, negotiate::Output { form: negotiate::Form::Object, ..output });
+            let mut reply = if output.encoding == negotiate::Encoding::Json && !output.pretty {
+                Reply::json(200, &status)
+            } else {
+                let output = negotiate::Output { form: negotiate::Form::Object, ..output };
+                render::document(200, &json!(status), output)
+            };
             writer.annotate(&mut reply);
             Ok(reply)
         }
@@ -89,11 +94,16 @@ pub async fn delete_object(
         let Some(stored) = entry.bucket.get(key) else {
             return Err(Status::not_found(kind.resource_name(), name));
         };
-        let live = entry.typed(stored.parse());
         check_preconditions(kind, &stored, options)?;
-        if let Some(writer) = writer.as_deref_mut() {
+        let live = if let Some(writer) = writer.as_deref_mut() {
+            let presented = conversion::present(api, entry, stored.clone()).await;
+            let live = entry.typed(presented.map_err(FormError::into_status)?.parse());
             writer.admit_delete(name, &live).await?;
-        }
+            live
+        } else {
+            // The server itself needs no other version than the one that is stored.
+            entry.as_stored(&stored)
+        };
         match step(api, entry, key, &stored, live, options).await {
             Ok(deleted) => return Ok(deleted),
             Err(CommitError::Conflict | CommitError::Exists) => {}
@@ -191,8 +201,21 @@ async fn mark(
     if options.dry_run {
         return Ok(Deleted::Pending(object));
     }
+    let version = api_version(&object);
     let marked = write::commit(api, entry, key, Expect::Revision(stored.revision), object, false).await?;
-    Ok(Deleted::Pending(entry.typed(marked.parse())))
+    Ok(Deleted::Pending(shown(api, entry, marked, &version).await?))
+}
+
+/// What is stored in the version that was requested.
+async fn shown(api: &Api, entry: &Entry, stored: Arc<Object>, version: &str) -> Result<Value, CommitError> {
+    if version != entry.kind.api_version() {
+        return Ok(entry.as_stored(&stored));
+    }
+    Ok(entry.typed(conversion::present(api, entry, stored).await?.parse()))
+}
+
+fn api_version(object: &Value) -> String {
+    object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 async fn remove(
@@ -202,8 +225,9 @@ async fn remove(
     stored: &Object,
     object: Value,
 ) -> Result<Deleted, CommitError> {
+    let version = api_version(&object);
     let last = write::commit(api, entry, key, Expect::Revision(stored.revision), object, true).await?;
-    Ok(Deleted::Gone(entry.typed(last.parse())))
+    Ok(Deleted::Gone(shown(api, entry, last, &version).await?))
 }
 
 /// Whether and how a pod stops gracefully.

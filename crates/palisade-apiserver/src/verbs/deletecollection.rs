@@ -22,7 +22,7 @@ pub async fn deletecollection(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Rep
     let list_options = ListOptions::parse(call.query, false, call.api.version)?;
     let selection = Selection::parse(&entry.kind, call.query)?;
     let range = list::range(call, entry, &selection);
-    let page = list::page(entry, &range, &selection, &list_options)?;
+    let page = list::page(call.api, entry, &range, &selection, &list_options).await?;
     let mut writer = Writer::new(call, entry, "", WriteOptions::without_body(options.dry_run));
     for object in &page.objects {
         match delete_object(call.api, entry, object.key(), &options, Some(&mut writer)).await {

@@ -13,7 +13,8 @@ use palisade_apimachinery::status::Cause;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::api::Call;
+use crate::api::{Api, Call};
+use crate::conversion::{self, FormError};
 use crate::http::Reply;
 use crate::options::{At, ListOptions};
 use crate::registry::Entry;
@@ -53,11 +54,11 @@ pub fn range(call: &Call<'_>, entry: &Entry, selection: &Selection) -> Range {
 }
 
 /// Answers with a list.
-pub fn list(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
+pub async fn list(call: &Call<'_>, entry: &Arc<Entry>) -> Result<Reply, Box<Status>> {
     let output = render::output(call, entry)?;
     let options = ListOptions::parse(call.query, false, call.api.version)?;
     let selection = Selection::parse(&entry.kind, call.query)?;
-    let page = page(entry, &range(call, entry, &selection), &selection, &options)?;
+    let page = page(call.api, entry, &range(call, entry, &selection), &selection, &options).await?;
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), page.revision.to_string().into());
     if let Some(token) = page.continue_token {
@@ -83,7 +84,8 @@ pub struct Page {
 }
 
 /// Reads a page.
-pub fn page(
+pub async fn page(
+    api: &Api,
     entry: &Entry,
     range: &Range,
     selection: &Selection,
@@ -112,7 +114,10 @@ pub fn page(
     };
     // Answers from upstream's cache are not cut.
     let limit = if options.at == At::Any && options.continue_token.is_none() { 0 } else { options.limit };
+    let presented =
+        async |objects| conversion::present_all(api, entry, objects).await.map_err(FormError::into_status);
     if limit == 0 {
+        let objects = presented(objects).await?;
         let objects = if selection.is_empty() {
             objects
         } else {
@@ -124,12 +129,11 @@ pub fn page(
     let mut taken = Vec::with_capacity(limit.min(total));
     let mut seen = 0;
     let mut rest = objects.into_iter().peekable();
-    while taken.len() < limit {
-        let Some(object) = rest.next() else { break };
-        seen += 1;
-        if selection.matches(&object) {
-            taken.push(object);
-        }
+    while taken.len() < limit && rest.peek().is_some() {
+        // No more than what is missing: what is read beyond the page would be read again for the next one.
+        let next: Vec<Arc<Object>> = rest.by_ref().take(limit - taken.len()).collect();
+        seen += next.len();
+        taken.extend(presented(next).await?.into_iter().filter(|object| selection.matches(object)));
     }
     let last = taken.last().map(|o: &Arc<Object>| o.key().to_owned());
     let continue_token = match (rest.peek(), last) {

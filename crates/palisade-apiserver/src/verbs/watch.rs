@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::api::{Api, Call};
+use crate::conversion;
 use crate::http::body::{Body, Piece};
 use crate::http::negotiate::{Encoding, Form};
 use crate::http::{Query, Reply, protobuf, reply};
@@ -182,7 +183,8 @@ impl Watcher {
             let chunk = self.entry.bucket.chunk_at(&self.range, from.as_deref(), revision, CHUNK);
             let (objects, next) = chunk.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
             let mut batch = Batch::default();
-            for object in objects {
+            let objects = conversion::present_all(&self.api, &self.entry, objects).await;
+            for object in objects.map_err(|error| Ended::Refused(error.into_status()))? {
                 if self.selection.matches(&object) {
                     batch.push(self.line(&Event::new(EventKind::Added, object)));
                     self.send_full(&mut batch).await?;
@@ -207,6 +209,7 @@ impl Watcher {
             let changes = changes.map_err(|e| Ended::Refused(list::revision_error(&e)))?;
             let mut batch = Batch::default();
             for event in &changes.events {
+                let event = &self.presented(event).await?;
                 if let Some(line) = self.selected(event) {
                     batch.push(line);
                     self.send_full(&mut batch).await?;
@@ -218,6 +221,24 @@ impl Watcher {
                 return Ok(seen);
             }
         }
+    }
+
+    /// The event about the object in the version that is watched.
+    async fn presented(&self, event: &Arc<Event>) -> Result<Arc<Event>, Ended> {
+        if self.entry.versions.is_none() && !self.entry.kind.is_stored_otherwise() {
+            return Ok(event.clone());
+        }
+        // What the object was before matters only to selectors.
+        let previous = event.previous.clone().filter(|_| !self.selection.is_empty());
+        let objects = std::iter::once(event.object.clone()).chain(previous).collect();
+        let presented = conversion::present_all(&self.api, &self.entry, objects).await;
+        let mut presented = presented.map_err(|error| Ended::Refused(error.into_status()))?.into_iter();
+        let object = presented.next().unwrap_or_else(|| event.object.clone());
+        let previous = presented.next();
+        if Arc::ptr_eq(&object, &event.object) && self.selection.is_empty() {
+            return Ok(event.clone());
+        }
+        Ok(Arc::new(event.in_form(object, previous)))
     }
 
     /// The event as this watcher sees it: an object that begins to match appears, one that ceases to match goes.

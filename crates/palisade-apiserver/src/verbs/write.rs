@@ -13,6 +13,7 @@ use crate::admission_policies::Evaluation;
 use crate::api::Call;
 use crate::auth::escalation;
 use crate::auth::rbac::Attributes;
+use crate::conversion::{self, FormError};
 use crate::events;
 use crate::http::{Reply, negotiate, protobuf};
 use crate::meta;
@@ -407,6 +408,8 @@ impl<'a> Writer<'a> {
             let Some(stored) = self.entry.bucket.get(&key) else {
                 return Err(Status::not_found(kind.resource_name(), name));
             };
+            let stored = conversion::present(self.call.api, self.entry, stored).await;
+            let stored = stored.map_err(FormError::into_status)?;
             let live = self.entry.typed(stored.parse());
             let noted = self.notes.warnings.len();
             let mut object = transform(self, &live)?;
@@ -480,7 +483,7 @@ impl<'a> Writer<'a> {
         Err(Status::modified(kind.resource_name(), stored.name()))
     }
 
-    /// Commits an object.
+    /// Commits an object; returns it in the version of the request.
     pub async fn commit(
         &self,
         key: &str,
@@ -488,7 +491,9 @@ impl<'a> Writer<'a> {
         object: Typed,
         delete: bool,
     ) -> Result<Arc<Object>, CommitError> {
-        commit_typed(self.call.api, self.entry, key, expect, object, delete).await
+        let api = self.call.api;
+        let stored = commit_typed(api, self.entry, key, expect, object, delete).await?;
+        Ok(conversion::present(api, self.entry, stored).await?)
     }
 
     /// The answer: the object, with the warnings of admission.
@@ -532,7 +537,8 @@ pub async fn commit(
     if delete {
         return remove(api, entry, key, expect, object).await;
     }
-    commit_typed(api, entry, key, expect, entry.kind.read(object)?, false).await
+    let kind = entry.kind_of(&object).map_err(FormError::from)?;
+    commit_typed(api, entry, key, expect, kind.read(object)?, false).await
 }
 
 /// Commits a new state of a stored object that keeps a part of it unread. What is around that part is read as the kind.
@@ -561,6 +567,7 @@ async fn commit_typed(
         return remove(api, entry, key, expect, object.into_value()).await;
     }
     let twin = events::twin(api, entry, &object);
+    let object = conversion::to_storage(api, entry, object).await?;
     let stored = store(api, entry, key, expect, object).await?;
     if let Some((other, twin)) = twin {
         let expect = other.bucket.get(key).map(|known| Expect::Revision(known.revision));
@@ -594,6 +601,7 @@ async fn remove(
         let fields = selection::selectable_values(&entry.kind, &object);
         api.store.commit(Write::remove(entry.bucket.clone(), key, expect, object, fields)).await
     };
+    let object = conversion::removed(api, entry, object)?;
     let twin = events::twin(api, entry, &object);
     let last = remove(entry, expect, object).await?;
     if let Some((other, twin)) = twin
@@ -611,6 +619,7 @@ pub fn unavailable(error: &CommitError) -> Box<Status> {
     match error {
         CommitError::Unreadable(_) | CommitError::Unstorable(_) => Status::bad_request(error.to_string()),
         CommitError::TooLarge => stored_size::too_large(),
+        CommitError::Conversion(error) => Status::unknown_error(error.to_string()),
         _ => Status::internal(error.to_string()),
     }
 }

@@ -106,6 +106,16 @@ pub(crate) enum CallError {
     Call(String),
 }
 
+impl CallError {
+    /// The failure alone, for other calls than those of admission.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Self::Client(_) => self.to_string(),
+            Self::Call(why) => why.clone(),
+        }
+    }
+}
+
 /// Why a service has no address to connect to, worded as upstream does.
 #[derive(Debug, Error)]
 enum ServiceError {
@@ -157,7 +167,7 @@ impl Endpoint {
     }
 
     /// Sends the review, and waits for the answer no longer than `timeout`.
-    pub(super) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, CallError> {
+    pub(crate) async fn post(&self, body: Vec<u8>, timeout: Duration) -> Result<Bytes, CallError> {
         let pool = self.pool.as_ref().map_err(|why| CallError::Client(why.clone()))?;
         let url = format!("{}?timeout={}s", self.url, timeout.as_secs());
         let failed = |why: &str| CallError::Call(format!("Post {}: {why}", go::quote(&url)));

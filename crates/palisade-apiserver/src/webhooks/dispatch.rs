@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use palisade_apimachinery::crd::Versions;
+use palisade_apimachinery::kinds::autoscaling;
 use palisade_apimachinery::patch::{self, PatchType};
 use palisade_apimachinery::{Decoded, FieldValidation, Status, scale};
 use palisade_base::go;
@@ -191,6 +193,7 @@ impl Dispatch<'_> {
         matched: &'q Matched,
         object: Option<&'q Value>,
     ) -> Result<Described<'q>, Box<Status>> {
+        self.check_version(matched)?;
         let mut question = self.question(matched, object);
         let (object, old_object) = (question.object.take(), question.old_object.take());
         let mut request =
@@ -201,6 +204,21 @@ impl Dispatch<'_> {
             fields.remove("oldObject");
         }
         Ok(Described { request, object, old_object })
+    }
+
+    /// Rejects another version than that of the request where only a webhook could convert the object: judged under the name
+    /// of a version that it does not have, it could be admitted although its rules forbid it.
+    fn check_version(&self, matched: &Matched) -> Result<(), Box<Status>> {
+        let kind = self.request.kind;
+        let entry = self.served.find(&kind.group, &kind.version, &kind.plural);
+        let converts = entry.and_then(|entry| entry.versions.as_deref()).and_then(Versions::webhook);
+        if matched.version == kind.version || converts.is_none() {
+            return Ok(());
+        }
+        Err(Status::internal(format!(
+            "admission in version {} of an object of version {} needs a conversion webhook, which is not called here",
+            matched.version, kind.version
+        )))
     }
 
     fn question<'q>(&'q self, matched: &'q Matched, object: Option<&'q Value>) -> Question<'q> {
@@ -245,6 +263,15 @@ impl Dispatch<'_> {
         if matched.version == kind.version {
             return Cow::Borrowed(object);
         }
+        if kind.group == "autoscaling" && !kind.is_custom() {
+            // swallowed: validation rejects annotations that cannot be read, and what is there is sent
+            let other = if kind.is_stored_otherwise() {
+                autoscaling::to_v2(object.clone()).unwrap_or_else(|_| object.clone())
+            } else {
+                autoscaling::to_v1(object)
+            };
+            return Cow::Owned(other);
+        }
         let mut converted = object.clone();
         if let Some(fields) = converted.as_object_mut() {
             fields.insert("apiVersion".to_owned(), format!("{}/{}", kind.group, matched.version).into());
@@ -265,6 +292,7 @@ impl Dispatch<'_> {
             let why = format!("admission webhook {} does not support dry run", go::quote(&hook.name));
             return Err(Failure::Broken(Status::bad_request(why)));
         }
+        self.check_version(matched).map_err(|status| Failure::Calling(status.message))?;
         let question = self.question(matched, object);
         let review = Review {
             kind: "AdmissionReview",
@@ -318,6 +346,12 @@ impl Dispatch<'_> {
             )));
         }
         let kind = self.request.kind;
+        if matched.version != kind.version && kind.group == "autoscaling" && !kind.is_custom() {
+            return Err(Failure::Calling(format!(
+                "patches of version {} of an object of version {} are not supported",
+                matched.version, kind.version
+            )));
+        }
         let mut patched = if self.request.subresource == "scale" {
             let shown = scale::get(kind, object);
             let wanted = patch::untyped(&shown, PatchType::Json, &answer.patch);

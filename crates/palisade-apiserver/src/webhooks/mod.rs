@@ -28,8 +28,9 @@ use std::sync::{Arc, RwLock};
 pub(crate) use conditions::compile_errors;
 pub(crate) use dispatch::{Dispatch, options};
 use palisade_base::metrics::{Metric, Registry};
+use serde_json::Value;
 
-use self::client::Clients;
+use self::client::{Clients, Endpoint};
 use self::config::Hook;
 use crate::storage::{Bucket, Range, Store, read, write};
 
@@ -46,6 +47,7 @@ pub(crate) type Hooks = Arc<[Arc<Hook>]>;
 pub struct Webhooks {
     mutating: Registered,
     validating: Registered,
+    clients: Arc<Clients>,
     /// Upstream's counters of the calls.
     pub(crate) metrics: Registry,
 }
@@ -66,6 +68,7 @@ impl Webhooks {
         Self {
             mutating: registered(MUTATING, "mutatingwebhookconfigurations", true),
             validating: registered(VALIDATING, "validatingwebhookconfigurations", false),
+            clients,
             metrics: Registry::default(),
         }
     }
@@ -73,6 +76,11 @@ impl Webhooks {
     /// Those that change objects, if there are any.
     pub(crate) fn mutating(&self) -> Option<Hooks> {
         self.mutating.hooks()
+    }
+
+    /// The place that a `clientConfig` describes.
+    pub(crate) fn endpoint(&self, config: &Value) -> Arc<Endpoint> {
+        self.clients.endpoint(config)
     }
 
     /// Those that judge objects, if there are any.

@@ -56,6 +56,85 @@ async fn dependents_follow_their_owners() {
     server.shutdown().await;
 }
 
+fn owned_by(name: &str, owners: &[(&str, &Value)]) -> Value {
+    let mut map = config_map(name, "1");
+    let reference = |(name, uid): &(&str, &Value)| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "blockOwnerDeletion": true});
+    map["metadata"]["ownerReferences"] = owners.iter().map(reference).collect();
+    map
+}
+
+#[tokio::test]
+async fn a_circle_of_owners_holds_up_no_deletion() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    for policy in ["Foreground", "Background"] {
+        let names = [format!("{policy}-a"), format!("{policy}-b"), format!("{policy}-c")];
+        let names = names.each_ref().map(|name| name.to_lowercase());
+        let mut uids = Vec::new();
+        for name in &names {
+            uids.push(
+                send(&client, "POST", MAPS, &config_map(name, "1")).await.body["metadata"]["uid"].clone(),
+            );
+        }
+        for (at, name) in names.iter().enumerate() {
+            let owner = (at + 2) % 3;
+            let map = owned_by(name, &[(&names[owner], &uids[owner])]);
+            assert_eq!(send(&client, "PUT", &format!("{MAPS}/{name}"), &map).await.code, 200);
+        }
+        let first = format!("{MAPS}/{}?propagationPolicy={policy}", names[0]);
+        assert_eq!(send(&client, "DELETE", &first, &Value::Null).await.code, 200);
+        for name in &names {
+            until(&client, &format!("{MAPS}/{name}"), 404).await;
+        }
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_owner_that_goes_leaves_dependents_of_others() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let mut uids = Vec::new();
+    for name in ["goes", "stays"] {
+        uids.push(send(&client, "POST", MAPS, &config_map(name, "1")).await.body["metadata"]["uid"].clone());
+    }
+    let both = owned_by("both", &[("goes", &uids[0]), ("stays", &uids[1])]);
+    assert_eq!(send(&client, "POST", MAPS, &both).await.code, 201);
+    send(&client, "DELETE", &format!("{MAPS}/goes?propagationPolicy=Foreground"), &Value::Null).await;
+    until(&client, &format!("{MAPS}/goes"), 404).await;
+    let owners = get(&client, &format!("{MAPS}/both")).await.body["metadata"]["ownerReferences"].clone();
+    assert_eq!(owners.as_array().map(Vec::len), Some(1), "{owners}");
+    assert_eq!(owners[0]["name"], "stays");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_certificate_of_the_authority_is_published_again() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let path = format!("{MAPS}/kube-root-ca.crt");
+    let made = get(&client, &path).await.body;
+    let published = async |case: &str| {
+        let answered = async || {
+            let answer = get(&client, &path).await;
+            (answer.code == 200 && answer.body["data"] == made["data"]).then_some(answer.body)
+        };
+        eventually(case, answered).await
+    };
+    assert_eq!(send(&client, "DELETE", &path, &Value::Null).await.code, 200);
+    let again = published("made again").await;
+    assert_ne!(again["metadata"]["uid"], made["metadata"]["uid"]);
+    let mut changed = again.clone();
+    changed["data"] = json!({"ca.crt": "forged", "more": "1"});
+    changed["metadata"]["annotations"] = json!({"a": "b"});
+    assert_eq!(send(&client, "PUT", &path, &changed).await.code, 200);
+    let restored = published("written again").await;
+    assert_eq!(restored["metadata"]["uid"], again["metadata"]["uid"]);
+    assert_eq!(restored["metadata"]["annotations"]["a"], "b");
+    assert_ne!(restored["metadata"]["annotations"]["kubernetes.io/description"], Value::Null);
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_namespace_goes_with_its_content() {
     let server = start(Server::builder()).await;

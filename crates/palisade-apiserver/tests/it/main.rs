@@ -8,6 +8,7 @@ mod certificates;
 mod conformance;
 mod connections;
 mod controllers;
+mod conversion;
 mod crash;
 mod in_process;
 mod kubectl;

@@ -88,8 +88,7 @@ async fn answer(
     let (code, mut response) = decide(&path, &review["request"]);
     let body = if code == 200 && response.is_object() {
         response["uid"] = review["request"]["uid"].clone();
-        json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
-            .to_string()
+        json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}).to_string()
     } else {
         response.as_str().unwrap_or_default().to_owned()
     };
