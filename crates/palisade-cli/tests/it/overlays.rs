@@ -234,6 +234,7 @@ const CASES: &[Case] = &[
         ],
         expected: &[
             "pss/appArmorProfile | o/kustomization.yaml: container.apparmor.security.beta.kubernetes.io/web: unconfined | -",
+            "pss/appArmorProfile | o/kustomization.yaml: container.apparmor.security.beta.kubernetes.io/web: unconfined | -",
         ],
     },
     Case {
@@ -349,7 +350,11 @@ fn findings_point_to_the_base_or_patch_that_decides() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     let table: Vec<String> = table.iter().map(|(what, count)| format!("{what}: {count}")).collect();
-    insta::assert_snapshot!(table.join("\n"), @"");
+    insta::assert_snapshot!(table.join("\n"), @"
+    fixed in file: 10
+    found: 14
+    mapped to file: 14
+    ");
 }
 
 #[test]
@@ -384,7 +389,10 @@ fn patches_are_not_pods_and_bases_are_checked_as_built() {
     let base = project.run(&["check", "base", "o"]);
     assert!(base.stderr.contains("2 objects in 4 files"), "{base}");
     let diff = project.run(&["check", "--diff", "--unsafe-fixes", "o"]);
-    assert!(diff.stdout.contains("+            privileged: false") && diff.stdout.contains("a/o/patch.yaml"), "{diff}");
+    assert!(
+        diff.stdout.contains("+            privileged: false") && diff.stdout.contains("a/o/patch.yaml"),
+        "{diff}"
+    );
 }
 
 #[test]

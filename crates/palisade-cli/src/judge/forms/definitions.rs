@@ -48,7 +48,8 @@ fn definition(object: &Node, found: &mut Vec<Configured>) {
 fn is_pod_spec(schema: &Node) -> bool {
     let container = schema.at(&["properties", "containers", "items", "properties"]);
     container.is_some_and(|fields| {
-        fields.get("name").is_some() && (fields.get("image").is_some() || fields.get("securityContext").is_some())
+        fields.get("name").is_some()
+            && (fields.get("image").is_some() || fields.get("securityContext").is_some())
     })
 }
 

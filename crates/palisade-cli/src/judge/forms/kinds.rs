@@ -72,12 +72,7 @@ pub(super) static FORMS: &[Form] = &[
         ],
         TEKTON,
     ),
-    form(
-        "tekton.dev",
-        "TaskRun",
-        &[Part::Tasks(&["spec", "taskSpec"], &[&["spec", "podTemplate"]])],
-        TEKTON,
-    ),
+    form("tekton.dev", "TaskRun", &[Part::Tasks(&["spec", "taskSpec"], &[&["spec", "podTemplate"]])], TEKTON),
     form(
         "tekton.dev",
         "PipelineRun",

@@ -78,7 +78,9 @@ pub(super) fn judge(
     let is_it = |form: &&Configured| form.group == group && form.kind == object.kind;
     let mut configured: Vec<&Configured> = settings.forms.iter().filter(is_it).collect();
     // Definitions are only looked for where something looks like a pod.
-    if form.is_none() && configured.is_empty() && group.contains('.')
+    if form.is_none()
+        && configured.is_empty()
+        && group.contains('.')
         && object.kind != "CustomResourceDefinition"
         && has_containers(object.node)
     {

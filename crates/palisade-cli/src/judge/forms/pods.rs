@@ -106,12 +106,18 @@ impl Pods {
     /// Adds a pod; its metadata may have annotations that decide.
     fn pod(&mut self, metadata: Option<&Node>, spec: Node) {
         let annotations = metadata.and_then(|metadata| metadata.get("annotations")).cloned();
-        let node = map(None, vec![
-            ("apiVersion", Some(text("v1"))),
-            ("kind", Some(text("Pod"))),
-            ("metadata", Some(map(None, vec![("name", Some(text("pod"))), ("annotations", annotations)]))),
-            ("spec", Some(spec)),
-        ]);
+        let node = map(
+            None,
+            vec![
+                ("apiVersion", Some(text("v1"))),
+                ("kind", Some(text("Pod"))),
+                (
+                    "metadata",
+                    Some(map(None, vec![("name", Some(text("pod"))), ("annotations", annotations)])),
+                ),
+                ("spec", Some(spec)),
+            ],
+        );
         self.sketches.push(Sketch { node, kind: SketchKind::Pod });
     }
 
@@ -196,7 +202,10 @@ impl Pods {
             self.undecided.push("podSpecPatch changes its pods".to_owned());
         }
         let mut templates: Vec<&Node> = at(workflow, &["templates", "*"]);
-        for path in [&["templates", "*", "steps", "*", "*", "inline"][..], &["templates", "*", "dag", "tasks", "*", "inline"]] {
+        for path in [
+            &["templates", "*", "steps", "*", "*", "inline"][..],
+            &["templates", "*", "dag", "tasks", "*", "inline"],
+        ] {
             templates.extend(at(workflow, path));
         }
         let refers = workflow.get("workflowTemplateRef").is_some();
@@ -220,13 +229,19 @@ impl Pods {
             let context = merged.get("securityContext").or_else(|| workflow.get("securityContext"));
             let volumes = [workflow.get("volumes"), merged.get("volumes")].into_iter().flatten();
             let volumes: Vec<Node> = volumes.flat_map(Node::items).cloned().collect();
-            let mut spec = map(template.origin, vec![
-                ("securityContext", context.cloned()),
-                ("hostNetwork", workflow.get("hostNetwork").cloned()),
-                ("volumes", list(volumes, template.origin)),
-                ("initContainers", list(containers(merged.get("initContainers"), "init"), template.origin)),
-                ("containers", list(main, template.origin)),
-            ]);
+            let mut spec = map(
+                template.origin,
+                vec![
+                    ("securityContext", context.cloned()),
+                    ("hostNetwork", workflow.get("hostNetwork").cloned()),
+                    ("volumes", list(volumes, template.origin)),
+                    (
+                        "initContainers",
+                        list(containers(merged.get("initContainers"), "init"), template.origin),
+                    ),
+                    ("containers", list(main, template.origin)),
+                ],
+            );
             spec.key = template.origin;
             let metadata = merged.get("metadata").or_else(|| workflow.get("podMetadata"));
             self.pod(metadata, spec);
@@ -258,49 +273,64 @@ impl Pods {
         let volumes = [task.get("volumes"), template.and_then(|template| template.get("volumes"))];
         let volumes: Vec<Node> = volumes.into_iter().flatten().flat_map(Node::items).cloned().collect();
         // A Task has no context of its own: without a run's template there is nothing to edit.
-        let mut spec = map(template.and_then(|template| template.origin), vec![
-            ("securityContext", field("securityContext")),
-            ("hostNetwork", field("hostNetwork")),
-            ("volumes", list(volumes, task.origin)),
-            ("containers", list(main, task.origin)),
-        ]);
+        let mut spec = map(
+            template.and_then(|template| template.origin),
+            vec![
+                ("securityContext", field("securityContext")),
+                ("hostNetwork", field("hostNetwork")),
+                ("volumes", list(volumes, task.origin)),
+                ("containers", list(main, task.origin)),
+            ],
+        );
         spec.key = spec.origin.or(task.key).or(task.origin);
         self.pod(None, spec);
     }
 
     fn spark(&mut self, application: &Node, role: &str) {
         let Some(node) = application.get(role) else { return };
-        if application.get("sparkConf").is_some_and(|conf| {
-            conf.entries().iter().any(|(key, _)| key.contains("podTemplateFile"))
-        }) {
+        if application
+            .get("sparkConf")
+            .is_some_and(|conf| conf.entries().iter().any(|(key, _)| key.contains("podTemplateFile")))
+        {
             self.undecided.push("sparkConf names a file with a pod template".to_owned());
         }
         let name = if role == "driver" { "spark-kubernetes-driver" } else { "spark-kubernetes-executor" };
         let main = container(
-            &map(node.origin, vec![
-                ("securityContext", node.get("securityContext").cloned()),
-                ("ports", node.get("ports").map(|ports| {
-                    let items = ports.items().iter().map(|port| only(port, &["containerPort", "hostPort"]));
-                    Node { value: Value::List(items.collect()), ..ports.clone() }
-                })),
-                ("volumeMounts", node.get("volumeMounts").cloned()),
-            ]),
+            &map(
+                node.origin,
+                vec![
+                    ("securityContext", node.get("securityContext").cloned()),
+                    (
+                        "ports",
+                        node.get("ports").map(|ports| {
+                            let items =
+                                ports.items().iter().map(|port| only(port, &["containerPort", "hostPort"]));
+                            Node { value: Value::List(items.collect()), ..ports.clone() }
+                        }),
+                    ),
+                    ("volumeMounts", node.get("volumeMounts").cloned()),
+                ],
+            ),
             name,
         );
         let mut all = vec![main];
         all.extend(containers(node.get("sidecars"), "sidecar"));
-        let mut spec = map(None, vec![
-            ("securityContext", node.get("podSecurityContext").cloned()),
-            ("hostNetwork", node.get("hostNetwork").cloned()),
-            ("volumes", application.get("volumes").cloned()),
-            ("initContainers", list(containers(node.get("initContainers"), "init"), node.origin)),
-            ("containers", list(all, node.origin)),
-        ]);
+        let mut spec = map(
+            None,
+            vec![
+                ("securityContext", node.get("podSecurityContext").cloned()),
+                ("hostNetwork", node.get("hostNetwork").cloned()),
+                ("volumes", application.get("volumes").cloned()),
+                ("initContainers", list(containers(node.get("initContainers"), "init"), node.origin)),
+                ("containers", list(all, node.origin)),
+            ],
+        );
         spec.key = node.key;
         // A template of the pod is the base of the rest.
         if let Some(template) = node.at(&["template", "spec"]) {
             let base = spec_of(template);
-            let known: Vec<Node> = base.get("containers").map(|list| list.items().to_vec()).unwrap_or_default();
+            let known: Vec<Node> =
+                base.get("containers").map(|list| list.items().to_vec()).unwrap_or_default();
             let own = spec.get("containers").map(|list| list.items().to_vec()).unwrap_or_default();
             let mut merged = over(&base, &spec);
             merged.origin = None;
@@ -350,11 +380,14 @@ impl Pods {
             // Without a context of its own a container has that of Strimzi's provider.
             value.get("securityContext").map(|_| container(value, name))
         });
-        let mut spec = map(pod.and_then(|pod| pod.origin), vec![
-            ("securityContext", pod.and_then(|pod| pod.get("securityContext")).cloned()),
-            ("volumes", pod.and_then(|pod| pod.get("volumes")).cloned()),
-            ("containers", list(named.collect(), template.origin)),
-        ]);
+        let mut spec = map(
+            pod.and_then(|pod| pod.origin),
+            vec![
+                ("securityContext", pod.and_then(|pod| pod.get("securityContext")).cloned()),
+                ("volumes", pod.and_then(|pod| pod.get("volumes")).cloned()),
+                ("containers", list(named.collect(), template.origin)),
+            ],
+        );
         spec.key = pod.and_then(|pod| pod.key).or(template.key);
         self.pod(pod.and_then(|pod| pod.get("metadata")), spec);
     }
