@@ -12,6 +12,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("palisade-base", &[]),
     ("palisade-yaml", &[]),
     ("palisade-helm", &["palisade-yaml"]),
+    ("palisade-kustomize", &["palisade-apimachinery", "palisade-base", "palisade-yaml"]),
     ("palisade-model", &["palisade-base"]),
     ("palisade-policy", &["palisade-base", "palisade-model"]),
     ("palisade-apimachinery", &["palisade-base"]),
@@ -43,6 +44,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("palisade-base", &["serde_json", "sha2", "thiserror"]),
     ("palisade-yaml", &["memchr", "serde", "serde_json", "thiserror"]),
     ("palisade-helm", &["base64", "regex", "serde_json", "sha2", "thiserror"]),
+    ("palisade-kustomize", &["base64", "regex", "serde_json", "thiserror"]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
 ];
