@@ -28,9 +28,10 @@ use crate::{
         translate::{Circumstances, container_context},
     },
     events::EventType,
+    guards,
     node::Node,
     pod::{Container, RunPod},
-    profiles::{baseline::Bounds, deliver},
+    profiles::{Delivery, baseline::Bounds, deliver, guard, localhost::ProfileFolder},
     volumes::HostVolume,
 };
 
@@ -184,7 +185,7 @@ async fn prepare(
     restart_count: u32,
     place: &Place<'_>,
     image: &Image,
-) -> Result<(crate::cri::proto::ContainerConfig, Option<crate::profiles::Delivery>), Refused> {
+) -> Result<(crate::cri::proto::ContainerConfig, Option<Delivery>), Refused> {
     let compat = &node.config.compat;
     let kubelet = compat.kubelet;
     let prepared = pod.prepared(compat);
@@ -239,6 +240,7 @@ async fn prepare(
             retry: if error.is_lasting() { by_policy } else { Retry::Flat },
             message: error.to_string(),
         })?;
+    let delivery = with_guards(node, pod, container, (&resolved, delivery), &folder, &bounds);
     app_armor_is_loaded(node, &context)?;
 
     let target = place
@@ -286,6 +288,30 @@ async fn prepare(
     })
     .map_err(|error| Refused::config(&error))?;
     Ok((config, delivery))
+}
+
+/// The profile with what the guards of the cluster forbid denied in it. A guard that cannot be applied keeps no container from
+/// starting: it is reported as exposed.
+fn with_guards(
+    node: &Node,
+    pod: &RunPod,
+    container: &Container,
+    (profile, delivery): (&ProfileRef<'_>, Option<Delivery>),
+    folder: &ProfileFolder,
+    bounds: &Bounds,
+) -> Option<Delivery> {
+    let applicable = node.guards.applicable(&pod.key.namespace, &pod.metadata.labels, guards::now());
+    let (uid, name) = (&pod.key.uid, &container.name);
+    match guard(&node.guards, &applicable, (profile, delivery.as_ref()), folder, bounds) {
+        Ok(guarded) => {
+            node.guards.applied(uid, name);
+            guarded.or(delivery)
+        }
+        Err(error) => {
+            node.guards.not_applied(uid, name, error.to_string());
+            delivery
+        }
+    }
 }
 
 /// Row 3 of the AppArmor design: reported before the runtime does, with the runtime's message.
