@@ -126,8 +126,14 @@ fn collect<'d>(
 }
 
 /// The kinds of Palisade's own group.
-const OWN_KINDS: [&str; 5] =
-    ["NodeSecurityReport", "PodSecurityRollout", "ProfilePolicy", "PublishedProfile", "SecurityException"];
+const OWN_KINDS: [&str; 6] = [
+    "NodeSecurityReport",
+    "PodSecurityRollout",
+    "ProfilePolicy",
+    "PublishedProfile",
+    "SecurityException",
+    "SyscallGuard",
+];
 
 /// A group without a dot is Kubernetes' own: no custom resource can be in it.
 struct OwnGroup {

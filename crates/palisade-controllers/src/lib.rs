@@ -13,6 +13,7 @@
 //! and reports. [`rejected_pods`] reports workloads whose pods are rejected,
 //! [`reports`] what the standards find in each namespace. [`runner`] runs them, and others that are hosted, on the one process that leads ([`leader`]).
 //! [`profile_publisher`] brings seccomp profiles from ConfigMaps to where nodes find them,
+//! [`guards`] reports which containers system call guards do not cover,
 //! [`scheduler`] gives the pods of an embedded cluster their nodes, [`workloads`] makes the pods of ReplicaSets.
 
 pub mod api;
@@ -22,6 +23,7 @@ pub mod config_observer;
 pub mod context;
 pub mod crds;
 mod event_recorder;
+pub mod guards;
 pub mod instance;
 pub mod label_syncer;
 pub mod leader;

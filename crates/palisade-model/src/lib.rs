@@ -11,6 +11,7 @@
 pub mod change;
 pub mod compat;
 pub mod effective;
+pub mod guard;
 pub mod json;
 pub mod lower;
 pub mod metadata;

@@ -8,19 +8,26 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     future::Future,
+    sync::Arc,
     time::Duration,
 };
 
 use futures::StreamExt as _;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 use tracing::{info, warn};
 
 use crate::{
     api::{PodChange, PodKey},
     cri::client::{Runtime, RuntimeError},
+    guards::{
+        self,
+        report::{GuardRow, rows},
+        watch::keep_plugin,
+    },
     node::Node,
     node_object,
     pod::RunPod,
+    reach::Prober,
     runner::{observed::labels, status::conditions_of_others, worker::Worker},
     volumes,
 };
@@ -41,6 +48,11 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
         if let Err(error) = fs::create_dir_all(&folder) {
             warn!(%error, folder = %folder.display(), "failed to create a folder");
         }
+    }
+    // A pod that is there from the start is covered like any other.
+    let guarding = guard(&node);
+    if tokio::time::timeout(GUARDS_WITHIN, node.guards.until_ready()).await.is_err() {
+        warn!("system call guards are not known yet: containers that start now are reported as exposed");
     }
     let mut pods = node.source.pods();
     let (sender, mut looks) = mpsc::channel(1);
@@ -67,8 +79,58 @@ pub async fn run(node: Node, shutdown: impl Future<Output = ()>) {
             _ = sweep.tick() => kubelet.workers.retain(|_, worker| !worker.is_finished()),
         }
     }
+    drop(guarding);
     looking.abort();
     beating.abort();
+}
+
+/// How long the first pods wait for the guards of the cluster.
+const GUARDS_WITHIN: Duration = Duration::from_secs(2);
+/// Changes that come together are reported together.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Keeps the guards of the node known, applied and reported, for as long as the result is kept.
+fn guard(node: &Node) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let mut changes = node.source.guards();
+    let guards = Arc::clone(&node.guards);
+    tasks.spawn(async move {
+        while let Some(change) = changes.next().await {
+            guards.take(change);
+        }
+    });
+    if let Some(socket) = &node.config.nri_socket {
+        tasks.spawn(keep_plugin(socket.clone(), Arc::clone(&node.guards)));
+    }
+    tasks.spawn(report_guards(node.clone()));
+    tasks
+}
+
+/// Reports which containers are covered, whenever guards or containers change, and once in a while.
+async fn report_guards(node: Node) {
+    let prober = Prober::new(&node.config.proc, node.config.host_process);
+    let mut reported: Option<Vec<serde_json::Value>> = None;
+    loop {
+        let _ = tokio::time::timeout(HEARTBEAT, node.guards.changed()).await;
+        tokio::time::sleep(GATHER).await;
+        let rows = match rows(&node.guards, &node.runtime, &prober, guards::now()).await {
+            Ok(Some(rows)) => rows,
+            Ok(None) => continue,
+            Err(error) => {
+                warn!(%error, "the containers that guards cover are not known");
+                continue;
+            }
+        };
+        let values: Vec<serde_json::Value> = rows.iter().map(GuardRow::to_value).collect();
+        // Without a guard there is nothing to report.
+        if reported.as_ref().map_or(values.is_empty(), |reported| *reported == values) {
+            continue;
+        }
+        match node.source.write_guard_rows(&node.config.node_name, values.clone()).await {
+            Ok(()) => reported = Some(values),
+            Err(error) => warn!(%error, "failed to report the containers that guards cover"),
+        }
+    }
 }
 
 struct Kubelet {
@@ -162,6 +224,9 @@ impl Kubelet {
                 }
             }
             self.remove_old_folders(&look);
+        }
+        if self.seen != look {
+            self.node.guards.touch();
         }
         self.seen = look;
     }

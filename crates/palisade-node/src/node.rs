@@ -12,6 +12,7 @@ use crate::{
     api::PodSource,
     cri::client::{DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, EndpointError, Runtime},
     events::Recorder,
+    guards::Guards,
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     node_object::storage,
     profiles::localhost::ProfileFolder,
@@ -46,6 +47,8 @@ pub struct NodeConfig {
     pub proc: PathBuf,
     /// The kernel's view of itself.
     pub sys: PathBuf,
+    /// Where the runtime has its socket for plugins, if guards are to be applied by one.
+    pub nri_socket: Option<PathBuf>,
     /// A process of the node itself; this one, unless it is in a container, where it has namespaces and capabilities of
     /// its own and the node's first process must be read.
     pub host_process: Option<u32>,
@@ -66,6 +69,7 @@ impl Default for NodeConfig {
             relist: Duration::from_secs(1),
             proc: PathBuf::from("/proc"),
             sys: PathBuf::from("/sys"),
+            nri_socket: None,
             host_process: None,
         }
     }
@@ -120,6 +124,8 @@ pub struct Node {
     pub recordings: Recordings,
     /// AppArmor on the host.
     pub app_armor: AppArmor,
+    /// System calls that its containers may not make.
+    pub guards: Arc<Guards>,
     /// What its pods have been given of it.
     pub(crate) allocations: Allocations,
     /// The ids of pods with a user namespace of their own.
@@ -145,6 +151,7 @@ impl Node {
             source,
             recordings: Recordings::default(),
             app_armor: AppArmor::below(&config.sys),
+            guards: Arc::default(),
             allocations: Allocations::default(),
             id_ranges: IdRanges::below(&config.root_dir),
             features: Arc::new(RwLock::new(features)),

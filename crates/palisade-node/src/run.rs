@@ -6,8 +6,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::Engine as _;
+use futures::StreamExt as _;
 use palisade_base::field_error::FieldError;
 use palisade_model::{
+    guard::{self, GuardObjectError},
     prepare::{Prepared, Subject},
     validation::validate_create,
 };
@@ -35,6 +37,14 @@ pub enum RunError {
     /// An API server would reject it: what it declares has no meaning that a node could enforce.
     #[error("the pod is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Invalid(Vec<FieldError>),
+    /// A guard beside the pod cannot be applied.
+    #[error("SyscallGuard {name:?} {source}")]
+    Guard {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: GuardObjectError,
+    },
     /// The runtime's address is no address.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -83,7 +93,7 @@ pub struct RunReport {
 }
 
 impl RunningPod {
-    /// Starts a pod. `objects` are the ConfigMaps and Secrets it refers to; others are skipped.
+    /// Starts a pod. `objects` are the ConfigMaps and Secrets it refers to, and guards; others are skipped.
     pub async fn start(config: NodeConfig, pod: Value, objects: &[Value]) -> Result<Self, RunError> {
         Self::begin(config, pod, objects, None).await
     }
@@ -111,6 +121,11 @@ impl RunningPod {
         let source = LocalSource::default();
         for object in objects {
             put_object(&source, object);
+            if object.get("kind").and_then(Value::as_str) == Some(guard::KIND) {
+                let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                let failed = |source| RunError::Guard { name: name.to_owned(), source };
+                source.put_guard(object).map_err(failed)?;
+            }
         }
         let (pod, warnings) = prepared(pod, &config)?;
         let shared: Arc<dyn PodSource> = Arc::new(source.clone());
@@ -119,6 +134,9 @@ impl RunningPod {
         node.refresh_features().await;
         if let Some(recorder) = recorder {
             node.recordings.record_all(recorder);
+        }
+        if let Some(guards) = source.guards().next().await {
+            node.guards.take(guards);
         }
         source.apply(&pod);
         let worker = Worker::spawn(node.clone(), pod.clone());

@@ -18,6 +18,8 @@ pub const PUBLISHED_PROFILES: &str = include_str!("../manifests/crds/publishedpr
 pub const NODE_SECURITY_REPORTS: &str = include_str!("../manifests/crds/nodesecurityreports.json");
 /// Findings that are accepted for a while.
 pub const SECURITY_EXCEPTIONS: &str = include_str!("../manifests/crds/securityexceptions.json");
+/// System calls that no container may make.
+pub const SYSCALL_GUARDS: &str = include_str!("../manifests/crds/syscallguards.json");
 
 /// A definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,7 @@ pub const DEFINITIONS: &[Definition] = &[
         of_openshift: true,
     },
     Definition { name: "securityexceptions.palisade.dev", text: SECURITY_EXCEPTIONS, of_openshift: false },
+    Definition { name: "syscallguards.palisade.dev", text: SYSCALL_GUARDS, of_openshift: false },
 ];
 
 /// The definitions as objects, by name.

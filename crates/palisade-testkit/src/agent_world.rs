@@ -106,8 +106,20 @@ impl World {
 
     /// Starts the agent on a folder, a tmpfs of its own or one that is there, and a runtime.
     pub fn start_on(&self, root_dir: &Path, runtime_endpoint: &str, tmpfs_size: u64) -> Running {
+        self.start_with_plugin(root_dir, runtime_endpoint, tmpfs_size, None)
+    }
+
+    /// The same, with the socket of the runtime for plugins.
+    pub fn start_with_plugin(
+        &self,
+        root_dir: &Path,
+        runtime_endpoint: &str,
+        tmpfs_size: u64,
+        nri_socket: Option<PathBuf>,
+    ) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let node = NodeConfig {
+            nri_socket,
             node_name: "n1".into(),
             root_dir: root_dir.into(),
             runtime_endpoint: runtime_endpoint.into(),

@@ -44,7 +44,11 @@ pub fn runc_without_seccomp(folder: &Path) -> PathBuf {
 pub struct Containerd {
     pub folder: PathBuf,
     pub socket: PathBuf,
+    /// The socket for plugins, of a containerd that has it.
+    pub nri_socket: Option<PathBuf>,
     network: Network,
+    /// The folder of the program and its shim, if they are not the system's.
+    programs: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -70,6 +74,24 @@ impl Network {
 impl Containerd {
     /// Starts one below `folder`; `runc` may be a wrapper.
     pub fn start(folder: &Path, runc: Option<&Path>) -> Self {
+        Self::start_release(folder, runc, None)
+    }
+
+    /// Starts a containerd 2.3, which has plugins; its programs are packed in a folder.
+    pub fn start_with_plugins(folder: &Path, packed: &Path) -> Self {
+        let programs = folder.join("programs");
+        fs::create_dir_all(&programs).unwrap();
+        for name in ["containerd", "containerd-shim-runc-v2"] {
+            let file = fs::File::create(programs.join(name)).unwrap();
+            let archive = packed.join(format!("{name}.xz"));
+            let unpacked = Command::new("xz").arg("-dc").arg(&archive).stdout(file).status().unwrap();
+            assert!(unpacked.success(), "{}", archive.display());
+            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self::start_release(folder, None, Some(programs))
+    }
+
+    fn start_release(folder: &Path, runc: Option<&Path>, programs: Option<PathBuf>) -> Self {
         assert!(rustix::process::geteuid().is_root(), "the system tests need root");
         for program in ["containerd", "runc", "ctr", "tar"] {
             let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
@@ -91,8 +113,11 @@ impl Containerd {
         fs::write(cni.join("10-lab.conflist"), list.to_string()).unwrap();
         let socket = folder.join("c.sock");
         let runc = runc.map_or_else(|| "runc".to_owned(), |path| path.display().to_string());
-        let config = format!(
-            r#"version = 2
+        let nri_socket = programs.as_ref().map(|_| folder.join("nri.sock"));
+        let config = match &nri_socket {
+            Some(nri) => plugin_config(folder, &cni, &socket, nri),
+            None => format!(
+                r#"version = 2
 root = "{root}"
 state = "{state}"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
@@ -111,14 +136,16 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
       BinaryName = "{runc}"
       Root = "{runc_root}"
 "#,
-            root = folder.join("root").display(),
-            state = folder.join("state").display(),
-            socket = socket.display(),
-            cni = cni.display(),
-            runc_root = folder.join("runc").display(),
-        );
+                root = folder.join("root").display(),
+                state = folder.join("state").display(),
+                socket = socket.display(),
+                cni = cni.display(),
+                runc_root = folder.join("runc").display(),
+            ),
+        };
         fs::write(folder.join("config.toml"), config).unwrap();
-        let mut containerd = Self { folder: folder.to_owned(), socket, network, child: None };
+        let mut containerd =
+            Self { folder: folder.to_owned(), socket, nri_socket, network, programs, child: None };
         containerd.spawn();
         for (name, user, command) in [
             (IMAGE, "", &["sh"][..]),
@@ -151,7 +178,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             .append(true)
             .open(self.folder.join("containerd.log"))
             .unwrap();
-        let child = Command::new("containerd")
+        let mut command = Command::new("containerd");
+        if let Some(programs) = &self.programs {
+            let path = std::env::var("PATH").unwrap();
+            command = Command::new(programs.join("containerd"));
+            command.env("PATH", format!("{}:{path}", programs.display()));
+        }
+        let child = command
             .arg("--config")
             .arg(self.folder.join("config.toml"))
             .stdout(Stdio::null())
@@ -192,6 +225,46 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     pub fn start_again(&mut self) {
         self.spawn();
     }
+}
+
+/// The configuration of containerd 2.3.
+fn plugin_config(folder: &Path, cni: &Path, socket: &Path, nri: &Path) -> String {
+    format!(
+        r#"version = 3
+root = "{root}"
+state = "{state}"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "{socket}"
+[ttrpc]
+  address = "{socket}.ttrpc"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "{cni}"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "runc"
+      Root = "{runc_root}"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = "{nri}"
+  plugin_path = "{folder}/nri-plugins"
+  plugin_config_path = "{folder}/nri-config"
+"#,
+        root = folder.join("root").display(),
+        state = folder.join("state").display(),
+        socket = socket.display(),
+        cni = cni.display(),
+        runc_root = folder.join("runc").display(),
+        nri = nri.display(),
+        folder = folder.display(),
+    )
 }
 
 impl Drop for Containerd {

@@ -12,6 +12,7 @@ pub mod images;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod outage_cases;
+pub mod programs;
 pub mod recordings;
 pub mod replay;
 mod shared;

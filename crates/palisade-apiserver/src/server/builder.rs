@@ -42,6 +42,8 @@ const ADMIN_VALIDITY: Duration = Duration::from_hours(8760);
 const DESIGN_MANIFESTS: &[(&str, &str)] = &[
     ("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES),
     ("securityexceptions.json", palisade_policy::resources::SECURITY_EXCEPTIONS),
+    ("syscallguards.json", palisade_policy::resources::SYSCALL_GUARDS),
+    ("nodesecurityreports.json", palisade_policy::resources::NODE_SECURITY_REPORTS),
 ];
 
 /// The options of a server. Everything has a default.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 use clap::{ArgAction, Args};
 use palisade_controllers::{
     api::Api,
-    crds, profile_publisher, reports,
+    crds, guards, profile_publisher, reports,
     runner::{Hosted, Options, ROLLOUT, Runner, stopped},
 };
 use palisade_policy::{
@@ -44,7 +44,7 @@ pub struct RolloutRunArgs {
 }
 
 fn known() -> impl Iterator<Item = &'static str> {
-    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER, reports::apply::NAME])
+    ROLLOUT.into_iter().chain([PROFILE_PUBLISHER, guards::NAME, reports::apply::NAME])
 }
 
 impl RolloutRunArgs {
@@ -89,9 +89,12 @@ impl RolloutRunArgs {
 
 /// Controllers that need nothing of the rollout.
 fn hosted(publisher: profile_publisher::Options) -> Vec<Hosted> {
-    vec![Hosted::new(PROFILE_PUBLISHER, move |client, shutdown| {
-        profile_publisher::run(client, publisher, stopped(shutdown))
-    })]
+    vec![
+        Hosted::new(PROFILE_PUBLISHER, move |client, shutdown| {
+            profile_publisher::run(client, publisher, stopped(shutdown))
+        }),
+        Hosted::new(guards::NAME, |client, shutdown| guards::run(client, stopped(shutdown))),
+    ]
 }
 
 /// `palisade controller`

@@ -55,6 +55,10 @@ pub struct RuntimeArgs {
     /// Use the runtime's default seccomp profile for containers without one
     #[arg(long)]
     pub seccomp_default: bool,
+    /// Socket of the container runtime for plugins (NRI), through which system call guards reach new containers, privileged ones
+    /// included; containerd 2.2 and CRI-O 1.34 have it, usually at /var/run/nri/nri.sock
+    #[arg(long, value_name = "SOCKET")]
+    pub nri_socket: Option<PathBuf>,
     /// Load the AppArmor profiles of this file at start; may be repeated
     #[arg(long, value_name = "FILE")]
     pub load_apparmor_profile: Vec<PathBuf>,
@@ -70,6 +74,7 @@ impl RuntimeArgs {
             || self.node_name.is_some()
             || self.node_ip.is_some()
             || self.seccomp_default
+            || self.nri_socket.is_some()
             || !self.load_apparmor_profile.is_empty()
     }
 
@@ -105,6 +110,7 @@ impl RuntimeArgs {
             config.root_dir = absolute(folder)?;
         }
         config.seccomp_profile_root = self.seccomp_profile_root.as_ref().map(absolute).transpose()?;
+        config.nri_socket.clone_from(&self.nri_socket);
         if let Some(name) = &self.node_name {
             config.node_name.clone_from(name);
         }

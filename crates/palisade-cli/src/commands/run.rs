@@ -38,7 +38,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct RunArgs {
-    /// Manifests: one pod, and the ConfigMaps and Secrets it refers to; - for stdin
+    /// Manifests: one pod, the ConfigMaps and Secrets it refers to, and SyscallGuards; - for stdin
     #[arg(long, short = 'f', required = true, value_name = "FILE")]
     pub filename: Vec<PathBuf>,
     /// Which runtime.

@@ -199,6 +199,10 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         args.admission_config.clone().map(|file| tokio::spawn(reload(file, server.api.pod_security.clone())));
     let client = kube::Client::new(server.router(), "default");
     let scheduling = tokio::spawn(palisade_controllers::scheduler::run(client.clone()));
+    // Without Palisade's extensions there are no guards.
+    let guarding = compat
+        .is_designs()
+        .then(|| tokio::spawn(palisade_controllers::guards::run(client.clone(), std::future::pending())));
     let making_pods = (!selection.is_empty()).then(|| tokio::spawn(run_workloads(&server, selection)));
     let guest = Guest::start(&args.command, &absolute(&announcement.kubeconfig))?;
     let mut exit = Ok(Exit::Clean);
@@ -220,6 +224,9 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
         }
     }
     scheduling.abort();
+    if let Some(task) = guarding {
+        task.abort();
+    }
     if let Some(task) = making_pods {
         task.abort();
     }

@@ -1,10 +1,13 @@
 //! `palisade verify`: declared security against what the kernel enforces, for running containers of this machine.
 //!
 //! What a pod declares comes from the API server where a cluster is named, and otherwise from what the node wrote down
-//! at the runtime when it made the pod. The comparison is `palisade_node::verify`'s.
+//! at the runtime when it made the pod. The comparison is `palisade_node::verify`'s. With `--can` nothing is compared: the filters
+//! of running containers are read back from the kernel and evaluated for a system call (`palisade_node::reach`).
+
+mod can;
 
 use clap::{Args, ValueEnum};
-use palisade_model::{compat::Compat, server_version::kubelet_of};
+use palisade_model::{compat::Compat, profile::call_pattern::CallPattern, server_version::kubelet_of};
 use palisade_node::{
     api::{PodSource, kube::KubeSource},
     cri::client::{Runtime, RuntimeError},
@@ -33,6 +36,9 @@ pub struct VerifyArgs {
     /// Verify only this pod: NAMESPACE/NAME, or NAME in the namespace default
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub pod: Option<String>,
+    /// Find out whether containers can make a system call, such as 'socket(AF_ALG, *, *)', from the seccomp filters that the kernel has
+    #[arg(long, value_name = "CALL", value_parser = CallPattern::parse)]
+    pub can: Option<CallPattern>,
     /// Which cluster.
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -55,6 +61,10 @@ const AFTER_HELP: &str = "\
 Exit status: 0 everything declared is enforced, 1 something is not, or a running container could not be compared, 2 no such pod or
 wrong usage, 3 runtime or cluster unreachable.
 
+With --can: 0 no container can make the call, 1 one can, or it is undecided. An argument is a number, a constant (AF_*, SOCK_*, CLONE_*,
+PR_* and others), several of them joined with |, * for any value, &FLAGS for any value with these bits, or VALUE/MASK. Seccomp alone is
+evaluated: capabilities and Linux security modules may deny the call as well. Root without a seccomp filter of its own is required.
+
 Pods are read from the API server if --kubeconfig, --context or KUBECONFIG is set, otherwise from the annotations of the
 pod sandboxes. A ConfigMap whose profile has changed since is only found with an API server.";
 
@@ -70,6 +80,9 @@ pub enum Format {
 /// Runs the command.
 pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let config = args.runtime.config(gated(args, args.emulate_kubernetes.unwrap_or_default().0))?;
+    if let Some(pattern) = &args.can {
+        return can::run(args, &config, pattern, terminal);
+    }
     let Verified { reports, unverified } = service::block_on(collect(args, config))?;
     let text = match args.output {
         Format::Json => json_text(&reports, &unverified),

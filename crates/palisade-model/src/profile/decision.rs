@@ -310,6 +310,25 @@ impl<T: Ord + Hash + Clone> Diagrams<T> {
         Ok(found.then_some(arguments))
     }
 
+    /// What the set for these arguments is made into.
+    pub(super) fn at<R>(
+        &self,
+        diagram: Diagram,
+        arguments: &Arguments,
+        read: impl Fn(&BTreeSet<T>) -> Option<R>,
+    ) -> Option<R> {
+        let mut diagram = diagram;
+        loop {
+            match self.get(diagram) {
+                Node::Terminal(id) => return read(&self.set(id)),
+                Node::Branch { bit, zero, one } => {
+                    let argument = arguments.get(usize::from(bit / 64)).copied().unwrap_or_default();
+                    diagram = if argument >> (63 - bit % 64) & 1 == 1 { one } else { zero };
+                }
+            }
+        }
+    }
+
     fn search(
         &self,
         a: Diagram,

@@ -20,7 +20,10 @@ use palisade_model::profile::published::{CHANGED_SOURCES_ANNOTATION, GROUP, VERS
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use crate::api::PodKey;
+use crate::{
+    api::PodKey,
+    guards::{GuardChange, watch::guard_changes},
+};
 
 /// The start-up taint: nodes that register with it take no pods before their profiles are in place.
 pub const NOT_READY_TAINT: &str = "palisade.dev/profiles-not-ready";
@@ -105,6 +108,11 @@ impl Cluster {
                 })
             })
             .boxed()
+    }
+
+    /// Every guard and the labels of every namespace, then each change.
+    pub(super) fn guards(&self) -> BoxStream<'static, GuardChange> {
+        guard_changes(self.client.clone()).boxed()
     }
 
     /// What is published under a name; none if there is no such object.

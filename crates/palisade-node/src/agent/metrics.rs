@@ -10,6 +10,21 @@ pub static DRIFT: Metric = Metric::gauge(
     "palisade_node_drift",
     "Differences between what pods declare and what the kernel enforces.",
 );
+/// Containers that a system call guard does not cover.
+pub static EXPOSED_CONTAINERS: Metric = Metric::gauge(
+    "palisade_node_guard_exposed_containers",
+    "Containers that a system call guard does not cover, summed up over all guards.",
+);
+/// Containers that the runtime created with an answer of the plugin.
+pub static GUARDED_CONTAINERS: Metric = Metric::counter(
+    "palisade_node_guard_created_containers_total",
+    "Containers for which the runtime requested guards when it created them.",
+);
+/// How long the last answer took.
+pub static GUARD_MICROSECONDS: Metric = Metric::gauge(
+    "palisade_node_guard_answer_microseconds",
+    "How long the last answer to the container runtime took, in microseconds.",
+);
 /// Containers that run a profile its ConfigMap no longer holds.
 pub static OLDER_PROFILES: Metric = Metric::gauge(
     "palisade_node_older_profiles",
@@ -58,6 +73,9 @@ pub fn declare(registry: &Registry) {
     for metric in [
         &API_ERRORS,
         &DRIFT,
+        &EXPOSED_CONTAINERS,
+        &GUARDED_CONTAINERS,
+        &GUARD_MICROSECONDS,
         &OLDER_PROFILES,
         &PROFILE_BYTES,
         &PROFILE_WRITES,

@@ -43,7 +43,7 @@ use palisade_model::{
     server_version::kubelet_of,
 };
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use self::{
@@ -57,6 +57,7 @@ use self::{
 use crate::{
     api::{PodKey, PodSource as _, kube::KubeSource},
     cri::client::{EndpointError, Runtime},
+    guards::{self, Guards, report::rows, watch::keep_plugin},
     kernel::probe::NodeFeatures,
     node::NodeConfig,
     node_object,
@@ -64,6 +65,7 @@ use crate::{
         baseline::{Bounds, CombineError},
         check_document,
     },
+    reach::Prober,
     verify::{unverified_containers, verify_pod},
 };
 
@@ -110,6 +112,20 @@ pub async fn run(
     let mut pod_changes = KubeSource::new(client.clone(), &settings.node.node_name).pods();
     let mut agent = Agent::new(settings, client, runtime, metrics);
     let mut published_changes = agent.cluster.published();
+    // In a task of its own: a container that is created while a report is written must have every guard.
+    let mut tasks = JoinSet::new();
+    let mut guard_changes = agent.cluster.guards();
+    let guards = Arc::clone(&agent.guards);
+    let watched = Arc::clone(&guards);
+    tasks.spawn(async move {
+        while let Some(change) = guard_changes.next().await {
+            watched.take(change);
+        }
+    });
+    if let Some(socket) = &agent.settings.node.nri_socket {
+        tasks.spawn(keep_plugin(socket.clone(), Arc::clone(&guards)));
+    }
+    let mut probe_at = Instant::now() + agent.settings.verify_every;
     agent.learn_node().await;
     let mut verify = tokio::time::interval(agent.settings.verify_every);
     verify.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -125,6 +141,13 @@ pub async fn run(
                     // Until now there was nothing to compare containers with.
                     verify.reset_immediately();
                 }
+                probe_at = soon(probe_at);
+                work_at = soon(work_at);
+            }
+            () = guards.changed() => probe_at = soon(probe_at),
+            () = tokio::time::sleep_until(probe_at) => {
+                agent.probe_guards().await;
+                probe_at = Instant::now() + agent.settings.verify_every;
                 work_at = soon(work_at);
             }
             Some(change) = published_changes.next() => {
@@ -173,6 +196,8 @@ struct Agent {
     pods_known: bool,
     published_known: bool,
     findings: Findings,
+    guards: Arc<Guards>,
+    prober: Prober,
     watch: Option<FolderWatch>,
     /// The node's identity, for events about it.
     node_uid: Option<String>,
@@ -198,7 +223,11 @@ impl Agent {
             Place { seccomp_root: node.profile_folder().root().to_owned(), size: settings.tmpfs_size };
         let features = NodeFeatures::of_kernel(&node.proc, &node.sys);
         metrics::declare(&metrics);
+        let guards = Arc::new(Guards::new(Some(Arc::clone(&metrics))));
+        let prober = Prober::new(&node.proc, node.host_process);
         Self {
+            guards,
+            prober,
             cluster: Cluster::new(client, &node.node_name),
             place,
             runtime,
@@ -689,6 +718,26 @@ impl Agent {
         if self.findings.runtime_answers && self.pods_known {
             self.verify_containers().await;
         }
+    }
+
+    /// Finds out from the kernel which containers each guard covers.
+    async fn probe_guards(&mut self) {
+        match rows(&self.guards, &self.runtime, &self.prober, guards::now()).await {
+            Ok(Some(rows)) => {
+                let exposed: usize = rows.iter().map(|row| row.exposed.len()).sum();
+                self.metrics.set(&metrics::EXPOSED_CONTAINERS, &[], exposed);
+                self.findings.guards = rows;
+            }
+            Ok(None) => {}
+            // What was found before may no longer hold: no container counts as covered.
+            Err(error) => {
+                warn!(%error, "the containers that guards cover are not known");
+                for row in &mut self.findings.guards {
+                    row.covered = 0;
+                }
+            }
+        }
+        self.findings.guard_plugin = self.guards.plugin();
     }
 
     async fn verify_containers(&mut self) {

@@ -7,7 +7,7 @@ use palisade_base::time::rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::plan::{Missing, Wanted};
-use crate::{kernel::probe::NodeFeatures, verify::PodReport};
+use crate::{guards::report::GuardRow, kernel::probe::NodeFeatures, verify::PodReport};
 
 /// As many rows of each list as one object should hold; the counts include the rest.
 const MOST_ROWS: usize = 200;
@@ -113,6 +113,10 @@ pub struct Findings {
     pub verified: BTreeMap<String, PodReport>,
     /// Containers that run and were not compared, each in a sentence; none before the first comparison.
     pub unverified: Option<Vec<String>>,
+    /// What each guard covers.
+    pub guards: Vec<GuardRow>,
+    /// The runtime that applies guards to new containers, if one does.
+    pub guard_plugin: Option<String>,
     /// Containers with older profiles.
     pub older: Vec<OlderProfile>,
 }
@@ -294,7 +298,13 @@ impl Findings {
                     "sha256": row.sha256, "source": row.source})
             })
             .collect();
+        let guards: Vec<Value> = self.guards.iter().map(GuardRow::to_value).collect();
+        let exposed: usize = self.guards.iter().map(|row| row.exposed.len()).sum();
+        let plugin = self.guard_plugin.as_deref().unwrap_or_default();
         json!({
+            "guards": guards,
+            "exposedCount": exposed,
+            "guardPlugin": plugin,
             "observedAt": seconds(now),
             "agentVersion": env!("CARGO_PKG_VERSION"),
             "kernel": {"release": features.kernel, "seccompActions": features.seccomp_actions,

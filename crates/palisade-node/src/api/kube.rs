@@ -23,12 +23,18 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use palisade_base::{causes::root_cause, time::rfc3339_micro};
+use palisade_base::{
+    causes::root_cause,
+    time::{rfc3339, rfc3339_micro},
+};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use super::{ApiError, ConfigMap, PodChange, PodKey, PodSource, Secret};
-use crate::events::EventRecord;
+use crate::{
+    events::EventRecord,
+    guards::{GuardChange, watch::guard_changes},
+};
 
 /// The pods of one node on an API server.
 #[derive(Clone)]
@@ -80,6 +86,16 @@ fn lease_resource() -> ApiResource {
         api_version: "coordination.k8s.io/v1".to_owned(),
         kind: "Lease".to_owned(),
         plural: "leases".to_owned(),
+    }
+}
+
+fn report_resource() -> ApiResource {
+    ApiResource {
+        group: "palisade.dev".to_owned(),
+        version: "v1alpha1".to_owned(),
+        api_version: "palisade.dev/v1alpha1".to_owned(),
+        kind: "NodeSecurityReport".to_owned(),
+        plural: "nodesecurityreports".to_owned(),
     }
 }
 
@@ -272,6 +288,37 @@ impl PodSource for KubeSource {
                 return Some((change, (events, list)));
             }
         })
+        .boxed()
+    }
+
+    fn guards(&self) -> BoxStream<'static, GuardChange> {
+        guard_changes(self.client.clone()).boxed()
+    }
+
+    fn write_guard_rows<'a>(
+        &'a self,
+        node: &'a str,
+        rows: Vec<Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let api = self.all(&report_resource());
+            let now = rfc3339(Timestamp::now().as_second());
+            let kind = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "NodeSecurityReport", "metadata": {"name": node}});
+            let mut report = kind.clone();
+            if let Some(fields) = report.as_object_mut() {
+                let status = json!({"observedAt": now, "agentVersion": env!("CARGO_PKG_VERSION"), "guards": rows});
+                fields.insert("status".to_owned(), status);
+            }
+            let params = PatchParams::apply("palisade-kubelet").force();
+            let patch = Patch::Apply(report);
+            match api.patch_status(node, &params, &patch).await.map_err(from_kube_error) {
+                Err(ApiError::NotFound(_)) => {}
+                result => return result.map(drop),
+            }
+            let made = api.create(&PostParams::default(), &object(kind)?).await;
+            made.map(drop).map_err(from_kube_error).or_else(conflict_is_fine)?;
+            api.patch_status(node, &params, &patch).await.map(drop).map_err(from_kube_error)
+        }
         .boxed()
     }
 

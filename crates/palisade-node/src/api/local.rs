@@ -12,11 +12,16 @@ use futures::{
     future::{BoxFuture, FutureExt as _},
     stream::BoxStream,
 };
+use palisade_model::guard::{GuardObjectError, SyscallGuard};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::{ApiError, ConfigMap, PodChange, PodKey, PodSource, Secret};
-use crate::{events::EventRecord, pod::RunPod};
+use crate::{
+    events::EventRecord,
+    guards::{GuardChange, KnownGuard},
+    pod::RunPod,
+};
 
 /// An in-memory API.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +40,9 @@ struct State {
     node: Option<Value>,
     leases: u64,
     watchers: Vec<mpsc::UnboundedSender<PodChange>>,
+    guards: BTreeMap<String, KnownGuard>,
+    guard_rows: Vec<Value>,
+    guard_watchers: Vec<mpsc::UnboundedSender<GuardChange>>,
 }
 
 impl LocalSource {
@@ -72,6 +80,25 @@ impl LocalSource {
             let object = pod.clone();
             Self::notify(state, &PodChange::Applied(object));
         });
+    }
+
+    /// Adds or replaces a guard.
+    pub fn put_guard(&self, object: &Value) -> Result<(), GuardObjectError> {
+        let guard = SyscallGuard::read(object)?;
+        let name = guard.name.clone();
+        let known = KnownGuard { generation: 1, read: Ok(guard) };
+        self.with(|state| {
+            state.guards.insert(name, known);
+            let change = GuardChange::All(state.guards.clone());
+            state.guard_watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+        });
+        Ok(())
+    }
+
+    /// Which containers each guard covers, as it was last written.
+    #[must_use]
+    pub fn guard_rows(&self) -> Vec<Value> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).guard_rows.clone()
     }
 
     /// Adds or replaces a ConfigMap.
@@ -138,6 +165,24 @@ impl PodSource for LocalSource {
             receiver.recv().await.map(|change| (change, receiver))
         })
         .boxed()
+    }
+
+    fn guards(&self) -> BoxStream<'static, GuardChange> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.with(|state| {
+            if sender.send(GuardChange::All(state.guards.clone())).is_ok() {
+                state.guard_watchers.push(sender);
+            }
+        });
+        futures::stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|change| (change, receiver))
+        })
+        .boxed()
+    }
+
+    fn write_guard_rows<'a>(&'a self, _: &'a str, rows: Vec<Value>) -> BoxFuture<'a, Result<(), ApiError>> {
+        self.with(|state| state.guard_rows = rows);
+        async { Ok(()) }.boxed()
     }
 
     fn config_map<'a>(

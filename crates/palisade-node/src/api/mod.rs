@@ -13,6 +13,8 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::guards::GuardChange;
+
 /// Why the API server did not answer as hoped.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum ApiError {
@@ -76,6 +78,13 @@ impl std::fmt::Display for PodKey {
 pub trait PodSource: Send + Sync + 'static {
     /// The pods of this node, first all of them, then each change. The stream ends only with the source.
     fn pods(&self) -> BoxStream<'static, PodChange>;
+
+    /// The guards of the cluster and the labels of its namespaces, first all of them, then each change.
+    fn guards(&self) -> BoxStream<'static, GuardChange>;
+
+    /// Writes which containers of a node each guard covers.
+    fn write_guard_rows<'a>(&'a self, node: &'a str, rows: Vec<Value>)
+    -> BoxFuture<'a, Result<(), ApiError>>;
 
     /// A ConfigMap, fresh from the API.
     fn config_map<'a>(

@@ -189,6 +189,10 @@ fn groups_policy(context: &EffectiveContext<'_>) -> Result<i32, TranslateError> 
 
 fn seccomp_profile(profile: &ProfileRef<'_>, path: Option<&str>) -> SecurityProfile {
     let (kind, reference) = match profile {
+        // What guards made of the runtime's own, or of none.
+        ProfileRef::RuntimeDefault | ProfileRef::Unconfined if path.is_some() => {
+            (ProfileType::Localhost, path.unwrap_or_default())
+        }
         ProfileRef::RuntimeDefault => (ProfileType::RuntimeDefault, ""),
         ProfileRef::Unconfined => (ProfileType::Unconfined, ""),
         ProfileRef::Localhost(_) | ProfileRef::ConfigMap { .. } => {

@@ -1,9 +1,10 @@
 //! The kernel: what it offers, and what it enforces on a process.
 //!
 //! Everything is read from `/proc`, `/sys` and securityfs or done through rustix' safe calls, but for those in
-//! [`notify`], [`resident`] and [`seccomp`].
+//! [`filters`], [`notify`], [`resident`] and [`seccomp`].
 
 pub mod apparmor;
+pub mod filters;
 pub mod memfd;
 pub mod notify;
 pub mod probe;

@@ -14,10 +14,11 @@ use palisade_model::{
         config_map::{DocumentError, check_node_file},
         document::KernelVersion,
         filter::{Filter, FilterError},
-        runtime_default::{self, RuntimeDefault, RuntimeDefaultError},
+        runtime_default::{RuntimeDefault, RuntimeDefaultError},
     },
     text::Text,
 };
+use serde_json::Value;
 use thiserror::Error;
 
 use super::{ProfileError, localhost::ProfileFolder};
@@ -209,17 +210,23 @@ impl Bounds {
         baseline.profiles().map(|profile| self.filter(profile, folder)).collect()
     }
 
+    /// The default profile of the runtime for the container, as a document.
+    pub fn runtime_default(&self) -> Result<Value, BaselineError> {
+        if self.runtime_name.is_empty() {
+            return Err(BaselineError::NoRuntime);
+        }
+        let machine = Architecture::of_go(machine()).ok_or(BaselineError::Machine(machine()))?;
+        let (name, version) = (&self.runtime_name, &self.runtime_version);
+        let unknown = || RuntimeDefaultError::Node { runtime: name.clone(), version: version.clone() };
+        let known = RuntimeDefault::of_node(name, version).ok_or_else(unknown)?;
+        let capabilities = self.capabilities.with_default(known.default_capabilities());
+        Ok(known.profile(&capabilities, machine, self.kernel)?)
+    }
+
     fn filter(&self, profile: &BaselineProfile, folder: &ProfileFolder) -> Result<Filter, BaselineError> {
         match profile {
-            BaselineProfile::RuntimeDefault if self.runtime_name.is_empty() => Err(BaselineError::NoRuntime),
             BaselineProfile::RuntimeDefault => {
-                let machine = Architecture::of_go(machine()).ok_or(BaselineError::Machine(machine()))?;
-                let (name, version) = (&self.runtime_name, &self.runtime_version);
-                // swallowed: a runtime that is not known is an error below
-                let default = RuntimeDefault::of_node(name, version);
-                let default = default.map(|default| default.default_capabilities()).unwrap_or_default();
-                let capabilities = self.capabilities.with_default(default);
-                Ok(runtime_default::of_node(name, version, &capabilities, machine, self.kernel)?)
+                Ok(Filter::read(&self.runtime_default()?).map_err(RuntimeDefaultError::from)?)
             }
             BaselineProfile::Localhost(path) => {
                 let unreadable =

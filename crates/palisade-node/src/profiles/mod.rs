@@ -9,6 +9,7 @@ pub mod localhost;
 
 use palisade_base::sha256;
 use palisade_base::version::KubeVersion;
+use palisade_model::json;
 use palisade_model::profile::{
     ProfileRef,
     config_map::{ConfigMapProblem, check_node_file, text_in},
@@ -20,6 +21,7 @@ pub use palisade_model::profile::config_map::{DocumentError, MAX_PROFILE_BYTES, 
 use self::baseline::{Bounds, CombineError};
 use crate::{
     api::{ApiError, PodSource},
+    guards::{Applicable, ComposeError, Guards},
     kernel::memfd::SealedFile,
 };
 
@@ -97,6 +99,54 @@ pub struct Delivery {
     /// SHA-256 of what the source held, where that was combined with a baseline.
     pub source_hash: Option<String>,
     sealed: Option<SealedFile>,
+    /// What the node itself read.
+    text: Option<String>,
+}
+
+/// Why a container is created without the guards for it.
+#[derive(Debug, Error)]
+pub enum GuardDeliveryError {
+    /// The default profile of the runtime is not known.
+    #[error(transparent)]
+    Baseline(#[from] baseline::BaselineError),
+    /// The profile cannot be read.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The profile is none.
+    #[error("the profile is not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The profiles cannot be combined.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+}
+
+/// The profile of a container with what guards forbid denied in it; none if no guard is for it.
+pub fn guard(
+    guards: &Guards,
+    applicable: &Applicable,
+    (profile, delivery): (&ProfileRef<'_>, Option<&Delivery>),
+    folder: &localhost::ProfileFolder,
+    bounds: &Bounds,
+) -> Result<Option<Delivery>, GuardDeliveryError> {
+    if applicable.guards.is_empty() {
+        return Ok(None);
+    }
+    let document = match (profile, delivery.and_then(|delivery| delivery.text.as_deref())) {
+        (_, Some(text)) => Some(json::value_from_str(text)?),
+        (ProfileRef::Unconfined, None) => None,
+        (ProfileRef::RuntimeDefault, None) => Some(bounds.runtime_default()?),
+        (ProfileRef::Localhost(path), None) => {
+            let text = String::from_utf8_lossy(&folder.read(path)?).into_owned();
+            Some(json::value_from_str(&text)?)
+        }
+        // It was delivered with its text, or there is none.
+        (ProfileRef::ConfigMap { .. }, None) => return Ok(None),
+    };
+    let Some(guarded) = guards.compose(applicable, document.as_ref())? else { return Ok(None) };
+    let shown = delivery.map_or_else(|| profile.to_string(), |delivery| delivery.shown.clone());
+    let guarded = sealed(shown.clone(), guarded.to_string().as_bytes(), &shown)?;
+    let source = delivery.and_then(|known| known.source_hash.clone().or_else(|| known.hash.clone()));
+    Ok(Some(Delivery { source_hash: source, ..guarded }))
 }
 
 impl Delivery {
@@ -143,6 +193,7 @@ pub async fn deliver(
                     hash: None,
                     source_hash: None,
                     sealed: None,
+                    text: None,
                 }));
             }
             let content = folder.read(path)?;
@@ -194,7 +245,9 @@ pub(crate) fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Del
     let file = SealedFile::new("seccomp-profile", content)
         .map_err(|source| ProfileError::Memory { profile: profile.to_owned(), source })?;
     let hash = Some(sha256::hex(content));
-    Ok(Delivery { path: file.path(), shown, hash, source_hash: None, sealed: Some(file) })
+    // swallowed: what was checked is text
+    let text = std::str::from_utf8(content).ok().map(str::to_owned);
+    Ok(Delivery { path: file.path(), shown, hash, source_hash: None, sealed: Some(file), text })
 }
 
 #[cfg(test)]

@@ -30,9 +30,10 @@ use crate::{
         translate::{Circumstances, container_context},
     },
     events::EventType,
+    guards,
     node::Node,
     pod::{Container, RunPod},
-    profiles::{Delivery, baseline::Bounds, deliver},
+    profiles::{Delivery, baseline::Bounds, deliver, guard, localhost::ProfileFolder},
     recording::{self, Recorded},
     volumes::HostVolume,
 };
@@ -248,6 +249,7 @@ async fn prepare(
             retry: if error.is_lasting() { by_policy } else { Retry::Flat },
             message: error.to_string(),
         })?;
+    let delivery = with_guards(node, pod, container, (&resolved, delivery), &folder, &bounds);
     app_armor_is_loaded(node, &context)?;
     let (delivery, recorded) = match node.recordings.of_pod(pod) {
         Some(recorder) => recording::deliver(recorder, delivery, (kind, container), &context, &bounds),
@@ -302,6 +304,30 @@ async fn prepare(
     })
     .map_err(|error| Refused::config(&error))?;
     Ok((config, delivery, recorded))
+}
+
+/// The profile with what the guards of the cluster forbid denied in it. A guard that cannot be applied keeps no container from
+/// starting: it is reported as exposed.
+fn with_guards(
+    node: &Node,
+    pod: &RunPod,
+    container: &Container,
+    (profile, delivery): (&ProfileRef<'_>, Option<Delivery>),
+    folder: &ProfileFolder,
+    bounds: &Bounds,
+) -> Option<Delivery> {
+    let applicable = node.guards.applicable(&pod.key.namespace, &pod.metadata.labels, guards::now());
+    let (uid, name) = (&pod.key.uid, &container.name);
+    match guard(&node.guards, &applicable, (profile, delivery.as_ref()), folder, bounds) {
+        Ok(guarded) => {
+            node.guards.applied(uid, name);
+            guarded.or(delivery)
+        }
+        Err(error) => {
+            node.guards.not_applied(uid, name, error.to_string());
+            delivery
+        }
+    }
 }
 
 /// Row 3 of the AppArmor design: reported before the runtime does, with the runtime's message.

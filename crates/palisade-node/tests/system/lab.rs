@@ -46,7 +46,20 @@ impl Lab {
         Self::with_runc(compat, |_| None)
     }
 
+    /// On a containerd whose plugins may adjust containers; none without the folder that has it.
+    pub(crate) fn with_plugins(compat: Compat) -> Option<Self> {
+        let packed = palisade_testkit::shared("kubernetes/containerd-2.3")?;
+        Some(Self::on(compat, |folder| Containerd::start_with_plugins(folder, &packed)))
+    }
+
     pub(crate) fn with_runc(compat: Compat, runc: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
+        Self::on(compat, |folder| {
+            let wrapper = runc(folder);
+            Containerd::start(folder, wrapper.as_deref())
+        })
+    }
+
+    fn on(compat: Compat, start: impl FnOnce(&Path) -> Containerd) -> Self {
         if std::env::var_os("PALISADE_TEST_LOG").is_some() {
             tracing_subscriber::fmt()
                 .with_env_filter("palisade_node=debug")
@@ -55,8 +68,7 @@ impl Lab {
                 .ok();
         }
         let folder = tempfile::Builder::new().prefix("pal").tempdir_in("/tmp").unwrap();
-        let wrapper = runc(folder.path());
-        let containerd = Containerd::start(folder.path(), wrapper.as_deref());
+        let containerd = start(folder.path());
         let root = folder.path().join("agent");
         fs::create_dir_all(root.join("seccomp/dir.json")).unwrap();
         for (name, content) in [
