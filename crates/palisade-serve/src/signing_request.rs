@@ -14,6 +14,7 @@ use thiserror::Error;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
@@ -33,6 +34,9 @@ pub enum RequestError {
     /// The block is not one.
     #[error("asn1: structure error: malformed certificate request")]
     Malformed,
+    /// An attribute of its subject is no text, or in an encoding that is not read: another reader may take it for a group.
+    #[error("x509: invalid RDNSequence: invalid attribute value: unsupported string type")]
+    Subject,
     /// The signature is not that of its key, or its algorithm is not known.
     #[error("x509: signature of the certificate request is not valid")]
     Signature,
@@ -122,18 +126,23 @@ impl SigningRequest {
         }
         request.verify_signature().map_err(|_| RequestError::Signature)?;
         let info = &request.certification_request_info;
-        // swallowed: a name that is no text names nobody
-        let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
-            attribute.as_str().map(str::to_owned).unwrap_or_default()
-        };
-        let mut read = Self {
-            common_name: info.subject.iter_common_name().last().map(text).unwrap_or_default(),
-            organizations: info.subject.iter_organization().map(text).collect(),
-            public_key: info.subject_pki.raw.to_vec(),
-            ..Self::default()
-        };
+        let mut read = Self { public_key: info.subject_pki.raw.to_vec(), ..Self::default() };
+        for attribute in info.subject.iter_attributes() {
+            let text = attribute.as_str().map_err(|_| RequestError::Subject)?;
+            let kind = attribute.attr_type();
+            if *kind == OID_X509_COMMON_NAME {
+                // The last one counts, as in Go.
+                text.clone_into(&mut read.common_name);
+            } else if *kind == OID_X509_ORGANIZATION_NAME {
+                read.organizations.push(text.to_owned());
+            }
+        }
         for extension in request.requested_extensions().into_iter().flatten() {
-            let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+            let names = match extension {
+                ParsedExtension::SubjectAlternativeName(names) => names,
+                ParsedExtension::ParseError { .. } => return Err(RequestError::Malformed),
+                _ => continue,
+            };
             for name in &names.general_names {
                 match name {
                     GeneralName::DNSName(name) => read.dns_names.push((*name).to_owned()),
@@ -230,6 +239,30 @@ mod tests {
         assert_eq!(read.organizations, ["system:nodes"]);
         assert_eq!(read.dns_names, ["web"]);
         assert_eq!(read.addresses, [IpAddr::from([10, 0, 0, 1])]);
+    }
+
+    #[test]
+    fn rejects_a_subject_that_other_readers_read_as_text() {
+        use rcgen::DnValue;
+        let with = |value: DnValue| {
+            request(|params| params.distinguished_name.push(DnType::OrganizationName, value))
+        };
+        let masters = "system:masters";
+        for (encoding, value) in [
+            ("T61String", DnValue::TeletexString(masters.try_into().unwrap())),
+            ("BMPString", DnValue::BmpString(masters.try_into().unwrap())),
+            ("UniversalString", DnValue::UniversalString(masters.try_into().unwrap())),
+        ] {
+            let read = SigningRequest::from_pem(with(value).as_bytes());
+            assert_eq!(read, Err(RequestError::Subject), "{encoding}");
+        }
+        for (encoding, value) in [
+            ("PrintableString", DnValue::PrintableString(masters.try_into().unwrap())),
+            ("UTF8String", DnValue::Utf8String(masters.to_owned())),
+        ] {
+            let read = SigningRequest::from_pem(with(value).as_bytes()).unwrap();
+            assert_eq!(read.organizations, [masters], "{encoding}");
+        }
     }
 
     #[test]

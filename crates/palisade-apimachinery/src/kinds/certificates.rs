@@ -223,7 +223,7 @@ fn validate_decisions(new: &Value, old: &Value, subresource: &str, errors: &mut 
 }
 
 /// A signer is named by a domain and a path.
-fn validate_signer_name(at: &Path<'_>, signer: &str, errors: &mut Errors) {
+pub(super) fn validate_signer_name(at: &Path<'_>, signer: &str, errors: &mut Errors) {
     if signer.is_empty() {
         errors.required(at, "");
         return;

@@ -4,6 +4,7 @@ use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::validate::Context;
+use crate::kinds::certificates::validate_signer_name;
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
 
@@ -310,13 +311,7 @@ fn validate_projected(source: &Value, at: &Path<'_>, errors: &mut Errors) {
             count += 1;
             for item in api.list("items") {
                 validate_downward_file(item, &here.field("downwardAPI"), errors);
-                let path = item.text("path");
-                if !path.is_empty() {
-                    if paths.contains(&path) {
-                        errors.invalid(at, path, "conflicting duplicate paths");
-                    }
-                    paths.push(path);
-                }
+                claim_path(item.text("path"), at, &mut paths, errors);
             }
         }
         if let Some(token) = projection.child("serviceAccountToken") {
@@ -337,18 +332,165 @@ fn validate_projected(source: &Value, at: &Path<'_>, errors: &mut Errors) {
                     "may not specify a duration larger than 2^32 seconds",
                 );
             }
-            if token.text("path").is_empty() {
+            let path = token.text("path");
+            if path.is_empty() {
                 errors.required(&at.field("path"), "");
+            } else if errors.version.at_least(LOCAL_TOKEN_PATHS_SINCE) {
+                validate_local_path(path, &at.field("path"), errors);
             }
         }
-        for other in ["clusterTrustBundle", "podCertificate"] {
-            count += usize::from(projection.child(other).is_some());
+        if let Some(bundle) = projection.child("clusterTrustBundle") {
+            count += 1;
+            validate_trust_bundle(bundle, &here.field("clusterTrustBundlePEM"), errors);
+            claim_path(bundle.text("path"), at, &mut paths, errors);
+        }
+        if let Some(certificate) = projection.child("podCertificate") {
+            count += 1;
+            validate_pod_certificate(certificate, &here.field("podCertificate"), errors);
+            for field in CERTIFICATE_PATHS {
+                claim_path(certificate.text(field), at, &mut paths, errors);
+            }
         }
         if count == 0 && errors.version.at_least(23) {
             errors.required(&here, "must specify a volume type");
         }
         if count > 1 {
             errors.forbidden(&here, "may not specify more than 1 volume type");
+        }
+    }
+}
+
+/// A file of a projected volume belongs to one source.
+fn claim_path<'v>(path: &'v str, at: &Path<'_>, paths: &mut Vec<&'v str>, errors: &mut Errors) {
+    if path.is_empty() {
+        return;
+    }
+    if paths.contains(&path) {
+        errors.invalid(at, path, "conflicting duplicate paths");
+    }
+    paths.push(path);
+}
+
+/// The first release that rejects a token outside its volume; earlier ones leave it to the kubelet.
+const LOCAL_TOKEN_PATHS_SINCE: u16 = 32;
+
+fn validate_trust_bundle(bundle: &Value, at: &Path<'_>, errors: &mut Errors) {
+    let is_given = |field: &str| bundle.child(field).is_some();
+    match (is_given("name"), is_given("signerName")) {
+        (true, true) => {
+            errors.invalid(at, bundle.to_string(), "only one of name and signerName may be used");
+        }
+        (true, false) => {
+            let name = bundle.text("name");
+            if name.is_empty() {
+                errors.required(&at.field("name"), "must be a valid object name");
+            }
+            // The name of a signer's bundle begins with the signer, `:` for `/`.
+            for part in name.split(':') {
+                for message in names::dns1123_subdomain(part) {
+                    let why = format!("not a valid clustertrustbundlename: {message}");
+                    errors.invalid(&at.field("name"), name, why);
+                }
+            }
+            if is_given("labelSelector") {
+                let why = "labelSelector must be unset if name is specified";
+                errors.invalid(&at.field("labelSelector"), bundle["labelSelector"].to_string(), why);
+            }
+        }
+        (false, true) => {
+            validate_signer_name(&at.field("signerName"), bundle.text("signerName"), errors);
+        }
+        (false, false) => errors.required(at, "either name or signerName must be specified"),
+    }
+    let path = bundle.text("path");
+    if path.is_empty() {
+        errors.required(&at.field("path"), "");
+    }
+    validate_local_path(path, &at.field("path"), errors);
+}
+
+/// The files that a certificate of a pod is written to.
+const CERTIFICATE_PATHS: [&str; 3] = ["credentialBundlePath", "keyPath", "certificateChainPath"];
+const KEY_TYPES: &[&str] = &["ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"];
+
+fn validate_pod_certificate(certificate: &Value, at: &Path<'_>, errors: &mut Errors) {
+    validate_signer_name(&at.field("signerName"), certificate.text("signerName"), errors);
+    let key = certificate.text("keyType");
+    if !KEY_TYPES.contains(&key) {
+        errors.not_supported(&at.field("keyType"), key, KEY_TYPES);
+    }
+    if let Some(seconds) = certificate.int("maxExpirationSeconds").filter(|seconds| *seconds < 3600) {
+        let why = "if provided, maxExpirationSeconds must be >= 3600";
+        errors.invalid(&at.field("maxExpirationSeconds"), seconds, why);
+    }
+    let given = CERTIFICATE_PATHS.map(|field| (field, certificate.text(field)));
+    for (field, path) in given.iter().filter(|(_, path)| !path.is_empty()) {
+        validate_local_path(path, &at.field(field), errors);
+    }
+    if given.iter().all(|(_, path)| path.is_empty()) {
+        errors
+            .required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_base::version::{KubeVersion, NEWEST_MINOR};
+    use serde_json::json;
+
+    use super::*;
+
+    fn problems(minor: u16, source: &Value) -> Vec<String> {
+        let mut errors = Errors::new(KubeVersion::v1(minor));
+        let projected = json!({"sources": [source, {"configMap": {"name": "m", "items": [{"key": "k", "path": "taken"}]}}]});
+        validate_projected(&projected, &Path::Root("projected"), &mut errors);
+        errors.list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_file_of_a_projected_volume_stays_in_it() {
+        let bundle = |path: &str| json!({"clusterTrustBundle": {"name": "a", "path": path}});
+        let certificate = |field: &str, path: &str| json!({"podCertificate": {"signerName": "a.example/b", "keyType": "ED25519", field: path}});
+        let token = |path: &str| json!({"serviceAccountToken": {"path": path, "expirationSeconds": 600}});
+        for source in [
+            bundle("a/b"),
+            token("a/b"),
+            certificate("credentialBundlePath", "a"),
+            certificate("keyPath", "b"),
+        ] {
+            assert_eq!(problems(NEWEST_MINOR, &source), [""; 0], "{source}");
+        }
+        for path in ["../x", "/x", "a/../../x", "..x", "a//../.."] {
+            let mut sources = vec![bundle(path), token(path)];
+            sources.extend(CERTIFICATE_PATHS.map(|field| certificate(field, path)));
+            for source in sources {
+                assert!(!problems(NEWEST_MINOR, &source).is_empty(), "{source}");
+            }
+        }
+        assert_eq!(problems(24, &token("../x")), [""; 0], "the kubelet of that release rejects it");
+        let projections = [
+            ("a file of another source", bundle("taken")),
+            ("a file of another source", certificate("keyPath", "taken")),
+            ("no path", json!({"clusterTrustBundle": {"name": "a"}})),
+            ("no bundle", json!({"clusterTrustBundle": {"path": "a"}})),
+            (
+                "two bundles",
+                json!({"clusterTrustBundle": {"name": "a", "signerName": "a.example/b", "path": "a"}}),
+            ),
+            ("another resource", json!({"clusterTrustBundle": {"name": "../../secrets/x", "path": "a"}})),
+            ("no signer", json!({"clusterTrustBundle": {"signerName": "x", "path": "a"}})),
+            ("no file", json!({"podCertificate": {"signerName": "a.example/b", "keyType": "ED25519"}})),
+            (
+                "no key",
+                json!({"podCertificate": {"signerName": "a.example/b", "keyType": "DSA", "keyPath": "a"}}),
+            ),
+            (
+                "two sources",
+                json!({"clusterTrustBundle": {"name": "a", "path": "a"}, "secret": {"name": "s"}}),
+            ),
+        ];
+        for (case, source) in projections {
+            assert!(!problems(NEWEST_MINOR, &source).is_empty(), "{case}: {source}");
         }
     }
 }
