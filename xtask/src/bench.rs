@@ -293,7 +293,7 @@ fn node(lines: &mut Vec<Line>) -> Result<(), Failure> {
         return Ok(());
     }
     let start = measured("palisade-node", "measures_the_start_of_a_pod")?;
-    let memory = measured("palisade-cli", "the_agent_is_small")?;
+    let memory = measured("palisade", "the_agent_is_small")?;
     let number = |figures: &Value, key: &str| figures.get(key).and_then(Value::as_f64).unwrap_or(f64::MAX);
     let (idle, busy) = (number(&memory, "idleMemoryKB") / 1024.0, number(&memory, "memoryKB") / 1024.0);
     let (whole, added) = (number(&start, "startMs"), number(&start, "addedStartMs"));

@@ -149,7 +149,7 @@ fn start(options: &Options<'_>, list: Option<&[&str]>) -> Result<Option<Value>, 
     fs::create_dir_all(&folder).map_err(|error| cannot("create", &folder, &error))?;
     let mut command = Command::new("cargo");
     command
-        .args(["nextest", "run", "--profile", "e2e", "--package", "palisade-cli", "--test", "system"])
+        .args(["nextest", "run", "--profile", "e2e", "--package", "palisade", "--test", "system"])
         .args(["--no-capture", "the_end_to_end_tests"])
         .current_dir(root())
         .env("PALISADE_E2E_FOLDER", &folder);

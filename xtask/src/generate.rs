@@ -39,7 +39,7 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
 /// The Helm chart, the reference of commands and the first example of README.md are written by the tests that compare them.
 fn generate_by_tests() -> Result<(), Failure> {
     let tests = ["the_chart_is_made_of_the_same_templates", "generated::"];
-    let test = ["test", "--quiet", "-p", "palisade-cli", "--test", "it", "--"];
+    let test = ["test", "--quiet", "-p", "palisade", "--test", "it", "--"];
     output(Command::new("cargo").args(test).args(tests).env("PALISADE_GENERATE", "1").current_dir(root()))
         .map(drop)
 }
