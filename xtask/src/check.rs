@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::{Failure, e2e, fuzz, generate, image, process::run, root, setup, tidy};
+use crate::{Failure, e2e, fuzz, generate, image, package, process::run, root, setup, tidy};
 
 /// How long each fuzz target runs here; to hunt a bug, run `cargo xtask fuzz` for longer.
 const FUZZ_SECONDS: u32 = 15;
@@ -43,6 +43,7 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
     run(&mut cargo(&["test", "--doc", "--workspace", "--quiet"]))?;
     run(cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     generate::run_generate(generate::Mode::Check)?;
+    package::run_package()?;
     if system {
         system_tests(&[])?;
         setup::need_cluster()?;
@@ -80,7 +81,7 @@ fn print_not_run(list: &Path) {
 }
 
 /// Who has tests on a real runtime.
-const SYSTEM_PACKAGES: [&str; 2] = ["palisade-node", "palisade-cli"];
+const SYSTEM_PACKAGES: [&str; 2] = ["palisade-node", "palisade"];
 
 /// Runs the tests on a real containerd, a real kernel and a virtual machine, or those whose names contain a filter.
 pub(crate) fn run_system(filters: &[String]) -> Result<(), Failure> {
@@ -100,7 +101,7 @@ fn system_tests(filters: &[String]) -> Result<(), Failure> {
 const TEST_IMAGE: &str = "localhost/palisade:test";
 
 /// Who has tests on a real Kubernetes.
-const CLUSTER_PACKAGE: &str = "palisade-cli";
+const CLUSTER_PACKAGE: &str = "palisade";
 
 /// Runs the tests on a real Kubernetes, or those whose names contain a filter.
 pub(crate) fn run_cluster(filters: &[String]) -> Result<(), Failure> {
