@@ -99,7 +99,9 @@ fn files(archive: &[u8]) -> BTreeMap<PathBuf, String> {
 fn missing(files: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in files.iter().filter(|(path, _)| path.starts_with("src")) {
-        for included in included(text) {
+        // Tests at the end of a file are not built with the package.
+        let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+        for included in included(shipped) {
             let target = plain(&path.parent().unwrap_or(Path::new("")).join(&included));
             if !files.contains_key(&target) {
                 problems.push(format!("{} includes {included}, which is not packed", path.display()));
@@ -177,6 +179,17 @@ mod tests {
                     file("p-1/src/a.txt", ""),
                 ],
                 vec!["src/lib.rs includes ../b/b.bin, which is not packed"],
+            ),
+            (
+                "a file of tests",
+                vec![
+                    file("p-1/Cargo.toml", "[package]"),
+                    file(
+                        "p-1/src/lib.rs",
+                        "#[cfg(test)]\nmod tests { const A: &str = include_str!(\"a.txt\"); }\n",
+                    ),
+                ],
+                vec![],
             ),
             ("not a package", vec![file("p-1/a", "")], vec!["there is no Cargo.toml"]),
             (

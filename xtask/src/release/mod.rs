@@ -10,7 +10,9 @@ mod krew;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -147,8 +149,10 @@ impl Release<'_> {
         let path = folder.join(&image);
         write_image_with(self.binaries, self.sboms, &name, &path, self.epoch, self.details)?;
         files.insert(image, read(&path)?);
-        let sums = files.iter().map(|(name, content)| format!("{}  {name}\n", sha256::hex(content)));
-        let sums: String = sums.collect();
+        let mut sums = String::new();
+        for (name, content) in &files {
+            let _ = writeln!(sums, "{}  {name}", sha256::hex(content));
+        }
         files.insert("SHA256SUMS".to_owned(), sums.into_bytes());
         for (name, content) in files {
             let path = folder.join(name);
@@ -190,7 +194,7 @@ fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     let entries = fs::read_dir(folder).map_err(|error| cannot("list", folder, &error))?;
     let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
     let paths = paths.map_err(|error| cannot("list", folder, &error))?;
-    let named = |path: PathBuf| {
+    let named = |path: PathBuf| -> Result<(String, Vec<u8>), Failure> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok((name, read(&path)?))
     };

@@ -95,7 +95,8 @@ fn entry_at(node: NodeRef<'_>, offset: usize) -> Option<(Step<'_>, NodeRef<'_>, 
     let written = node.entries().into_iter().filter(|entry| entry.merge.is_none());
     written.into_iter().find_map(|entry| {
         let (key, value) = (entry.key_node.span(), entry.value.span());
-        let is_here = within(key) || within(value);
+        // The space between a key and its value belongs to both.
+        let is_here = within(Span::new(key.start, key.end.max(value.end)));
         let is_scalar = entry.value.as_scalar().is_some() && !value.is_empty();
         let span = if is_scalar { Span::new(key.start, value.end.max(key.end)) } else { key };
         is_here.then_some((Step::Key(entry.key_node.as_str()?), entry.value, span))
@@ -141,7 +142,7 @@ fn focus<'p>(template: &'p [Step<'_>]) -> Option<Focus<'p>> {
         ] => {
             let container = Some((*list, *index));
             match rest {
-                [] | [Step::Key("name"), ..] => Some(Focus { container, fields: Vec::new() }),
+                [Step::Key("name"), ..] => Some(Focus { container, fields: Vec::new() }),
                 [Step::Key("securityContext"), rest @ ..] => Some(Focus { container, fields: fields(rest) }),
                 _ => None,
             }

@@ -1,6 +1,7 @@
 //! `palisade lsp` as a client sees it: messages in, messages out.
 
 use std::{
+    fmt::Write as _,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -147,13 +148,15 @@ impl Session {
 }
 
 fn uri(path: &Path) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
-    let encoded = path
-        .to_str()
-        .unwrap()
-        .bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
-    format!("file://{}", encoded.collect::<String>())
+    let mut uri = "file://".to_owned();
+    for byte in path.to_str().unwrap().bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            write!(uri, "%{byte:02X}").unwrap();
+        }
+    }
+    uri
 }
 
 fn position(line: u32, character: u32) -> Value {
@@ -370,12 +373,12 @@ fn quick_fixes_are_those_of_check_and_name_their_class() {
                 session.request("codeAction/resolve", action)["result"].clone()
             };
             let edit = &action["edit"];
-            let edits = match edit["changes"].get(&uri) {
-                Some(edits) => edits.clone(),
-                None => {
-                    assert_eq!(edit["documentChanges"][0]["textDocument"], json!({"uri": uri, "version": 1}));
-                    edit["documentChanges"][0]["edits"].clone()
-                }
+            let edits = if let Some(edits) = edit["changes"].get(&uri) {
+                edits.clone()
+            } else {
+                let document = &edit["documentChanges"][0];
+                assert_eq!(document["textDocument"], json!({"uri": uri, "version": 1}));
+                document["edits"].clone()
             };
             results.push((
                 action["title"].as_str().unwrap().to_owned(),
@@ -532,7 +535,7 @@ fn a_burst_of_keystrokes_is_judged_once_and_cancelled_requests_are_not_worked_on
         let body = message.to_string();
         burst.extend(format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes());
     };
-    let large: String = (0..400).map(|_| format!("{PRIVILEGED}---\n")).collect();
+    let large = format!("{PRIVILEGED}---\n").repeat(400);
     add(
         json!({"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": {"uri": uri, "languageId": "yaml", "version": 0, "text": large}}}),
     );
