@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use crate::{
-    Failure, e2e, fuzz, generate, image,
+    Failure, e2e, fuzz, generate, image, package,
     process::{cargo, run},
     root, setup, tidy,
 };
@@ -49,6 +49,7 @@ pub(crate) fn run_check(without_system: bool) -> Result<(), Failure> {
     run(&mut cargo(&["test", "--doc", "--workspace", "--quiet"]))?;
     run(cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     generate::run_generate(generate::Mode::Check)?;
+    package::run_package()?;
     if system {
         system_tests(&[])?;
         setup::need_cluster()?;
@@ -86,7 +87,7 @@ fn print_not_run(list: &Path) {
 }
 
 /// Who has tests on a real runtime.
-const SYSTEM_PACKAGES: [&str; 2] = ["palisade-node", "palisade-cli"];
+const SYSTEM_PACKAGES: [&str; 2] = ["palisade-node", "palisade"];
 
 /// Runs the tests on a real containerd, a real kernel and a virtual machine, or those whose names contain a filter.
 pub(crate) fn run_system(filters: &[String]) -> Result<(), Failure> {
@@ -102,7 +103,7 @@ fn system_tests(filters: &[String]) -> Result<(), Failure> {
 const TEST_IMAGE: &str = "localhost/palisade:test";
 
 /// Who has tests on a real Kubernetes.
-const CLUSTER_PACKAGE: &str = "palisade-cli";
+const CLUSTER_PACKAGE: &str = "palisade";
 
 /// Runs the tests on a real Kubernetes, or those whose names contain a filter.
 pub(crate) fn run_cluster(filters: &[String]) -> Result<(), Failure> {

@@ -42,7 +42,7 @@ pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
 
 /// The Helm chart, the reference of commands and the first example of README.md are written by the tests that compare them.
 fn generate_by_tests() -> Result<(), Failure> {
-    let tests = "binary_id(palisade-cli::it) and test(/the_chart_is_made_of_the_same_templates|generated::/)";
+    let tests = "binary_id(palisade::it) and test(/the_chart_is_made_of_the_same_templates|generated::/)";
     let test = ["nextest", "run", "--workspace", "--cargo-quiet", "-E", tests];
     output(cargo(&test).env("PALISADE_GENERATE", "1")).map(drop)
 }

@@ -13,7 +13,9 @@ mod fuzz;
 mod generate;
 mod image;
 mod kubernetes;
+mod package;
 mod process;
+mod release;
 mod setup;
 mod string_errors;
 mod swallowed;
@@ -49,6 +51,11 @@ const USAGE: &str = "usage: cargo xtask CHORE
   image [--name REF] [--output FILE] [--profile NAME] [--twice]
                                    write the static binaries for amd64 and arm64 as an OCI archive, with their SBOMs;
                                    --twice builds them again in another folder and compares
+  package                          pack the crates as a registry would have them, and look for what is missing
+  release [--output DIR] [--base-url URL] [--profile NAME] [--twice]
+                                   write everything that a release has into DIR (target/release-files): archives, Debian packages,
+                                   image, SBOMs, checksums, and for archives that will be at URL the krew manifest;
+                                   --twice builds the binaries again in another folder and compares
   vm --payload DIR                 boot a machine with AppArmor and run DIR/run in it";
 
 /// Why a chore did not end well.
@@ -111,6 +118,13 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("image") => image::run_image(&image::Options {
             name: option("--name").map(String::as_str),
             output: option("--output").map(Path::new),
+            profile: option("--profile").map(String::as_str),
+            twice: arguments.iter().any(|argument| argument == "--twice"),
+        }),
+        Some("package") => package::run_package(),
+        Some("release") => release::run_release(&release::Options {
+            output: option("--output").map(Path::new),
+            base_url: option("--base-url").map(String::as_str),
             profile: option("--profile").map(String::as_str),
             twice: arguments.iter().any(|argument| argument == "--twice"),
         }),

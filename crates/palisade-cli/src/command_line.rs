@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fmt::Write as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -11,8 +11,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::{
     commands::{
-        check, completions, controller, dashboard, exceptions, explain, export, install, man, migrate, node,
-        profile, rollout, run, uninstall, up, verify, version, webhook,
+        check, completions, controller, dashboard, exceptions, explain, export, install, lsp, man, migrate,
+        node, profile, rollout, run, uninstall, up, verify, version, webhook,
     },
     failure::{Exit, Failure},
     terminal::Terminal,
@@ -56,6 +56,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Rewrite legacy annotations into fields, keeping comments and formatting
     Migrate(migrate::MigrateArgs),
+    /// Check, explain and fix manifests and charts in an editor, by the Language Server Protocol
+    Lsp(lsp::LspArgs),
     /// Review exceptions: used, unused, expired, too broad
     Exceptions(exceptions::ExceptionsArgs),
     /// Check, compare, combine and hash seccomp profiles
@@ -103,6 +105,9 @@ pub enum Command {
     Man {
         /// A command, such as `check` [default: the program itself]
         page: Option<String>,
+        /// Write the pages of the program and of every command into this folder
+        #[arg(long, value_name = "DIR", conflicts_with = "page")]
+        folder: Option<PathBuf>,
     },
     /// Print the version and the supported Kubernetes releases
     Version,
@@ -110,7 +115,7 @@ pub enum Command {
 
 /// The groups of `palisade --help`. Every command is in one of them.
 pub const GROUPS: &[(&str, &[&str])] = &[
-    ("Manifests", &["check", "exceptions", "explain", "migrate"]),
+    ("Manifests", &["check", "exceptions", "explain", "lsp", "migrate"]),
     ("Local cluster", &["up", "run", "verify"]),
     (
         "Real cluster",
@@ -174,6 +179,7 @@ fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failur
         Command::Check(args) => check::run(&args, terminal),
         Command::Exceptions(args) => exceptions::run(&args, terminal),
         Command::Explain(args) => explain::run(&args, terminal),
+        Command::Lsp(args) => lsp::run(&args, terminal),
         Command::Migrate(args) => migrate::run(&args, terminal),
         Command::Profile { command } => profile::run(&command, terminal),
         Command::Rollout { command } => rollout::run(&command, terminal),
@@ -188,7 +194,7 @@ fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failur
         Command::Uninstall(args) => uninstall::run(&args, terminal),
         Command::Export { command } => export::run(&command, terminal),
         Command::Completions { shell } => completions::run(shell, terminal),
-        Command::Man { page } => man::run(page.as_deref(), terminal),
+        Command::Man { page, folder } => man::run(page.as_deref(), folder.as_deref(), terminal),
         Command::Version => version::run(terminal),
     }
 }

@@ -29,16 +29,16 @@ use std::{
 };
 
 use jiff::civil::Date;
-use palisade_model::spelling::nearest;
-use palisade_policy::standards::level::{Level, Version};
+use palisade_model::{compat::Compat, spelling::nearest};
+use palisade_policy::standards::level::{Level, LevelVersion, Version};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use crate::{
-    args::ApiVersion,
+    args::{ApiVersion, FeatureGate},
     diagnostic::{Code, Severity, codes},
     failure::Failure,
-    judge::Configured,
+    judge::{Configured, Settings},
     render::Output,
     suppression::Terms,
 };
@@ -192,7 +192,43 @@ fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     if text.trim().is_empty() { Err(de::Error::custom("a reason is required")) } else { Ok(text) }
 }
 
+/// What the command line chooses; it wins over the file.
+#[derive(Debug, Clone, Default)]
+pub struct Chosen {
+    /// Level of the standards.
+    pub level: Option<Level>,
+    /// Version of the standards.
+    pub policy_version: Option<Version>,
+    /// The API server.
+    pub kubernetes_version: Option<ApiVersion>,
+    /// Its feature gates.
+    pub feature_gates: Vec<FeatureGate>,
+    /// Namespace of objects that name none.
+    pub namespace: Option<String>,
+    /// Whether objects without a pod are errors.
+    pub strict: bool,
+}
+
 impl Config {
+    /// The rules: the command line wins over the file, and both over what a cluster announces.
+    #[must_use]
+    pub fn settings(&self, chosen: &Chosen, announced: Option<Compat>, today: Date) -> Settings {
+        let level = chosen.level.or(self.level).unwrap_or(Level::Restricted);
+        let version = chosen.policy_version.or(self.policy_version).unwrap_or(Version::Latest);
+        let ApiVersion(compat) = chosen
+            .kubernetes_version
+            .or(self.kubernetes_version)
+            .or(announced.map(ApiVersion))
+            .unwrap_or_default();
+        let compat = FeatureGate::apply(&chosen.feature_gates, compat);
+        let mut settings = Settings::new(LevelVersion::new(level, version), compat, today);
+        settings.namespace = chosen.namespace.clone().or_else(|| self.namespace.clone());
+        settings.strict = chosen.strict || self.strict;
+        settings.severities =
+            self.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
+        settings
+    }
+
     /// The file named by the user, or the closest one; nothing set if there is none.
     pub fn find(named: Option<&Path>) -> Result<Self, ConfigError> {
         let path = match named {
@@ -250,6 +286,12 @@ fn absolute(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// The configuration in a folder, or in the closest parent that has one.
+#[must_use]
+pub fn closest_to(folder: &Path) -> Option<PathBuf> {
+    folder.ancestors().map(|above| above.join(FILE_NAME)).find(|path| path.is_file())
 }
 
 fn closest() -> Option<PathBuf> {

@@ -248,6 +248,8 @@ pub struct ValuesPatch {
     pub line: Option<usize>,
     /// Keys with values.
     pub set: Vec<(String, serde_json::Value)>,
+    /// The same, with the steps of each key.
+    pub keys: Vec<(Vec<String>, serde_json::Value)>,
     /// What they do to the containers.
     pub effect: Effect,
 }

@@ -17,7 +17,7 @@ pub enum Exit {
     Input,
     /// Something outside the input stopped the command: the cluster, the runtime, the disk.
     Incomplete,
-    /// The exit status of the command that `palisade up -- COMMAND` ran.
+    /// The exit status of the command that `palisade up -- COMMAND` ran, or that a protocol prescribes.
     Command(u8),
 }
 

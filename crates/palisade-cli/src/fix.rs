@@ -16,6 +16,7 @@ use palisade_policy::standards::{finding::Edit, fixes::Effect};
 use palisade_yaml::{EditError, Editor, Limits, Parsed, Step, WhenEmpty, parse};
 use serde::Deserialize as _;
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::{
     diagnostic::{Diagnostic, ObjectId, Severity},
@@ -107,6 +108,49 @@ pub fn fix_text(
     }
 }
 
+/// Makes the fix of one finding of a text, by the same rules, and returns the new text. Objects that stay refused are edited as well: the
+/// others of their findings are left to be fixed.
+pub fn fix_finding(
+    file: &Arc<str>,
+    text: &str,
+    settings: &Settings,
+    accepted: &[Terms],
+    report: &FileReport,
+    finding: &Diagnostic,
+) -> Result<String, NotFixed> {
+    let options = FixOptions { may_change: true, partial: true };
+    let work = Work { file, settings, accepted, options, server: OnceCell::new() };
+    let planned = planned(finding).ok_or(NotFixed::NoFix)?;
+    let object = planned.change.object.clone();
+    let Some(round) = work.round(text, &[planned], report) else { return Err(NotFixed::NotBetter) };
+    let (text_after, report_after) = work.cleared(round.text, round.report, report);
+    let attempt = Attempt {
+        text: Some(text_after),
+        report: report_after,
+        touched: BTreeSet::from([object.clone()]),
+        made: Vec::new(),
+        refused: Vec::new(),
+    };
+    if let Some(reason) = work.staying_refused(text, &attempt, report).remove(&object) {
+        return Err(NotFixed::Refused(reason));
+    }
+    attempt.text.ok_or(NotFixed::NotBetter)
+}
+
+/// Why a finding was not fixed.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum NotFixed {
+    /// A machine cannot make it.
+    #[error("there is no automatic fix")]
+    NoFix,
+    /// Nothing is better with it.
+    #[error("the edits would not reduce the findings")]
+    NotBetter,
+    /// The result would be worse.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// The names of the objects of a report.
 fn titles(report: &FileReport) -> BTreeMap<&ObjectId, String> {
     report.verdicts.iter().map(|verdict| (&verdict.id, verdict.title())).collect()
@@ -188,6 +232,12 @@ struct Planned<'r> {
     change: Change<'r>,
 }
 
+fn planned(finding: &Diagnostic) -> Option<Planned<'_>> {
+    let object = finding.object.as_ref()?;
+    let edits = finding.fix.as_ref()?.iter().map(|step| step.edit.clone()).collect();
+    Some(Planned { finding, change: Change { object, edits } })
+}
+
 impl Work<'_> {
     fn judge(&self, text: &str) -> FileReport {
         judge_text(self.file, text, self.settings, self.accepted)
@@ -213,14 +263,7 @@ impl Work<'_> {
                 current.refused.push("the edits would not reduce the findings".to_owned());
                 break;
             };
-            // Where a field now contradicts an annotation beside it, the annotation has to go.
-            let leftovers = conflicts(&round.report, &current.report);
-            if !leftovers.is_empty()
-                && let Some((text, report)) =
-                    self.improved(apply(&round.text, &leftovers).text, &round.report)
-            {
-                (round.text, round.report) = (text, report);
-            }
+            (round.text, round.report) = self.cleared(round.text, round.report, &current.report);
             for index in round.made {
                 let Some(step) = steps.get(index) else { continue };
                 current.touched.insert(step.change.object.clone());
@@ -233,6 +276,15 @@ impl Work<'_> {
         current
     }
 
+    /// Where a field now contradicts an annotation beside it, the annotation has to go.
+    fn cleared(&self, text: String, report: FileReport, before: &FileReport) -> (String, FileReport) {
+        let leftovers = conflicts(&report, before);
+        if leftovers.is_empty() {
+            return (text, report);
+        }
+        self.improved(apply(&text, &leftovers).text, &report).unwrap_or((text, report))
+    }
+
     fn steps<'r>(&self, report: &'r FileReport, left_out: &BTreeMap<ObjectId, String>) -> Vec<Planned<'r>> {
         let wanted = |finding: &&Diagnostic| {
             finding.effect().is_some_and(|effect| effect.is_safe() || self.options.may_change)
@@ -241,11 +293,8 @@ impl Work<'_> {
             .diagnostics
             .iter()
             .filter(wanted)
-            .filter_map(|finding| {
-                let object = finding.object.as_ref().filter(|object| !left_out.contains_key(object))?;
-                let edits = finding.fix.as_ref()?.iter().map(|step| step.edit.clone()).collect();
-                Some(Planned { finding, change: Change { object, edits } })
-            })
+            .filter_map(planned)
+            .filter(|planned| !left_out.contains_key(planned.change.object))
             .collect()
     }
 

@@ -21,6 +21,7 @@ pub mod input;
 pub mod install;
 pub mod judge;
 pub mod live;
+pub mod lsp;
 pub mod manifest;
 pub mod overlays;
 pub mod parallel;

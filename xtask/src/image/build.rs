@@ -140,8 +140,7 @@ impl Architecture {
 /// The binary of Palisade for each architecture that can be built here, and why the others cannot.
 pub(crate) fn static_binaries(profile: &str) -> Result<(Vec<StaticBinary>, Vec<String>), Failure> {
     let (source, target) = (root(), root().join("target/image"));
-    let build =
-        Build { source: &source, target: &target, package: "palisade-cli", binary: "palisade", profile };
+    let build = Build { source: &source, target: &target, package: "palisade", binary: "palisade", profile };
     let (mut binaries, mut left_out) = (Vec::new(), Vec::new());
     for architecture in &ARCHITECTURES {
         match static_binary(architecture, &build)? {

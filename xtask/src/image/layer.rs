@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 const BLOCK: usize = 512;
 
 /// A file or folder of an archive.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     path: String,
     mode: u32,
     /// None for a folder.
@@ -14,17 +14,17 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn file(path: &str, mode: u32, content: Vec<u8>) -> Self {
+    pub(crate) fn file(path: &str, mode: u32, content: Vec<u8>) -> Self {
         Self { path: path.to_owned(), mode, content: Some(content) }
     }
 
-    pub(super) fn folder(path: &str, mode: u32) -> Self {
+    pub(crate) fn folder(path: &str, mode: u32) -> Self {
         Self { path: path.to_owned(), mode, content: None }
     }
 }
 
 /// The archive, sorted, owned by root, with one time for all; folders that are not listed are added.
-pub(super) fn layer(entries: &[Entry], epoch: u64) -> Vec<u8> {
+pub(crate) fn layer(entries: &[Entry], epoch: u64) -> Vec<u8> {
     let mut sorted: BTreeMap<String, (u32, Option<&[u8]>)> = BTreeMap::new();
     for entry in entries {
         for (at, _) in entry.path.match_indices('/') {

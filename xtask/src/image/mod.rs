@@ -5,7 +5,7 @@
 
 mod build;
 mod elf;
-mod layer;
+pub(crate) mod layer;
 mod layout;
 mod sbom;
 
@@ -63,15 +63,31 @@ pub(crate) fn run_image(options: &Options<'_>) -> Result<(), Failure> {
 /// Writes static binaries as one image for their architectures, and returns its digest.
 pub(crate) fn write_image(binaries: &[StaticBinary], name: &str, output: &Path) -> Result<String, Failure> {
     let epoch = epoch()?;
+    let sboms: Result<Vec<_>, _> = binaries.iter().map(|binary| sbom_for(&binary.triple, epoch)).collect();
+    write_image_with(binaries, &sboms?, name, output, epoch, &details(epoch)?)
+}
+
+/// The same, with SBOMs and labels that are known already.
+pub(crate) fn write_image_with(
+    binaries: &[StaticBinary],
+    sboms: &[Vec<u8>],
+    name: &str,
+    output: &Path,
+    epoch: u64,
+    details: &Value,
+) -> Result<String, Failure> {
     let platforms: Result<Vec<_>, _> = binaries
         .iter()
-        .map(|StaticBinary { architecture, triple, path }| platform(architecture, triple, path, epoch))
+        .zip(sboms)
+        .map(|(StaticBinary { architecture, triple, path }, sbom)| {
+            platform(architecture, triple, path, epoch, sbom.clone())
+        })
         .collect();
-    write(output, name, &platforms?, &details(epoch)?, true)
+    write(output, name, &platforms?, details, true)
 }
 
 /// Builds from a copy of the tracked files, and fails if a binary differs.
-fn build_again(binaries: &[StaticBinary], profile: &str) -> Result<(), Failure> {
+pub(crate) fn build_again(binaries: &[StaticBinary], profile: &str) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| cannot("create", Path::new("a folder"), &error))?;
     let (source, target) = (folder.path().join("source"), folder.path().join("target"));
     let tracked = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))?;
@@ -81,8 +97,7 @@ fn build_again(binaries: &[StaticBinary], profile: &str) -> Result<(), Failure> 
         fs::create_dir_all(parent).map_err(|error| cannot("create", parent, &error))?;
         fs::copy(&from, &to).map_err(|error| cannot("copy", &from, &error))?;
     }
-    let again =
-        Build { source: &source, target: &target, package: "palisade-cli", binary: "palisade", profile };
+    let again = Build { source: &source, target: &target, package: "palisade", binary: "palisade", profile };
     let read = |path: &Path| fs::read(path).map_err(|error| cannot("read", path, &error));
     for binary in binaries {
         let architecture = ARCHITECTURES.iter().find(|architecture| architecture.oci == binary.architecture);
@@ -113,7 +128,7 @@ pub(crate) fn write_test_image(binary: &Path, name: &str, output: &Path) -> Resu
     let architecture = ARCHITECTURES.iter().find(|architecture| architecture.rust == env::consts::ARCH);
     let architecture = architecture.map_or(env::consts::ARCH, |architecture| architecture.oci);
     let epoch = epoch()?;
-    let platform = platform(architecture, &target, &stripped, epoch)?;
+    let platform = platform(architecture, &target, &stripped, epoch, sbom_for(&target, epoch)?)?;
     write(output, name, &[platform], &details(epoch)?, false)?;
     Ok(())
 }
@@ -159,6 +174,7 @@ fn platform(
     target: &str,
     binary: &Path,
     epoch: u64,
+    sbom: Vec<u8>,
 ) -> Result<Platform, Failure> {
     let read = |path: &Path| fs::read(path).map_err(|error| cannot("read", path, &error));
     let mut entries = vec![
@@ -175,18 +191,23 @@ fn platform(
         let content = read(Path::new(&library))?;
         entries.push(Entry::file(library.trim_start_matches('/'), 0o755, content));
     }
+    Ok(Platform { architecture, layer: layer(&entries, epoch), sbom })
+}
+
+/// The SBOM of the binary for a target.
+pub(crate) fn sbom_for(target: &str, epoch: u64) -> Result<Vec<u8>, Failure> {
     let metadata = ["metadata", "--format-version=1", "--locked", "--filter-platform", target];
     let metadata = output(Command::new("cargo").args(metadata).current_dir(root()))?;
     let metadata: Value = serde_json::from_str(&metadata)
         .map_err(|error| Failure(format!("cargo metadata printed no JSON: {error}")))?;
     let lock = root().join("Cargo.lock");
     let lock = fs::read_to_string(&lock).map_err(|error| cannot("read", &lock, &error))?;
-    let sbom = sbom::cyclonedx(&metadata, &lock, "palisade-cli", &time::rfc3339(seconds(epoch)));
-    Ok(Platform { architecture, layer: layer(&entries, epoch), sbom: sbom.to_string().into_bytes() })
+    let sbom = sbom::cyclonedx(&metadata, &lock, "palisade", &time::rfc3339(seconds(epoch)));
+    Ok(sbom.to_string().into_bytes())
 }
 
 /// The time of everything in the image.
-fn epoch() -> Result<u64, Failure> {
+pub(crate) fn epoch() -> Result<u64, Failure> {
     let text = match env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
         Err(_) => process_text(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()))?,
@@ -199,7 +220,7 @@ fn seconds(epoch: u64) -> i64 {
 }
 
 /// The configuration of the image, with the labels of OCI.
-fn details(epoch: u64) -> Result<Value, Failure> {
+pub(crate) fn details(epoch: u64) -> Result<Value, Failure> {
     let created = time::rfc3339(seconds(epoch));
     let git = |arguments: &[&str]| process_text(Command::new("git").args(arguments).current_dir(root()));
     let mut labels = serde_json::json!({
@@ -221,7 +242,7 @@ fn process_text(command: &mut Command) -> Result<String, Failure> {
     Ok(output(command)?.trim().to_owned())
 }
 
-fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure(format!("cannot {verb} {}: {error}", path.display()))
 }
 

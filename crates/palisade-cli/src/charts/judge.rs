@@ -63,8 +63,25 @@ pub fn check_chart(
     values: &HelmValues,
     mode: ChartMode,
 ) -> ChartAnswer {
+    check_chart_with(path, &Overlay::new(), settings, config, values, mode)
+}
+
+/// Texts that replace files of a chart, by their paths in it: those that an editor has not saved.
+pub type Overlay = BTreeMap<String, Vec<u8>>;
+
+/// Checks a chart of which some files have another content than on disk.
+#[must_use]
+pub fn check_chart_with(
+    path: &Path,
+    overlay: &Overlay,
+    settings: &Settings,
+    config: &Config,
+    values: &HelmValues,
+    mode: ChartMode,
+) -> ChartAnswer {
     let name = shown(path);
-    let work = || Checker { path, name: Arc::clone(&name), settings, config, user: values, mode }.check();
+    let work =
+        || Checker { path, overlay, name: Arc::clone(&name), settings, config, user: values, mode }.check();
     thread::scope(|scope| {
         let failed = |what: &str| {
             let problem = Diagnostic::unchecked(
@@ -83,6 +100,7 @@ pub fn check_chart(
 
 struct Checker<'c> {
     path: &'c Path,
+    overlay: &'c Overlay,
     name: Arc<str>,
     settings: &'c Settings,
     config: &'c Config,
@@ -151,7 +169,7 @@ impl Checker<'_> {
     }
 
     fn check(&self) -> ChartAnswer {
-        let files = match folder::read_chart(self.path) {
+        let mut files = match folder::read_chart(self.path) {
             Ok(files) => files,
             Err(error) => {
                 let what = format!("cannot read the chart {}: {error}", self.name);
@@ -162,6 +180,7 @@ impl Checker<'_> {
                 ));
             }
         };
+        files.extend(self.overlay.iter().map(|(path, text)| (path.clone(), text.clone())));
         let base = if &*self.name == "." { "" } else { &*self.name };
         let chart = match Chart::load(base, &files) {
             Ok(chart) => chart,
@@ -584,7 +603,7 @@ impl Search<'_, '_> {
             })
         });
         let set = patch.iter().map(|(path, value)| (values::written(path), value.clone())).collect();
-        ValuesPatch { file, line, set, effect }
+        ValuesPatch { file, line, set, keys: patch.clone(), effect }
     }
 
     /// Writes the patches into the values, or prints them, if the chart is better with all of them.
@@ -684,7 +703,7 @@ fn steps(path: &[String]) -> Vec<Step<'_>> {
 }
 
 /// The text of values with settings in it; `None` if they cannot be written.
-fn edited(text: &str, patch: &Patch) -> Option<String> {
+pub(crate) fn edited(text: &str, patch: &Patch) -> Option<String> {
     let parsed = parse(text, &palisade_yaml::Limits::default());
     if parsed.documents.is_empty() || !parsed.errors.is_empty() {
         return None;

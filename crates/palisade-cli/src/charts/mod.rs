@@ -18,8 +18,11 @@ use palisade_helm::merged_values;
 use palisade_yaml::{Limits, parse};
 use serde_json::{Map, Value};
 
-pub use self::judge::{ChartAnswer, ChartMode, check_chart};
-pub(crate) use self::values::{differences, is_expected, object_values, segments};
+pub use self::judge::{ChartAnswer, ChartMode, Overlay, check_chart, check_chart_with};
+pub(crate) use self::{
+    judge::edited as edited_values,
+    values::{differences, is_expected, object_values, segments},
+};
 use crate::{failure::Failure, input::Input};
 
 /// The values that the user passes to every chart.
@@ -126,6 +129,13 @@ pub fn take_charts(inputs: &mut Vec<Input>) {
     });
     inputs.extend(outer.into_iter().map(Input::Chart));
     inputs.sort();
+}
+
+/// The chart that a file is read as a part of; of charts inside each other the outermost.
+#[must_use]
+pub fn chart_of(file: &Path) -> Option<PathBuf> {
+    let is_chart = |folder: &&Path| belongs(folder, file) && folder.join("Chart.yaml").is_file();
+    file.ancestors().skip(1).filter(is_chart).last().map(Path::to_owned)
 }
 
 /// Whether a file of a chart's folder is read as a part of the chart.

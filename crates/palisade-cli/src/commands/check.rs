@@ -14,7 +14,7 @@ use palisade_policy::standards::level::{Level, LevelVersion, Version};
 use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
     charts::{ChartMode, HelmValues, check_chart, take_charts},
-    config::{Config, glob_matches},
+    config::{Chosen, Config, glob_matches},
     diagnostic::{Code, Diagnostic, Severity},
     exceptions::Exceptions,
     failure::{Exit, Failure},
@@ -149,20 +149,16 @@ pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
 
 /// The command line wins over the file, and both over what a cluster announces.
 fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Result<Settings, Failure> {
-    let level = args.level.or(config.level).unwrap_or(Level::Restricted);
-    let version = args.policy_version.or(config.policy_version).unwrap_or(Version::Latest);
-    let ApiVersion(compat) = args
-        .kubernetes_version
-        .or(config.kubernetes_version)
-        .or(announced.map(ApiVersion))
-        .unwrap_or_default();
-    let compat = FeatureGate::apply(&args.feature_gates, compat);
+    let chosen = Chosen {
+        level: args.level,
+        policy_version: args.policy_version,
+        kubernetes_version: args.kubernetes_version,
+        feature_gates: args.feature_gates.clone(),
+        namespace: args.namespace.clone(),
+        strict: args.strict,
+    };
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let mut settings = Settings::new(LevelVersion::new(level, version), compat, today);
-    settings.namespace = args.namespace.clone().or_else(|| config.namespace.clone());
-    settings.strict = args.strict || config.strict;
-    settings.severities =
-        config.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
+    let mut settings = config.settings(&chosen, announced, today);
     settings.exceptions = Exceptions::of_paths(&args.exceptions)?;
     settings.images = Images::of_layouts(&args.image_layout)?;
     settings.forms.clone_from(&config.workload);

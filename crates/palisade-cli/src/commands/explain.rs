@@ -103,24 +103,24 @@ fn kubelet_version(text: &str) -> Result<KubeVersion, ValueError> {
 }
 
 /// The settings of one container.
-struct Container {
-    name: String,
-    kind: ContainerKind,
-    rows: Vec<Setting>,
-    notes: Vec<String>,
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) kind: ContainerKind,
+    pub(crate) rows: Vec<Setting>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// One field of a container.
-struct Setting {
-    field: &'static str,
-    value: String,
+pub(crate) struct Setting {
+    pub(crate) field: &'static str,
+    pub(crate) value: String,
     json: Value,
     /// Where the value came from, in words.
-    from: String,
+    pub(crate) from: String,
     path: Option<String>,
-    line: Option<usize>,
+    pub(crate) line: Option<usize>,
     /// Whether a field or annotation sets it.
-    set: bool,
+    pub(crate) set: bool,
 }
 
 /// The settings of one object.
@@ -216,7 +216,8 @@ fn explain(input: &Input, args: &ExplainArgs, compat: &Compat, explained: &mut V
             let Some(workload) = object.workload else { continue };
             // What cannot be read is among the problems already.
             let Ok(Some(pod)) = read_template(object.node, workload.path) else { continue };
-            let containers = containers(pod, &object, workload, &source, args, compat);
+            let only = args.container.as_deref();
+            let containers = containers(pod, &object, workload, &source, only, compat);
             if containers.containers.is_empty() {
                 continue;
             }
@@ -235,25 +236,25 @@ fn explain(input: &Input, args: &ExplainArgs, compat: &Compat, explained: &mut V
     report
 }
 
-struct Containers {
-    containers: Vec<Container>,
+/// The settings of the containers of an object.
+pub(crate) struct Containers {
+    pub(crate) containers: Vec<Container>,
     windows: bool,
 }
 
-fn containers(
+/// Explains the containers of an object, or the one of that name.
+pub(crate) fn containers(
     pod: Pod<'_>,
     object: &Object<'_>,
     workload: &'static WorkloadKind,
     source: &Source<'_>,
-    args: &ExplainArgs,
+    only: Option<&str>,
     compat: &Compat,
 ) -> Containers {
     // A template becomes pods, and those are prepared and synced as any other.
     let pod = Prepared::future_pod(pod, workload.subject(), compat);
     let context = Context { object, source, pod: &pod, view: pod.view(), compat };
-    let wanted = |effective: &EffectiveContext<'_>| {
-        args.container.as_ref().is_none_or(|name| name == effective.container)
-    };
+    let wanted = |effective: &EffectiveContext<'_>| only.is_none_or(|name| name == effective.container);
     let found = effective_contexts(&pod)
         .iter()
         .filter(|effective| wanted(effective))

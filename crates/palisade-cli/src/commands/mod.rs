@@ -8,6 +8,7 @@ pub mod exceptions;
 pub mod explain;
 pub mod export;
 pub mod install;
+pub mod lsp;
 pub mod man;
 pub mod migrate;
 pub mod node;

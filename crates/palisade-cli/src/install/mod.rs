@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use self::template::{Choices, Target, render};
 
-/// The chart's defaults.
-pub const VALUES: &str = include_str!("../../../../deploy/helm/palisade/values.yaml");
+/// The chart's defaults. A link leads to them, so that they are in the package as well.
+pub const VALUES: &str = include_str!("../../manifests/values.yaml");
 
 /// The templates, in the order in which their objects are applied.
 pub const TEMPLATES: &[(&str, &str)] = &[

@@ -43,7 +43,7 @@ pub struct Choices {
 
 /// What a template can include.
 const FILES: &[(&str, &str)] =
-    &[("grafana-dashboard.json", include_str!("../../../../deploy/monitoring/grafana-dashboard.json"))];
+    &[("grafana-dashboard.json", include_str!("../../manifests/grafana-dashboard.json"))];
 
 /// The namespace that leases and the global configuration are in, wherever the components run.
 pub const COORDINATION: &str = palisade_policy::enforcement::instances::NAMESPACE;
