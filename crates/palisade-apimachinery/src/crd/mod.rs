@@ -451,6 +451,22 @@ impl CustomKind {
         let value = read_untyped(&mut input, &mut problems)
             .and_then(|value| input.end().map(|()| value))
             .map_err(|e| unrecognized(&syntax_error(body, &e.to_string())))?;
+        if value.is_null() {
+            let why = "Object 'Kind' is missing in 'null'";
+            return Err(match validation {
+                FieldValidation::Ignore => Status::bad_request(format!(
+                    "{} in version {} cannot be handled as a {}: {why}",
+                    kind.kind,
+                    go::quote(&kind.version),
+                    kind.kind
+                )),
+                FieldValidation::Strict | FieldValidation::Warn => Status::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): {why} ({})",
+                    kind.kind,
+                    decode::summarize(body)
+                )),
+            });
+        }
         let Value::Object(_) = value else {
             return Err(unrecognized(&format!(
                 "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \

@@ -13,6 +13,7 @@ use palisade_base::go;
 use serde_json::Value;
 
 use crate::decode::{self, Decoded, FieldValidation, Problems, read_typed, read_untyped, syntax_error};
+use crate::rest::path::Get as _;
 use crate::scheme::{Body, Kind};
 use crate::status::{GroupName, Result, Status};
 
@@ -72,13 +73,13 @@ pub fn patch(
     match patch_type {
         PatchType::Json => {
             let (patched, strict) = json::apply(live, body, validation)?;
-            from_json(kind, patched, strict, validation, None)
+            from_json(kind, live, patched, strict, validation, None)
         }
         PatchType::Merge => {
             let (patch, strict) = merge::read(body, validation)?;
             let mut patched = live.clone();
             merge::apply(&mut patched, patch.clone());
-            from_json(kind, patched, strict, validation, Some(&patch))
+            from_json(kind, live, patched, strict, validation, Some(&patch))
         }
         PatchType::Strategic if kind.is_custom() => {
             Err(Status::unsupported_media_type(PatchType::accepted_by(kind)))
@@ -106,8 +107,13 @@ fn invalid_patch(kind: &Kind, shown: String, why: String) -> Box<Status> {
     Status::invalid(GroupName::default(), "", &[error], kind.emulated)
 }
 
+fn live_name(live: &Value) -> &str {
+    live.at(&["metadata", "name"]).and_then(Value::as_str).unwrap_or_default()
+}
+
 fn from_json(
     kind: &Kind,
+    live: &Value,
     patched: Value,
     mut strict: Vec<String>,
     validation: FieldValidation,
@@ -115,6 +121,13 @@ fn from_json(
 ) -> Result<Decoded> {
     if let Body::Custom(custom) = &kind.body {
         return custom.decode_patched(kind, patched, strict, validation);
+    }
+    if patched.is_object() && patched.child("apiVersion").is_none_or(|version| version == "") {
+        // Upstream decodes it as the internal type, which has no field of these names.
+        let name = live_name(live);
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
     let show = || go_ordered::render(kind, &patched, merge);
     decode::check_header(kind, &patched).map_err(|why| invalid_patch(kind, show(), why.to_string()))?;

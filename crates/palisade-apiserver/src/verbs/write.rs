@@ -453,11 +453,18 @@ impl<'a> Writer<'a> {
         Err(Status::modified(kind.resource_name(), name))
     }
 
+    /// Whether the request changes a part of the object, and does not apply one.
+    fn merges(&self) -> bool {
+        let media_type = negotiate::content_type(&self.call.parts.headers);
+        self.call.info.verb == "patch" && media_type != "application/apply-patch+yaml"
+    }
+
     /// The client's preconditions: the UID and the resource version.
     fn check_preconditions(&self, object: &mut Value, stored: &Object) -> Result<(), Box<Status>> {
         let kind = self.kind();
         let uid = meta::meta_text(object, "uid").to_owned();
-        if !uid.is_empty() && uid != stored.uid() {
+        // A patch has no preconditions: a changed UID is an error of validation.
+        if !uid.is_empty() && uid != stored.uid() && !self.merges() {
             let (namespace, name, found) = (stored.namespace(), stored.name(), stored.uid());
             return Err(rest::uid_precondition_failed(kind, namespace, name, &uid, found));
         }

@@ -248,7 +248,7 @@ async fn conflicting_patches_get_distinct_errors() {
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"3"}}"#,
             409,
         ),
-        ("another object", "application/merge-patch+json", "", r#"{"metadata":{"uid":"other"}}"#, 409),
+        ("another object", "application/merge-patch+json", "", r#"{"metadata":{"uid":"other"}}"#, 422),
         (
             "a version that is none",
             "application/merge-patch+json",

@@ -232,6 +232,55 @@ async fn an_object_is_read_by_the_schema_of_now() {
 }
 
 #[tokio::test]
+async fn a_patch_cannot_make_another_kind_of_an_object() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    define(&client, &definition(&versions("v1"), &json!({"strategy": "None"}))).await;
+    send(&client, "POST", &places("v1"), &place("v1", "a", &json!({"hostPort": "h:1"}))).await;
+    let custom = format!("{}/a", places("v1"));
+    let root = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt".to_owned();
+    for (path, change, code, expected) in [
+        (
+            &custom,
+            json!({"kind": "Other"}),
+            422,
+            "Other.example.com \"a\" is invalid: kind: Invalid value: \"Other\": must be Place",
+        ),
+        (
+            &custom,
+            json!({"apiVersion": "x/v1"}),
+            422,
+            "Place.x \"a\" is invalid: apiVersion: Invalid value: \"x/v1\": must be example.com/v1",
+        ),
+        (
+            &custom,
+            json!({"apiVersion": null}),
+            500,
+            "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
+        (
+            &root,
+            json!({"apiVersion": null}),
+            400,
+            "the name of the object (kube-root-ca.crt based on URL) was undeterminable: name must be provided",
+        ),
+        (
+            &root,
+            json!({"metadata": {"uid": "z"}}),
+            422,
+            "ConfigMap \"kube-root-ca.crt\" is invalid: metadata.uid: Invalid value: \"z\": field is immutable",
+        ),
+    ] {
+        let answer = send(&client, "PATCH", path, &change).await;
+        assert_eq!((answer.code, answer.body["message"].as_str()), (code, Some(expected)), "{change}");
+    }
+    let missing = send(&client, "PATCH", &custom, &json!({"kind": null})).await;
+    let message = missing.body["message"].as_str().unwrap_or_default();
+    assert!(missing.code == 422 && message.contains("Object 'Kind' is missing in '{"), "{message}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn watches_are_in_the_version_that_is_watched() {
     let server = start(Server::builder()).await;
     let client = admin(&server);
