@@ -65,9 +65,9 @@ pub fn check_overlays(
     let disk = Disk::default();
     let before = checker.rounds(&disk);
     if mode.fix || mode.diff {
-        let (fixed, made) = checker.fixed(&before, mode, &mut answer.messages);
+        let (fixed, list) = checker.fixed(&before, mode, &mut answer.messages);
         if mode.diff {
-            answer.stdout = checker.diff(&before, &fixed, &made);
+            answer.stdout = checker.diff(&before, &fixed, &list);
         } else if !fixed.edited.is_empty() {
             checker.write(&before, &fixed, &mut answer);
             let after = checker.rounds(&Disk::default());
@@ -184,7 +184,7 @@ impl Checker<'_> {
         let fixable = self.fixable(overlay, round);
         let lines = Lines::new(&round.rendered.text);
         for (finding, moved) in round.report.diagnostics.iter().zip(&mut report.diagnostics) {
-            self.relocate(overlay, round, &lines, moved);
+            Self::relocate(overlay, round, &lines, moved);
             if finding.fix.is_none() {
                 continue;
             }
@@ -210,7 +210,7 @@ impl Checker<'_> {
         label(&round.build, origin.source, span, text)
     }
 
-    fn relocate(&self, overlay: &Overlay, round: &Round, lines: &Lines<'_>, finding: &mut Diagnostic) {
+    fn relocate(overlay: &Overlay, round: &Round, lines: &Lines<'_>, finding: &mut Diagnostic) {
         let folder = shown(&overlay.folder);
         finding.because.push(format!("the kustomization {folder} builds this object"));
         let span = |label: &Label| {
@@ -320,7 +320,7 @@ impl Checker<'_> {
     /// The files with every edit that may be made.
     fn fixed(&self, before: &[Round], mode: OverlayMode, messages: &mut Vec<String>) -> (Disk, Vec<Listed>) {
         let mut disk = Disk::default();
-        let mut made = Vec::new();
+        let mut fixes = Vec::new();
         let mut rounds = self.rounds(&disk);
         for index in 0..self.overlays.len() {
             let Some(round) = rounds.get(index) else { break };
@@ -370,7 +370,7 @@ impl Checker<'_> {
                 ));
             }
             if let Some((tried, after, chosen)) = result {
-                made.extend(chosen.iter().filter_map(|planned| listed(round, planned.finding, true)));
+                fixes.extend(chosen.iter().filter_map(|planned| listed(round, planned.finding, true)));
                 (disk, rounds) = (tried, after);
             }
         }
@@ -389,12 +389,12 @@ impl Checker<'_> {
         }
         if mode.diff {
             for round in &rounds {
-                made.extend(
+                fixes.extend(
                     round.report.diagnostics.iter().filter_map(|finding| listed(round, finding, false)),
                 );
             }
         }
-        (disk, made)
+        (disk, fixes)
     }
 
     /// The edits of each finding by themselves, where those of all contradict each other.

@@ -178,9 +178,9 @@ fn roots(all: &BTreeMap<PathBuf, Found>, named: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// A kustomization and all that it includes.
-fn reached(all: &BTreeMap<PathBuf, Found>, root: &PathBuf) -> BTreeSet<PathBuf> {
-    let mut seen = BTreeSet::from([root.clone()]);
-    let mut open = vec![root.clone()];
+fn reached(all: &BTreeMap<PathBuf, Found>, root: &Path) -> BTreeSet<PathBuf> {
+    let mut seen = BTreeSet::from([root.to_owned()]);
+    let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
         for next in all.get(&folder).map(|found| found.includes.as_slice()).unwrap_or_default() {
             if seen.insert(next.clone()) {

@@ -305,7 +305,7 @@ impl Checked<'_, '_, '_> {
             message,
         });
         // One mistake may be in several pods, such as a context that templates share.
-        let mut seen: Vec<(Code, Option<String>, Option<(usize, usize)>)> = Vec::new();
+        let mut seen = Vec::new();
         self.found.diagnostics.retain(|finding| {
             let place = finding.at.as_ref().map(|at| (at.line, at.column));
             let key = (finding.code.clone(), finding.path.clone(), place);

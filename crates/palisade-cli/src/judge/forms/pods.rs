@@ -88,7 +88,7 @@ fn containers(list: Option<&Node>, name: &str) -> Vec<Node> {
 }
 
 fn list(items: Vec<Node>, origin: Option<Origin>) -> Option<Node> {
-    (!items.is_empty()).then(|| Node { value: Value::List(items), origin, key: origin })
+    (!items.is_empty()).then_some(Node { value: Value::List(items), origin, key: origin })
 }
 
 /// A specification with the fields that decide.
