@@ -38,6 +38,7 @@ use crate::{
     args::ApiVersion,
     diagnostic::{Code, Severity, codes},
     failure::Failure,
+    judge::Configured,
     render::Output,
     suppression::Terms,
 };
@@ -101,6 +102,8 @@ pub struct Config {
     pub severity: BTreeMap<String, SeverityOrOff>,
     /// Accepted findings.
     pub ignore: Vec<Accepted>,
+    /// Kinds of the user's own, and where they hold pods.
+    pub workload: Vec<Configured>,
     /// The folder the patterns are relative to.
     #[serde(skip)]
     pub folder: PathBuf,

@@ -369,6 +369,23 @@ impl Work<'_> {
     }
 }
 
+/// What an API server says to objects of a text, by object.
+pub(crate) fn rejections(
+    text: &str,
+    settings: &Settings,
+    wanted: &BTreeSet<ObjectId>,
+) -> BTreeMap<ObjectId, Vec<String>> {
+    let file: Arc<str> = Arc::from("");
+    let work = Work {
+        file: &file,
+        settings,
+        accepted: &[],
+        options: FixOptions::default(),
+        server: OnceCell::new(),
+    };
+    work.rejections(text, wanted).into_iter().map(|(object, said)| (object, said.reasons)).collect()
+}
+
 /// What an API server said to an object.
 struct Rejections {
     reasons: Vec<String>,
@@ -475,7 +492,7 @@ fn edited(parsed: &Parsed<'_>, changes: &[Change<'_>]) -> Result<String, EditErr
 }
 
 /// The value in the order people write it: the type of a profile comes first.
-fn written(value: &Value) -> palisade_yaml::Value {
+pub(crate) fn written(value: &Value) -> palisade_yaml::Value {
     match value {
         Value::Object(fields) => {
             let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| *key == "type");

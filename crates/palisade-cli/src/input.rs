@@ -28,6 +28,8 @@ pub enum Input {
     File(PathBuf),
     /// A chart: its folder, or a packed one.
     Chart(PathBuf),
+    /// Overlays that are built and checked together.
+    Overlays(Vec<Overlay>),
     /// Standard input.
     Stdin,
     /// An object of a cluster, as it was read.
@@ -39,12 +41,26 @@ pub enum Input {
     },
 }
 
+/// A folder with a kustomization.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlay {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its kustomization.
+    pub file: PathBuf,
+    /// How many files of the search it is made of.
+    pub files: usize,
+}
+
 impl Input {
     /// The name as the user writes it.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         match self {
             Self::File(path) | Self::Chart(path) => path.to_string_lossy().as_ref().into(),
+            Self::Overlays(overlays) => overlays
+                .first()
+                .map_or_else(|| "".into(), |first| first.file.to_string_lossy().as_ref().into()),
             Self::Stdin => "<stdin>".into(),
             Self::Live { name, .. } => Arc::clone(name),
         }
@@ -56,6 +72,8 @@ impl Input {
             Self::File(path) | Self::Chart(path) => {
                 read_file(path).map_err(|error| Box::new(self.unreadable(&error)))
             }
+            // They are read by the build.
+            Self::Overlays(_) => Ok(Vec::new()),
             Self::Stdin => {
                 let mut bytes = Vec::new();
                 let limit = MAX_BYTES as u64 + 1;
@@ -78,7 +96,7 @@ impl Input {
         if error.kind() == io::ErrorKind::FileTooLarge {
             let size = match self {
                 Self::File(path) | Self::Chart(path) => path.metadata().ok().map(|metadata| metadata.len()),
-                Self::Stdin | Self::Live { .. } => None,
+                Self::Overlays(_) | Self::Stdin | Self::Live { .. } => None,
             };
             return too_large(&name, size);
         }
@@ -237,7 +255,7 @@ fn add_tracked<'t>(
         .iter()
         .filter_map(|input| match input {
             Input::File(path) => Some(path.clone()),
-            Input::Stdin | Input::Chart(_) | Input::Live { .. } => None,
+            Input::Stdin | Input::Chart(_) | Input::Overlays(_) | Input::Live { .. } => None,
         })
         .collect();
     let added = visible
@@ -257,7 +275,8 @@ fn is_hidden(name: &[u8]) -> bool {
 }
 
 fn is_manifest(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| {
-        ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
-    })
+    match path.extension() {
+        Some(extension) => ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known)),
+        None => path.file_name().is_some_and(|name| name == "Kustomization"),
+    }
 }

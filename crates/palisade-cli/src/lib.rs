@@ -22,6 +22,7 @@ pub mod install;
 pub mod judge;
 pub mod live;
 pub mod manifest;
+pub mod overlays;
 pub mod parallel;
 pub mod render;
 pub mod replace;

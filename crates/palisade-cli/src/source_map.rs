@@ -196,3 +196,23 @@ impl<'d> ObjectSource<'d> {
         Some((value_span(&found), text))
     }
 }
+
+/// The offsets of lines and columns in a text.
+pub(crate) struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
+    }
+
+    /// The byte of a column that is counted in characters.
+    pub(crate) fn offset(&self, line: usize, column: usize) -> usize {
+        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len());
+        let rest = self.text.get(start..).unwrap_or_default();
+        start + rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(at, _)| at)
+    }
+}

@@ -1,6 +1,6 @@
 //! The build: resources accumulated, transformers applied in kustomize's order.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use palisade_yaml::{Limits, Span, parse};
 
@@ -80,8 +80,14 @@ const NOT_SUPPORTED: &[&str] = &[
 /// Builds the kustomization of a folder.
 #[must_use]
 pub fn build(files: &dyn Files, folder: &Located) -> Build {
-    let mut builder =
-        Builder { files, build: Build::default(), stack: Vec::new(), loads: 0, read: BTreeSet::new() };
+    let mut builder = Builder {
+        files,
+        build: Build::default(),
+        stack: Vec::new(),
+        loads: 0,
+        read: BTreeSet::new(),
+        parsed: HashMap::new(),
+    };
     let built = builder.layer(folder, None, None).and_then(|layer| {
         let mut objects = builder.accumulate(&layer, Vec::new())?;
         for object in objects.iter_mut().filter(|object| object.hashed) {
@@ -115,6 +121,8 @@ struct Builder<'f> {
     stack: Vec<String>,
     loads: usize,
     read: BTreeSet<String>,
+    /// Files that were parsed: one is read once, and is one source.
+    parsed: HashMap<String, (usize, Vec<Node>)>,
 }
 
 /// A kustomization.
@@ -218,11 +226,16 @@ impl Builder<'_> {
 
     /// Reads a file: its source and its documents.
     fn source(&mut self, file: &Located) -> Documents {
+        if let Some(known) = self.parsed.get(&file.canonical) {
+            return Ok(known.clone());
+        }
         let unreadable = |why: String| (ProblemKind::Unreadable(file.shown.clone(), why), None);
         let bytes = self.bytes(file).map_err(|kind| (kind, None))?;
         let text = palisade_yaml::decode(&bytes).map_err(|error| unreadable(error.to_string()))?;
         let source = Source { file: file.shown.clone(), text: text.into_owned(), inside: None };
-        self.documents(source)
+        let read = self.documents(source)?;
+        self.parsed.insert(file.canonical.clone(), read.clone());
+        Ok(read)
     }
 
     fn bytes(&mut self, file: &Located) -> Result<Vec<u8>, ProblemKind> {

@@ -109,7 +109,7 @@ pub enum Use {
     Resource,
     /// A component.
     Component,
-    /// A patch, or configuration: no objects of the result.
+    /// A patch: no object by itself.
     Patch,
 }
 
@@ -134,27 +134,14 @@ pub fn references(text: &str) -> Option<(bool, Vec<Reference>)> {
         ("bases", Use::Resource),
         ("components", Use::Component),
         ("patchesStrategicMerge", Use::Patch),
-        ("configurations", Use::Patch),
-        ("crds", Use::Patch),
-        ("transformers", Use::Patch),
-        ("generators", Use::Patch),
-        ("validators", Use::Patch),
     ] {
         for item in root.get(field).map(Node::items).unwrap_or_default() {
             add(item.as_str().unwrap_or_default(), used);
         }
     }
-    for field in ["patches", "patchesJson6902", "replacements"] {
+    for field in ["patches", "patchesJson6902"] {
         for item in root.get(field).map(Node::items).unwrap_or_default() {
             add(item.text(&["path"]), Use::Patch);
-        }
-    }
-    for field in ["configMapGenerator", "secretGenerator"] {
-        for item in root.get(field).map(Node::items).unwrap_or_default() {
-            for file in item.get("files").map(Node::items).unwrap_or_default() {
-                let text = file.as_str().unwrap_or_default();
-                add(text.split_once('=').map_or(text, |(_, path)| path), Use::Patch);
-            }
         }
     }
     Some((root.text(&["kind"]) == "Component", found))

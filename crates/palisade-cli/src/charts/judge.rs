@@ -22,6 +22,7 @@ use crate::{
     fix::unified_diff,
     judge::{FileReport, Settings, judge_text},
     replace::replace,
+    source_map::Lines,
 };
 
 /// What to do about the values of a chart.
@@ -696,24 +697,4 @@ fn edited(text: &str, patch: &Patch) -> Option<String> {
         }
     }
     editor.finish().ok()
-}
-
-/// The offsets of lines and columns in a text.
-struct Lines<'t> {
-    text: &'t str,
-    starts: Vec<usize>,
-}
-
-impl<'t> Lines<'t> {
-    fn new(text: &'t str) -> Self {
-        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { text, starts }
-    }
-
-    /// The byte of a column that is counted in characters.
-    fn offset(&self, line: usize, column: usize) -> usize {
-        let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len());
-        let rest = self.text.get(start..).unwrap_or_default();
-        start + rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(at, _)| at)
-    }
 }

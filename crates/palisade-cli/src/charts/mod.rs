@@ -19,6 +19,7 @@ use palisade_yaml::{Limits, parse};
 use serde_json::{Map, Value};
 
 pub use self::judge::{ChartAnswer, ChartMode, check_chart};
+pub(crate) use self::values::{differences, is_expected, object_values, segments};
 use crate::{failure::Failure, input::Input};
 
 /// The values that the user passes to every chart.
@@ -138,6 +139,6 @@ fn belongs(root: &Path, path: &Path) -> bool {
 }
 
 /// A path as the user writes it.
-fn shown(path: &Path) -> Arc<str> {
+pub(crate) fn shown(path: &Path) -> Arc<str> {
     if path.as_os_str().is_empty() { ".".into() } else { path.to_string_lossy().as_ref().into() }
 }

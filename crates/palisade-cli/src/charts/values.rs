@@ -48,7 +48,7 @@ pub(super) fn written(path: &[String]) -> String {
 }
 
 /// The objects of a text, as JSON.
-pub(super) fn object_values(text: &str) -> Vec<(ObjectId, Value)> {
+pub(crate) fn object_values(text: &str) -> Vec<(ObjectId, Value)> {
     let parsed = parse(text, &Limits::default());
     let mut all = Vec::new();
     for document in &parsed.documents {
@@ -61,7 +61,7 @@ pub(super) fn object_values(text: &str) -> Vec<(ObjectId, Value)> {
 }
 
 /// The paths at which two values differ.
-pub(super) fn differences(before: &Value, after: &Value) -> Vec<Vec<String>> {
+pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Vec<String>> {
     fn walk(before: &Value, after: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
         match (before, after) {
             (Value::Object(before), Value::Object(after)) => {
@@ -101,7 +101,7 @@ pub(super) fn differences(before: &Value, after: &Value) -> Vec<Vec<String>> {
 }
 
 /// The segments of a field path.
-pub(super) fn segments(path: &palisade_base::field_path::FieldPath) -> Vec<String> {
+pub(crate) fn segments(path: &palisade_base::field_path::FieldPath) -> Vec<String> {
     use palisade_base::field_path::PathStep;
     path.steps()
         .iter()
@@ -265,7 +265,7 @@ pub(super) fn candidates(finding: &Diagnostic, siblings: &[Diagnostic], clues: &
 }
 
 /// Whether a field may change when a finding is fixed: the edited ones, security settings, and annotations with checksums.
-pub(super) fn is_expected(change: &[String], finding: &Diagnostic) -> bool {
+pub(crate) fn is_expected(change: &[String], finding: &Diagnostic) -> bool {
     let is_security = change.iter().any(|segment| segment == "securityContext");
     let is_checksum = change.iter().any(|segment| segment == "annotations");
     let edits = finding.fix.iter().flatten();

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use clap::Args;
@@ -20,9 +20,10 @@ use crate::{
     failure::{Exit, Failure},
     fix::{FixOptions, Fixed, fix_text, listing_text, unified_diff},
     images::{ImageLayout, Images},
-    input::{Found, Input, discover_in},
-    judge::{FileReport, Settings, decode, judge_bytes, judge_text},
+    input::{Found, Input, Overlay, discover_in},
+    judge::{Configured, FileReport, Settings, decode, definitions_of, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
+    overlays::{OverlayMode, check_overlays, take_overlays},
     parallel::{Progress, default_jobs, in_order},
     render::{Fragment, Output, Renderer, Sinks, Totals, human},
     replace::{ReplaceError, replace},
@@ -164,7 +165,27 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Res
         config.severity.iter().map(|(code, &severity)| (code.clone(), severity.into())).collect();
     settings.exceptions = Exceptions::of_paths(&args.exceptions)?;
     settings.images = Images::of_layouts(&args.image_layout)?;
+    settings.forms.clone_from(&config.workload);
+    let (paths, honour_gitignore) = (args.input.paths.clone(), !args.input.no_ignore);
+    settings.definitions = LazyLock::new(Box::new(move || definitions(&paths, honour_gitignore)));
     Ok(settings)
+}
+
+/// What the definitions in a search define. Most repositories have no object that needs it.
+fn definitions(paths: &[PathBuf], honour_gitignore: bool) -> Vec<Configured> {
+    let found = discover_in(paths, honour_gitignore, |_| false);
+    let files = found.inputs.iter().filter(|input| matches!(input, Input::File(_)));
+    let mut all = Vec::new();
+    for input in files {
+        // swallowed: a file that cannot be read is reported where it is judged
+        let Ok(bytes) = input.read() else { continue };
+        if memchr::memmem::find(&bytes, b"CustomResourceDefinition").is_some()
+            && let Ok(text) = palisade_yaml::decode(&bytes)
+        {
+            all.extend(definitions_of(&text));
+        }
+    }
+    all
 }
 
 fn check(
@@ -195,9 +216,15 @@ fn check(
     let settings = &settings(args, config, announced)?;
     let helm_values = HelmValues::read(&args.helm_values, &args.helm_set)?;
     take_charts(&mut found.inputs);
+    let left_out = take_overlays(&mut found.inputs, &args.input.paths, mode != Mode::Report);
     found.inputs.append(&mut fold(objects, live.owned, settings));
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);
+    }
+    if found.inputs.is_empty() && found.problems.is_empty() && left_out > 0 {
+        return Err(Failure::input(
+            "nothing was checked: patches are no objects by themselves; check the folder of their kustomization",
+        ));
     }
     if found.inputs.is_empty() && found.problems.is_empty() {
         return Err(Failure::input(
@@ -225,6 +252,12 @@ fn check(
         if let Input::Chart(path) = input {
             let of_chart = chart_answers(path, mode, options, settings, config, &helm_values);
             return of_chart.into_iter().map(drawn).collect();
+        }
+        if let Input::Overlays(overlays) = input {
+            return overlay_answers(overlays, mode, options, settings, config)
+                .into_iter()
+                .map(drawn)
+                .collect();
         }
         let mut answer = answer(input, mode, options, settings, config);
         let named = is_named(input, &args.input.paths);
@@ -307,7 +340,7 @@ fn is_named(input: &Input, paths: &[PathBuf]) -> bool {
     match input {
         Input::File(path) | Input::Chart(path) => paths.contains(path),
         Input::Stdin => true,
-        Input::Live { .. } => false,
+        Input::Overlays(_) | Input::Live { .. } => false,
     }
 }
 
@@ -373,7 +406,7 @@ fn once(inputs: &mut Vec<Input>) {
         Input::File(path) | Input::Chart(path) => {
             path.canonicalize().map_or(true, |target| seen.insert(target))
         }
-        Input::Stdin | Input::Live { .. } => true,
+        Input::Overlays(_) | Input::Stdin | Input::Live { .. } => true,
     });
 }
 
@@ -465,7 +498,9 @@ fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, c
             // Nothing is written: what is in the file is what counts.
             answer.report = judge_text(&file, &text, settings, &accepted);
         }
-        (_, Input::Stdin | Input::Live { .. } | Input::Chart(_)) => answer.stdout = Some(fixed),
+        (_, Input::Stdin | Input::Live { .. } | Input::Chart(_) | Input::Overlays(_)) => {
+            answer.stdout = Some(fixed);
+        }
         (_, Input::File(path)) => {
             let left = answer.report.diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             let written = if matches!(text, Cow::Owned(_)) {
@@ -516,6 +551,33 @@ fn chart_answers(
     answers
 }
 
+/// What became of overlays: an answer for each.
+fn overlay_answers(
+    overlays: &[Overlay],
+    mode: Mode,
+    options: FixOptions,
+    settings: &Settings,
+    config: &Config,
+) -> Vec<Answer> {
+    let overlay_mode = OverlayMode {
+        fix: mode == Mode::Fix,
+        diff: mode == Mode::Diff,
+        may_change: options.may_change,
+        partial: options.partial,
+    };
+    let checked = check_overlays(overlays, settings, config, overlay_mode);
+    let mut answers: Vec<Answer> = checked.reports.into_iter().map(Answer::of).collect();
+    for answer in &mut answers {
+        answer.report.grade(&settings.severities);
+    }
+    if let Some(first) = answers.first_mut() {
+        first.messages = checked.messages;
+        first.stdout = checked.stdout;
+        first.incomplete = checked.incomplete;
+    }
+    answers
+}
+
 fn accepted(input: &Input, config: &Config) -> Vec<Terms> {
     match input {
         Input::File(path) if !config.ignore.is_empty() => config.accepted_in(path),
@@ -542,6 +604,9 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         totals.allowed,
         totals.denied
     );
+    if totals.undecided > 0 {
+        line.push_str(&[", ", &totals.undecided.to_string(), " undecided"].concat());
+    }
     let mut details = Vec::new();
     if totals.error_findings > 0 {
         details.push(count(totals.error_findings, "error"));

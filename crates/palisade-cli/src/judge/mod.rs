@@ -5,11 +5,16 @@
 
 mod annotations;
 mod fields;
+mod forms;
 mod problems;
 mod standards;
 mod words;
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use jiff::civil::Date;
 use palisade_base::field_path::FieldPath;
@@ -40,6 +45,11 @@ use crate::{
     suppression::{self, Scope, Suppressions, Terms, severity_of},
 };
 
+pub use self::forms::{Configured, definitions_of};
+
+/// Kinds of definitions, found when they are needed.
+pub type Definitions = LazyLock<Vec<Configured>, Box<dyn FnOnce() -> Vec<Configured> + Send + Sync>>;
+
 /// The rules to check by.
 #[derive(Debug)]
 pub struct Settings {
@@ -61,6 +71,10 @@ pub struct Settings {
     pub exceptions: Exceptions,
     /// The users of images, as far as they are known.
     pub images: Images,
+    /// Kinds of which the user or a definition tells where they hold pods.
+    pub forms: Vec<Configured>,
+    /// Kinds that definitions define in the same search.
+    pub definitions: Definitions,
 }
 
 impl Settings {
@@ -77,6 +91,8 @@ impl Settings {
             today,
             exceptions: Exceptions::default(),
             images: Images::default(),
+            forms: Vec::new(),
+            definitions: LazyLock::new(Box::new(Vec::new)),
         }
     }
 
@@ -106,6 +122,8 @@ pub struct Verdict {
     pub name: Option<String>,
     /// Whether the standards allow it.
     pub allowed: bool,
+    /// Whether nothing is wrong with what is known of it, and not all is known.
+    pub undecided: bool,
     /// Upstream's text; empty if it is allowed.
     pub message: String,
 }
@@ -396,7 +414,9 @@ struct Walk<'w, 's> {
 impl<'w, 's> Walk<'w, 's> {
     fn object(&mut self, object: &Object<'_>) {
         let Some(workload) = object.workload else {
-            self.skip(object);
+            if !self.in_another_form(object) {
+                self.skip(object);
+            }
             return;
         };
         let before = self.report.diagnostics.len();
@@ -404,6 +424,24 @@ impl<'w, 's> Walk<'w, 's> {
         for finding in self.report.diagnostics.iter_mut().skip(before) {
             finding.object = Some(object.source.id().clone());
         }
+    }
+
+    /// Judges an object that holds pods in a form of its own; whether it does.
+    fn in_another_form(&mut self, object: &Object<'_>) -> bool {
+        let found = forms::judge(object, self.file, self.source, self.settings);
+        let Some(forms::Found { mut diagnostics, verdict, errors }) = found else { return false };
+        for finding in &mut diagnostics {
+            finding.object = Some(object.source.id().clone());
+        }
+        let own = FieldPath::of(&["metadata", "annotations"]).key(suppression::ANNOTATION);
+        if let Some((span, text)) = object.source.text(&own) {
+            let scope = Scope::Object(object.source.id().clone());
+            self.suppressions.add(text, scope, span, self.file, self.source);
+        }
+        self.report.diagnostics.append(&mut diagnostics);
+        self.report.verdicts.extend(verdict);
+        self.report.errors += errors;
+        true
     }
 
     fn skip(&mut self, manifest: &Object<'_>) {
@@ -473,6 +511,13 @@ impl<'w, 's> Walk<'w, 's> {
                 return;
             }
         };
+        // A Rollout may name the workload whose template it takes.
+        let refers = (workload.group, workload.kind) == ("argoproj.io", "Rollout")
+            && node.get("spec").is_some_and(|spec| spec.get("workloadRef").is_some());
+        if pod.is_none() && refers {
+            self.in_another_form(manifest);
+            return;
+        }
         let Some(pod) = pod else {
             let path = FieldPath::of(workload.path);
             let place = object.place(&path, None);
@@ -527,6 +572,7 @@ impl<'w, 's> Walk<'w, 's> {
             namespace,
             name: manifest.name().map(str::to_owned),
             allowed: outcome.allowed(),
+            undecided: false,
             message: if outcome.allowed() { String::new() } else { outcome.details() },
         });
     }

@@ -90,6 +90,8 @@ pub struct Totals {
     pub allowed: usize,
     /// Of them denied.
     pub denied: usize,
+    /// Of them those of which not all is known.
+    pub undecided: usize,
     /// Objects that hold no pod.
     pub skipped: usize,
     /// Of them, documents that are no Kubernetes objects.
@@ -118,7 +120,9 @@ impl Totals {
         self.not_objects += report.not_objects;
         self.objects += report.verdicts.len();
         self.allowed += allowed;
-        self.denied += report.verdicts.len() - allowed;
+        let undecided = report.verdicts.iter().filter(|verdict| verdict.undecided).count();
+        self.denied += report.verdicts.len() - allowed - undecided;
+        self.undecided += undecided;
         self.skipped += report.skipped;
         self.errors += report.errors;
         self.error_findings += errors;

@@ -71,7 +71,7 @@ fn reports_the_place_of_a_mistake() {
       |
     1 | levle = "baseline"
       | ^^^^^
-    unknown field `levle`, expected one of `level`, `policy-version`, `kubernetes-version`, `namespace`, `strict`, `exclude`, `output`, `severity`, `ignore`
+    unknown field `levle`, expected one of `level`, `policy-version`, `kubernetes-version`, `namespace`, `strict`, `exclude`, `output`, `severity`, `ignore`, `workload`
     exit status: 2
     "#);
     let run = project.run(&["check", ".", "--config", "none.toml"]);

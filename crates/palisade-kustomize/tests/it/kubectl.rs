@@ -1,6 +1,6 @@
 //! The same objects as `kubectl kustomize` builds, for kustomizations of every shape.
 
-use std::process::Command;
+use std::{fmt::Write as _, process::Command};
 
 use palisade_yaml::{Limits, parse};
 use serde_json::Value;
@@ -38,21 +38,21 @@ fn builds_what_kubectl_builds() {
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
             if ours.problems.is_empty() {
-                wrong +=
-                    &format!("{}: kubectl rejects it, and the build has no problem: {message}\n", case.name);
+                let _ =
+                    writeln!(wrong, "{}: kubectl rejects it, and the build does not: {message}", case.name);
             } else if !case.fails {
-                wrong += &format!("{}: kubectl rejects it: {message}\n", case.name);
+                let _ = writeln!(wrong, "{}: kubectl rejects it: {message}", case.name);
             }
             continue;
         }
         if case.fails {
-            wrong += &format!("{}: kubectl builds it\n", case.name);
+            let _ = writeln!(wrong, "{}: kubectl builds it", case.name);
             continue;
         }
         let expected = sorted(documents(&String::from_utf8(output.stdout).unwrap()));
         let built = sorted(ours.objects.iter().map(|object| object.node.to_json()).collect());
         if !ours.problems.is_empty() || built != expected {
-            wrong += &format!("{}: {:?}\n", case.name, ours.problems);
+            let _ = writeln!(wrong, "{}: {:?}", case.name, ours.problems);
             for index in 0..built.len().max(expected.len()) {
                 let none = Value::Null;
                 let pair = (built.get(index).unwrap_or(&none), expected.get(index).unwrap_or(&none));
@@ -69,7 +69,7 @@ fn differences(built: &Value, kubectl: &Value, at: &mut String, into: &mut Strin
     match (built, kubectl) {
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
-                at.push_str(&format!(".{key}"));
+                let _ = write!(at, ".{key}");
                 let none = Value::Null;
                 differences(a.get(key).unwrap_or(&none), b.get(key).unwrap_or(&none), at, into);
                 at.truncate(length);
@@ -77,12 +77,14 @@ fn differences(built: &Value, kubectl: &Value, at: &mut String, into: &mut Strin
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
             for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                at.push_str(&format!("[{index}]"));
+                let _ = write!(at, "[{index}]");
                 differences(a, b, at, into);
                 at.truncate(length);
             }
         }
         _ if built == kubectl => {}
-        _ => *into += &format!("  {at}: built {built}, kubectl {kubectl}\n"),
+        _ => {
+            let _ = writeln!(into, "  {at}: built {built}, kubectl {kubectl}");
+        }
     }
 }
