@@ -182,6 +182,14 @@ const UNSUPPORTED: Problem = ("unsupported API server at", "check the address in
 const NOT_WATCHED: Problem = ("cannot watch objects of", FORBIDDEN.1);
 const TIMEOUT: Problem = ("no response from", "check that the API server is not overloaded, and try again");
 
+impl ClusterError {
+    /// Whether the user may not send the request; another one may work.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.problem == FORBIDDEN
+    }
+}
+
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         Self::incomplete(error)

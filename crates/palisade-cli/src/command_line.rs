@@ -12,7 +12,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::{
     commands::{
         check, completions, controller, dashboard, exceptions, explain, export, install, lsp, man, migrate,
-        node, profile, rollout, run, uninstall, up, verify, version, webhook,
+        node, preview, profile, rollout, run, uninstall, up, verify, version, webhook,
     },
     failure::{Exit, Failure},
     terminal::Terminal,
@@ -58,6 +58,8 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Check, explain and fix manifests and charts in an editor, by the Language Server Protocol
     Lsp(lsp::LspArgs),
+    /// Show what an upgrade of API server, kubelet, runtime or standards changes for manifests or a cluster
+    Preview(Box<preview::PreviewArgs>),
     /// Review exceptions: used, unused, expired, too broad
     Exceptions(exceptions::ExceptionsArgs),
     /// Check, compare, combine and hash seccomp profiles
@@ -115,7 +117,7 @@ pub enum Command {
 
 /// The groups of `palisade --help`. Every command is in one of them.
 pub const GROUPS: &[(&str, &[&str])] = &[
-    ("Manifests", &["check", "exceptions", "explain", "lsp", "migrate"]),
+    ("Manifests", &["check", "exceptions", "explain", "lsp", "migrate", "preview"]),
     ("Local cluster", &["up", "run", "verify"]),
     (
         "Real cluster",
@@ -181,6 +183,7 @@ fn run_command(command: Command, terminal: &mut Terminal) -> Result<Exit, Failur
         Command::Explain(args) => explain::run(&args, terminal),
         Command::Lsp(args) => lsp::run(&args, terminal),
         Command::Migrate(args) => migrate::run(&args, terminal),
+        Command::Preview(args) => preview::run(&args, terminal),
         Command::Profile { command } => profile::run(&command, terminal),
         Command::Rollout { command } => rollout::run(&command, terminal),
         Command::Up(args) => up::run(&args, terminal),

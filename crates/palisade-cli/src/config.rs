@@ -274,7 +274,7 @@ impl Config {
 }
 
 /// The path from the root, by its components alone, without access to the disk: this is done for every file.
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
         match component {
@@ -294,7 +294,8 @@ pub fn closest_to(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().map(|above| above.join(FILE_NAME)).find(|path| path.is_file())
 }
 
-fn closest() -> Option<PathBuf> {
+/// The closest `palisade.toml`.
+pub(crate) fn closest() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     // Relative, so that messages name it as the user would.
     let mut up = PathBuf::new();

@@ -61,6 +61,7 @@ pub const CODES: &[&str] = &[
     "chart/unreadable",
     "input/binary",
     "input/encoding",
+    "input/namespace",
     "input/not-an-object",
     "input/template",
     "input/too-large",
@@ -138,6 +139,10 @@ pub struct Diagnostic {
     pub path: Option<String>,
     /// The container it belongs to.
     pub container: Option<String>,
+    /// The containers that a missing field of the pod leaves without a value.
+    pub containers: Vec<String>,
+    /// The offending value, as the user wrote it; none if the field is missing, or if it is in the summary.
+    pub value: Option<String>,
     /// The rule, its version, the setting that made it apply.
     pub because: Vec<String>,
     /// The smallest edit that fixes it, in words.
@@ -168,6 +173,8 @@ impl Diagnostic {
             at: None,
             path: None,
             container: None,
+            containers: Vec::new(),
+            value: None,
             because: Vec::new(),
             help: None,
             fix: None,

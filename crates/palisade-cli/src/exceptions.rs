@@ -62,12 +62,22 @@ pub fn now() -> Time {
 impl Exceptions {
     /// The exceptions and namespaces in files and folders.
     pub fn of_paths(paths: &[PathBuf]) -> Result<Self, Failure> {
-        if paths.is_empty() {
+        Self::of_paths_and(paths, Vec::new())
+    }
+
+    /// The same, with objects of a cluster. Exceptions of the cluster that cannot be applied accept nothing there either.
+    pub fn of_paths_and(paths: &[PathBuf], mut live: Vec<Value>) -> Result<Self, Failure> {
+        if paths.is_empty() && live.is_empty() {
             return Ok(Self::default());
         }
-        let exceptions = Self::of_objects(&read_paths(paths)?);
+        let mut objects = read_paths(paths)?;
+        let exceptions = Self::of_objects(&objects);
         match exceptions.set.unreadable() {
-            [] => Ok(exceptions),
+            [] if live.is_empty() => Ok(exceptions),
+            [] => {
+                objects.append(&mut live);
+                Ok(Self::of_objects(&objects))
+            }
             [first, ..] => Err(Failure::input(format!(
                 "SecurityException {:?} cannot be applied: {}",
                 first.name, first.error

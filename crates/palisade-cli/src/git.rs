@@ -1,4 +1,4 @@
-//! What git says about the files of a folder: which it ignores, and which it tracks all the same.
+//! What git knows about the files of a folder: which it ignores, which it tracks all the same, and which changed.
 //!
 //! Implements: `gitignore(5)` by the crate `ignore`, and the index format, versions 2 to 4.
 //! <https://git-scm.com/docs/index-format>
@@ -6,16 +6,22 @@
 //! nothing is ignored.
 
 use std::{
-    ffi::OsStr,
-    fs,
+    collections::{BTreeSet, HashSet},
+    ffi::{OsStr, OsString},
+    fs, io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    process::{Command, Output},
 };
 
 use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
+use thiserror::Error;
+use walkdir::WalkDir;
+
+use crate::failure::Failure;
 
 /// A repository on disk.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ impl Repository {
         match fs::read(self.folder.join("index")) {
             Ok(bytes) => read_index(&bytes),
             // Nothing was ever added.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Vec::new()),
             Err(_) => None,
         }
     }
@@ -164,6 +170,218 @@ impl Ignored {
     pub fn tracked(&self) -> &[PathBuf] {
         &self.tracked
     }
+}
+
+/// Why it is not known what changed.
+#[derive(Debug, Error)]
+pub enum GitError {
+    /// The program `git` cannot be run.
+    #[error("cannot run git")]
+    NotRun(#[source] io::Error),
+    /// A path is in no repository.
+    #[error("{path} is not in a git repository, so it is not known what changed", path = .0.display())]
+    NoRepository(PathBuf),
+    /// There is no such commit.
+    #[error("there is no commit {reference:?} in {root}; a clone in CI may need a fetch of it", root = .root.display())]
+    UnknownReference {
+        /// What the user wrote.
+        reference: String,
+        /// The repository.
+        root: PathBuf,
+    },
+    /// The two have no common ancestor, or it was not fetched.
+    #[error("{reference:?} and HEAD have no common ancestor in {root}; a shallow clone needs `git fetch --unshallow`", root = .root.display())]
+    NoMergeBase {
+        /// What the user wrote.
+        reference: String,
+        /// The repository.
+        root: PathBuf,
+    },
+    /// A command of git failed.
+    #[error("git {command} failed: {reason}")]
+    Failed {
+        /// The command.
+        command: String,
+        /// What git printed.
+        reason: String,
+    },
+}
+
+impl From<GitError> for Failure {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::NotRun(_) | GitError::Failed { .. } => Self::incomplete(error),
+            error => Self::input(error),
+        }
+    }
+}
+
+/// The files that did not change since a commit.
+///
+/// A file is left out of a check only if git tracks it and reports no difference to the merge base, in the index or on disk. So what
+/// git does not track counts as changed, and so does what a link that is not tracked leads to.
+#[derive(Debug)]
+pub struct ChangedSince {
+    repositories: Vec<RepositoryChanges>,
+}
+
+#[derive(Debug)]
+struct RepositoryChanges {
+    root: PathBuf,
+    unchanged: HashSet<PathBuf>,
+    /// Submodules at the commit of the merge base, without changes of their own.
+    unchanged_modules: Vec<PathBuf>,
+    /// Paths that differ, deleted ones included.
+    changed: BTreeSet<PathBuf>,
+}
+
+impl ChangedSince {
+    /// Asks git about the repositories of the paths.
+    pub fn of(paths: &[PathBuf], reference: &str) -> Result<Self, GitError> {
+        let mut roots = BTreeSet::new();
+        for path in paths {
+            // swallowed: a path that does not exist is reported when it is read
+            let Ok(absolute) = path.canonicalize() else { continue };
+            let folder =
+                if absolute.is_dir() { absolute.as_path() } else { absolute.parent().unwrap_or(&absolute) };
+            let output = git(folder, &["rev-parse", "--show-toplevel"])?;
+            if !output.status.success() {
+                return Err(GitError::NoRepository(path.clone()));
+            }
+            let root = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+            let root = PathBuf::from(OsStr::from_bytes(root));
+            roots.insert(root.canonicalize().unwrap_or(root));
+        }
+        let repositories = roots.into_iter().map(|root| RepositoryChanges::read(root, reference));
+        Ok(Self { repositories: repositories.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether a file may have changed.
+    #[must_use]
+    pub fn file(&self, path: &Path) -> bool {
+        // swallowed: what cannot be looked at is reported when it is read
+        let Ok(target) = path.canonicalize() else { return true };
+        let written = crate::config::absolute(path);
+        // The path as it is written, in a folder that may be a link itself.
+        let own = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if written.is_symlink() => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                // swallowed: as above
+                let Ok(parent) = parent.canonicalize() else { return true };
+                parent.join(name)
+            }
+            _ => target.clone(),
+        };
+        !(self.is_unchanged(&target) && self.is_unchanged(&own))
+    }
+
+    /// Whether a file of a folder may have changed, been added or deleted.
+    #[must_use]
+    pub fn folder(&self, path: &Path) -> bool {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        // swallowed: as for files
+        let Ok(folder) = path.canonicalize() else { return true };
+        let differs = |repository: &RepositoryChanges| {
+            let mut after = repository.changed.range(folder.clone()..);
+            after.next().is_some_and(|changed| changed.starts_with(&folder))
+                || repository.changed.iter().any(|changed| folder.starts_with(changed))
+        };
+        self.repositories.iter().any(differs)
+            || WalkDir::new(&folder).follow_links(true).into_iter().any(|entry| match entry {
+                Ok(entry) => entry.file_type().is_file() && self.file(entry.path()),
+                Err(_) => true,
+            })
+    }
+
+    fn is_unchanged(&self, path: &Path) -> bool {
+        self.repositories.iter().any(|repository| {
+            path.starts_with(&repository.root)
+                && (repository.unchanged.contains(path)
+                    || repository.unchanged_modules.iter().any(|module| path.starts_with(module)))
+        })
+    }
+}
+
+impl RepositoryChanges {
+    fn read(root: PathBuf, reference: &str) -> Result<Self, GitError> {
+        let commit = format!("{reference}^{{commit}}");
+        let verified = git(&root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &commit])?;
+        // A reference that begins with a dash is none.
+        if !verified.status.success() || reference.starts_with('-') {
+            return Err(GitError::UnknownReference { reference: reference.to_owned(), root });
+        }
+        let commit = String::from_utf8_lossy(&verified.stdout).trim().to_owned();
+        let base = git(&root, &["merge-base", &commit, "HEAD"])?;
+        if !base.status.success() {
+            return Err(GitError::NoMergeBase { reference: reference.to_owned(), root });
+        }
+        let base = String::from_utf8_lossy(&base.stdout).trim().to_owned();
+        let arguments = [
+            "diff",
+            "--name-only",
+            "-z",
+            "--no-renames",
+            "--no-relative",
+            "--no-ext-diff",
+            "--ignore-submodules=none",
+            &base,
+            "--",
+        ];
+        let changed: BTreeSet<PathBuf> =
+            names(&succeeded(&root, &arguments)?).map(|name| root.join(name)).collect();
+        let mut unchanged = HashSet::new();
+        let mut unchanged_modules = Vec::new();
+        // `H 100644 0123… 0<tab>name`: the first letter is small, or S, for files whose changes git does not look for.
+        for entry in succeeded(&root, &["ls-files", "-z", "-v", "--stage"])?.split(|&byte| byte == 0) {
+            let Some(tab) = entry.iter().position(|&byte| byte == b'\t') else { continue };
+            let (head, name) =
+                (entry.get(..tab).unwrap_or_default(), entry.get(tab + 1..).unwrap_or_default());
+            let path = root.join(OsStr::from_bytes(name));
+            if !head.starts_with(b"H ") || changed.contains(&path) {
+                continue;
+            }
+            if head.starts_with(b"H 160000 ") {
+                unchanged_modules.push(path);
+            } else {
+                unchanged.insert(path);
+            }
+        }
+        Ok(Self { root, unchanged, unchanged_modules, changed })
+    }
+}
+
+fn names(bytes: &[u8]) -> impl Iterator<Item = OsString> {
+    bytes
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| OsStr::from_bytes(name).to_owned())
+}
+
+fn succeeded(root: &Path, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
+    let output = git(root, arguments)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let reason = printed.lines().next().unwrap_or("it printed nothing").to_owned();
+    Err(GitError::Failed {
+        command: arguments.first().map(|first| (*first).to_owned()).unwrap_or_default(),
+        reason,
+    })
+}
+
+/// Runs git in a folder, in no other repository than that of the folder.
+fn git(folder: &Path, arguments: &[&str]) -> Result<Output, GitError> {
+    let mut command = Command::new("git");
+    // A hook of git sets these for its own repository.
+    for variable in
+        ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"]
+    {
+        command.env_remove(variable);
+    }
+    let quiet = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", "-C"];
+    command.args(quiet).arg(folder).args(arguments).env("LC_ALL", "C");
+    command.output().map_err(GitError::NotRun)
 }
 
 /// The paths of an index; `None` for forms that are not read.

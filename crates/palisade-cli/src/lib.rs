@@ -5,6 +5,7 @@
 //! options; every output format is one in [`render`]. [`failure`] has the exit statuses.
 
 pub mod args;
+pub mod baseline;
 pub mod charts;
 pub mod cluster;
 pub mod command_line;
@@ -16,6 +17,8 @@ pub mod exceptions;
 pub mod failure;
 pub mod fix;
 pub mod git;
+pub mod html;
+pub mod identity;
 pub mod images;
 pub mod input;
 pub mod install;
@@ -25,6 +28,7 @@ pub mod lsp;
 pub mod manifest;
 pub mod overlays;
 pub mod parallel;
+pub mod preview;
 pub mod render;
 pub mod replace;
 pub mod server_side;
@@ -32,3 +36,4 @@ pub mod service;
 pub mod source_map;
 pub mod suppression;
 pub mod terminal;
+pub mod watch;

@@ -17,7 +17,7 @@ use palisade_yaml::to_yaml;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, ClusterArgs},
+    cluster::{Cluster, ClusterArgs, ClusterError},
     failure::Failure,
     input::Input,
 };
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct LiveArgs {
     /// Check the pods and workloads of a cluster instead of files
-    #[arg(long, conflicts_with_all = ["fix", "diff"])]
+    #[arg(long, conflicts_with_all = ["fix", "unsafe_fixes", "fix_partial", "diff"])]
     pub cluster: bool,
     /// Which cluster.
     #[command(flatten)]
@@ -63,11 +63,71 @@ pub struct LiveObject {
     pub controller: Option<usize>,
 }
 
-/// The pods and workloads of a namespace, or of all, and whose rules the API server applies to them.
-pub async fn workloads(
-    args: &LiveArgs,
-    namespace: Option<&str>,
-) -> Result<(Vec<LiveObject>, Compat), Failure> {
+/// What a cluster has.
+#[derive(Debug)]
+pub struct LiveWorkloads {
+    /// Pods and workloads.
+    pub objects: Vec<LiveObject>,
+    /// Whose rules the API server applies to them.
+    pub compat: Compat,
+    /// The namespace that was listed; all without one.
+    pub namespace: Option<String>,
+    /// `Namespace` and `SecurityException` objects, as far as they can be read.
+    pub facts: Vec<Value>,
+    /// Why namespaces could not be read.
+    pub unreadable_namespaces: Option<ClusterError>,
+    /// Why exceptions could not be read.
+    pub unreadable_exceptions: Option<ClusterError>,
+}
+
+/// Objects that the user may not read are not known; every other error ends the command.
+fn readable(
+    result: Result<Vec<Value>, ClusterError>,
+) -> Result<(Vec<Value>, Option<ClusterError>), ClusterError> {
+    match result {
+        Ok(objects) => Ok((objects, None)),
+        Err(error) if error.is_forbidden() => Ok((Vec::new(), Some(error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// All objects at a path, with the kind that lists leave out; none where the API server does not have the kind.
+async fn all(
+    cluster: &Cluster,
+    path: &str,
+    api_version: &str,
+    kind: &str,
+) -> Result<Vec<Value>, ClusterError> {
+    let mut objects = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = cluster.send("GET", &format!("{path}?limit={PAGE}&continue={token}"), None).await?;
+        let Some(mut page) = page else { return Ok(objects) };
+        page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+        let Value::Array(items) = page["items"].take() else {
+            return Err(cluster.not_an_api_server(format!("the list at {path} has no items")));
+        };
+        objects.extend(items.into_iter().map(|item| named_kind(item, api_version, kind)));
+        if token.is_empty() {
+            return Ok(objects);
+        }
+    }
+}
+
+fn named_kind(mut object: Value, api_version: &str, kind: &str) -> Value {
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    object
+}
+
+async fn namespaces(cluster: &Cluster, scope: Option<&str>) -> Result<Vec<Value>, ClusterError> {
+    let Some(name) = scope else { return all(cluster, "/api/v1/namespaces", "v1", "Namespace").await };
+    let found = cluster.send("GET", &format!("/api/v1/namespaces/{name}"), None).await?;
+    Ok(found.into_iter().map(|object| named_kind(object, "v1", "Namespace")).collect())
+}
+
+/// The pods and workloads of a namespace, or of all.
+pub async fn workloads(args: &LiveArgs, namespace: Option<&str>) -> Result<LiveWorkloads, Failure> {
     let cluster = args.connection.connect().await?;
     let compat = cluster.compat().await?;
     let scope = match (args.all_namespaces, namespace) {
@@ -98,7 +158,20 @@ pub async fn workloads(
     let live = made
         .map(|((kind, object), controller)| LiveObject { input: input(object, kind), controller })
         .collect();
-    Ok((live, compat))
+    let (mut facts, unreadable_namespaces) = readable(namespaces(&cluster, scope.as_deref()).await)?;
+    let exceptions = "/apis/palisade.dev/v1alpha1/securityexceptions";
+    let exceptions = all(&cluster, exceptions, "palisade.dev/v1alpha1", "SecurityException").await;
+    let (mut exceptions, unreadable_exceptions) = readable(exceptions)?;
+    facts.append(&mut exceptions);
+    let namespace = scope;
+    Ok(LiveWorkloads {
+        objects: live,
+        compat,
+        namespace,
+        facts,
+        unreadable_namespaces,
+        unreadable_exceptions,
+    })
 }
 
 fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {

@@ -436,6 +436,9 @@ const UNMAPPED: i64 = -1;
 /// What containerd and Docker give a container that requests nothing.
 pub const DEFAULT_CAPABILITIES: u64 = 0xa804_25fb;
 
+/// Every capability there is.
+pub const ALL_CAPABILITIES: u64 = (1 << crate::kernel::process::CAPABILITIES.len()) - 1;
+
 /// Compares one container. Pure.
 #[must_use]
 pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<Row> {
@@ -692,7 +695,8 @@ fn capabilities(
 }
 
 /// A set in words that fit into a column: whole sets by name, larger ones as a difference from the default.
-fn shown_capabilities(set: u64, all: u64) -> String {
+#[must_use]
+pub fn shown_capabilities(set: u64, all: u64) -> String {
     let missing = DEFAULT_CAPABILITIES & !set;
     match set {
         0 => "none".to_owned(),
@@ -709,8 +713,9 @@ fn shown_capabilities(set: u64, all: u64) -> String {
 }
 
 /// The set a container may have at most: the runtime's default, with what it adds and without what it drops.
-fn declared_capabilities(context: &EffectiveContext<'_>) -> u64 {
-    const ALL: u64 = (1 << crate::kernel::process::CAPABILITIES.len()) - 1;
+#[must_use]
+pub fn declared_capabilities(context: &EffectiveContext<'_>) -> u64 {
+    const ALL: u64 = ALL_CAPABILITIES;
     let is_all = |name: &str| name.eq_ignore_ascii_case("ALL");
     let capabilities = &context.capabilities.value;
     let mut set = DEFAULT_CAPABILITIES;

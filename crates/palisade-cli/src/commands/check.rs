@@ -9,27 +9,34 @@ use std::{
 
 use clap::Args;
 use palisade_model::compat::Compat;
-use palisade_policy::standards::level::{Level, LevelVersion, Version};
+use palisade_policy::standards::{
+    level::{Level, LevelVersion, Version},
+    policy::Policy,
+};
 
 use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
+    baseline::{Baseline, BaselineChange, BaselineMode},
     charts::{ChartMode, HelmValues, check_chart, take_charts},
-    config::{Chosen, Config, glob_matches},
+    cluster::ClusterError,
+    config::{self, Chosen, Config, glob_matches},
     diagnostic::{Code, Diagnostic, Severity},
     exceptions::Exceptions,
     failure::{Exit, Failure},
     fix::{FixOptions, Fixed, fix_text, listing_text, unified_diff},
+    git::ChangedSince,
     images::{ImageLayout, Images},
     input::{Found, Input, Overlay, discover_in},
     judge::{Configured, FileReport, Settings, decode, definitions_of, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
     overlays::{OverlayMode, check_overlays, take_overlays},
     parallel::{Progress, default_jobs, in_order},
-    render::{Fragment, Output, Renderer, Sinks, Totals, human},
+    render::{Format, Fragment, Output, Renderer, Sinks, Totals, human},
     replace::{ReplaceError, replace},
     service,
     suppression::Terms,
     terminal::Terminal,
+    watch::{Stamps, next_look},
 };
 
 /// What `check` checks.
@@ -44,6 +51,9 @@ pub struct CheckInputArgs {
     /// Also search files that git ignores and does not track
     #[arg(long)]
     pub no_ignore: bool,
+    /// Only files that differ from the merge base of HEAD with this commit, on disk, and charts with such files
+    #[arg(long, value_name = "REF", conflicts_with = "cluster")]
+    pub changed_since: Option<String>,
     /// Or a cluster.
     #[command(flatten)]
     pub live: LiveArgs,
@@ -74,9 +84,12 @@ pub struct CheckArgs {
     /// File or folder with SecurityExceptions that apply, and with Namespaces whose labels they select; may be repeated
     #[arg(long, value_name = "PATH")]
     pub exceptions: Vec<PathBuf>,
-    /// Output: human, json, sarif, junit, github or name, each optionally =FILE; may be repeated [default: human]
+    /// Output: human, summary, table, json, sarif, junit, github, gitlab, html or name, each optionally =FILE; may be repeated [default: human]
     #[arg(long, short, value_name = "FORMAT[=FILE]", value_delimiter = ',')]
     pub output: Vec<Output>,
+    /// Print one line for each object and totals by rule and folder, instead of the findings
+    #[arg(long)]
+    pub summary: bool,
     /// Write the safe fixes into the files: those after which the containers behave as before
     #[arg(long)]
     pub fix: bool,
@@ -95,6 +108,15 @@ pub struct CheckArgs {
     /// A value for Helm charts, such as `web.replicas=2`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub helm_set: Vec<String>,
+    /// Findings that are known: only others fail. The file must exist; see --write-baseline
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Record the findings of today in the file of --baseline
+    #[arg(long, requires = "baseline")]
+    pub write_baseline: bool,
+    /// Remove findings that are gone from the file of --baseline; none is added
+    #[arg(long, requires = "baseline", conflicts_with = "write_baseline")]
+    pub update_baseline: bool,
     /// OCI image layout whose images tell which user they run as, optionally with the name of its image; may be repeated
     #[arg(long, value_name = "[IMAGE=]DIR")]
     pub image_layout: Vec<ImageLayout>,
@@ -110,6 +132,9 @@ pub struct CheckArgs {
     /// Files to check at the same time [default: one for each processor]
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<std::num::NonZeroUsize>,
+    /// Check again whenever a file changes, until interrupted
+    #[arg(long, conflicts_with_all = ["cluster", "fix", "unsafe_fixes", "fix_partial", "diff", "write_baseline", "update_baseline"])]
+    pub watch: bool,
     /// Print no summary and no progress
     #[arg(long, short)]
     pub quiet: bool,
@@ -125,8 +150,49 @@ or for a whole object, in its annotations:
 
 /// Runs the command.
 pub fn run(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    if args.watch {
+        return watch(args, terminal);
+    }
+    run_once(args, terminal)
+}
+
+/// Checks whenever something changes that the check reads. The files that it writes do not count.
+fn watch(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    if args.input.paths.iter().any(|path| path.as_os_str() == "-") {
+        return Err(Failure::input("--watch looks at files, and stdin is none"));
+    }
+    loop {
+        let mut paths = args.input.paths.clone();
+        let configured = args.config.clone().or_else(|| config::closest().filter(|_| !args.no_config));
+        paths.extend([configured, args.baseline.clone()].into_iter().flatten());
+        paths.extend(args.exceptions.iter().chain(&args.helm_values).cloned());
+        // A change during the check is one that the check may have missed.
+        let before = Stamps::of(paths.iter().map(PathBuf::as_path));
+        match run_once(args, terminal) {
+            Ok(_) => {}
+            Err(failure) if failure.exit == Exit::Incomplete => return Err(failure),
+            // A mistake in the configuration may be gone with the next change.
+            Err(failure) => terminal.report(format!("error: {failure}")),
+        }
+        // An output that is written into a watched folder is no change.
+        let mut after = Stamps::of(paths.iter().map(PathBuf::as_path));
+        let written = args.output.iter().filter_map(|output| output.file.as_deref());
+        if before.without(written.clone()) == after.without(written.clone()) {
+            terminal.report("watching for changes");
+            while after.without(written.clone()) == before.without(written.clone()) {
+                after = next_look(&paths);
+            }
+        }
+    }
+}
+
+fn run_once(args: &CheckArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let config = if args.no_config { Config::default() } else { Config::find(args.config.as_deref())? };
     let mut outputs = if args.output.is_empty() { config.output.clone() } else { args.output.clone() };
+    if args.summary {
+        outputs.retain(|output| *output != Output::HUMAN);
+        outputs.push(Output { format: Format::Summary, file: None });
+    }
     let on_stdout = outputs.iter().filter(|output| output.file.is_none()).count();
     if on_stdout > 1 {
         return Err(Failure::input(
@@ -159,7 +225,6 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Res
     };
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let mut settings = config.settings(&chosen, announced, today);
-    settings.exceptions = Exceptions::of_paths(&args.exceptions)?;
     settings.images = Images::of_layouts(&args.image_layout)?;
     settings.forms.clone_from(&config.workload);
     let (paths, honour_gitignore) = (args.input.paths.clone(), !args.input.no_ignore);
@@ -194,46 +259,75 @@ fn check(
     let excluded = |path: &Path| {
         config.excludes(path) || args.input.exclude.iter().any(|pattern| glob_matches(pattern, path))
     };
+    let baseline = open_baseline(args)?;
+    let is_baseline = |path: &Path| baseline.as_ref().is_some_and(|baseline| baseline.is(path));
     let live = &args.input.live;
     let mut announced = None;
+    let mut scope = None;
+    let mut facts = Vec::new();
+    let mut unreadable_namespaces = None;
     let mut objects = Vec::new();
     let mut found = if live.cluster {
         let namespace = args.namespace.as_deref();
-        let (listed, compat) = service::block_on(crate::live::workloads(live, namespace))?;
-        if listed.is_empty() {
+        let listed = service::block_on(crate::live::workloads(live, namespace))?;
+        if listed.objects.is_empty() {
             return Err(Failure::input("nothing was checked: no pods or workloads found"));
         }
-        announced = Some(compat);
-        objects = listed;
+        announced = Some(listed.compat);
+        objects = listed.objects;
+        scope = Some(Vec::from_iter(listed.namespace));
+        facts = listed.facts;
+        unreadable_namespaces = listed.unreadable_namespaces;
+        if let Some(error) = listed.unreadable_exceptions {
+            terminal.report(format!(
+                "warning: the exceptions of the cluster are not known and not applied: {error}"
+            ));
+        }
         Found::default()
     } else {
-        discover_in(&args.input.paths, !args.input.no_ignore, excluded)
+        discover_in(&args.input.paths, !args.input.no_ignore, |path: &Path| {
+            excluded(path) || is_baseline(path)
+        })
     };
-    let settings = &settings(args, config, announced)?;
+    let mut settings = settings(args, config, announced)?;
+    settings.exceptions = Exceptions::of_paths_and(&args.exceptions, facts)?;
     let helm_values = HelmValues::read(&args.helm_values, &args.helm_set)?;
     take_charts(&mut found.inputs);
+    let undecided =
+        if live.cluster { namespace_policies(args, &objects, &mut settings) } else { BTreeSet::new() };
+    let settings = &settings;
     let left_out = take_overlays(&mut found.inputs, &args.input.paths, mode != Mode::Report);
-    found.inputs.append(&mut fold(objects, live.owned, settings));
+    let mut folded = fold(objects, live.owned, settings);
+    found.problems.append(&mut undecided_problems(&undecided, unreadable_namespaces.as_ref(), &mut folded));
+    found.inputs.append(&mut folded);
+    let unchanged = leave_unchanged(args, &mut found.inputs)?;
     if mode == Mode::Fix || mode == Mode::FixStdin {
         once(&mut found.inputs);
     }
-    if found.inputs.is_empty() && found.problems.is_empty() && left_out > 0 {
+    let is_empty = found.inputs.is_empty() && found.problems.is_empty();
+    if is_empty && left_out > 0 && unchanged.unwrap_or_default() == 0 {
         return Err(Failure::input(
             "nothing was checked: patches are no objects by themselves; check the folder of their kustomization",
         ));
     }
-    if found.inputs.is_empty() && found.problems.is_empty() {
+    if is_empty && unchanged.unwrap_or_default() == 0 {
         return Err(Failure::input(
             "no manifests found: folders are searched for .yaml, .yml and .json files",
         ));
     }
     let style = human::Style { color: terminal.out_color, width: Terminal::width() };
+    let judged_at = if settings.namespaces.is_empty() {
+        settings.policy.to_string()
+    } else {
+        "the level of each namespace".to_owned()
+    };
     let renderers: Vec<Renderer> =
-        outputs.into_iter().map(|output| Renderer::new(output, settings.policy, style)).collect();
+        outputs.into_iter().map(|output| Renderer::new(output, &judged_at, style)).collect();
     let mut sinks = Sinks::open(&renderers, &mut terminal.out).map_err(Failure::output)?;
     let drawn = |answer: Answer| {
+        let source = if renderers.iter().any(Renderer::needs_source) { answer.source() } else { None };
         let fragments: Vec<Fragment> =
-            renderers.iter().map(|renderer| renderer.fragment(&answer.report)).collect();
+            renderers.iter().map(|renderer| renderer.fragment(&answer.report, source.as_deref())).collect();
         (answer, fragments)
     };
 
@@ -245,24 +339,24 @@ fn check(
     let options =
         FixOptions { may_change: args.unsafe_fixes || (args.diff && !args.fix), partial: args.fix_partial };
     let work = |input: &Input| {
-        if let Input::Chart(path) = input {
-            let of_chart = chart_answers(path, mode, options, settings, config, &helm_values);
-            return of_chart.into_iter().map(drawn).collect();
+        let mut answers = if let Input::Chart(path) = input {
+            chart_answers(path, mode, options, settings, config, &helm_values)
+        } else if let Input::Overlays(overlays) = input {
+            overlay_answers(overlays, mode, options, settings, config)
+        } else {
+            let mut answer = answer(input, mode, options, settings, config);
+            let named = is_named(input, &args.input.paths);
+            if !named && !settings.strict {
+                answer.set_aside();
+            }
+            answer.report.name_foreign(named);
+            answer.report.grade(&settings.severities);
+            vec![answer]
+        };
+        if let Some(baseline) = &baseline {
+            baseline.compare(Some(input), answers.iter_mut().map(|answer| &mut answer.report));
         }
-        if let Input::Overlays(overlays) = input {
-            return overlay_answers(overlays, mode, options, settings, config)
-                .into_iter()
-                .map(drawn)
-                .collect();
-        }
-        let mut answer = answer(input, mode, options, settings, config);
-        let named = is_named(input, &args.input.paths);
-        if !named && !settings.strict {
-            answer.set_aside();
-        }
-        answer.report.name_foreign(named);
-        answer.report.grade(&settings.severities);
-        vec![drawn(answer)]
+        answers.into_iter().map(drawn).collect::<Vec<_>>()
     };
     let mut templates = Templates::default();
     let progress = Progress::new(!args.quiet);
@@ -296,12 +390,142 @@ fn check(
     }
     let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;
     if !args.quiet {
-        terminal.report(summary(&totals, settings.policy, mode));
+        terminal.report(summary(&totals, &judged_at, mode == Mode::Report && !live.cluster));
+        if let Some(unchanged) = unchanged.filter(|&unchanged| unchanged > 0) {
+            terminal.report(format!(
+                "{} did not change and {} not checked",
+                count(unchanged, "file"),
+                was(unchanged)
+            ));
+        }
     }
-    if totals.objects == 0 && totals.errors == 0 {
+    let nothing_changed = unchanged.is_some() && totals.objects == 0 && totals.errors == 0;
+    if totals.objects == 0 && totals.errors == 0 && !nothing_changed {
         terminal.report("error: nothing was checked: the input has no pods or workloads");
     }
-    Ok(if incomplete { Exit::Incomplete } else { exit(&totals) })
+    let exit = if incomplete {
+        Exit::Incomplete
+    } else if nothing_changed && totals.error_findings == 0 {
+        Exit::Clean
+    } else {
+        exit(&totals)
+    };
+    if let Some(baseline) = baseline.filter(|_| exit <= Exit::Findings) {
+        let change = baseline.finish(scope.as_deref())?;
+        if !args.quiet {
+            terminal.report(baseline_text(args, change));
+        }
+    }
+    Ok(exit)
+}
+
+/// Gives each namespace of a cluster the level and version of its labels, unless the user names a level; the others are returned.
+fn namespace_policies(args: &CheckArgs, objects: &[LiveObject], settings: &mut Settings) -> BTreeSet<String> {
+    if args.level.is_some() {
+        return BTreeSet::new();
+    }
+    let mut undecided = BTreeSet::new();
+    let defaults = Policy { enforce: settings.policy, ..Policy::default() };
+    for name in objects.iter().map(|object| namespace_of(&object.input)).collect::<BTreeSet<String>>() {
+        let Some(labels) = settings.exceptions.namespaces.get(&name) else {
+            undecided.insert(name);
+            continue;
+        };
+        // A level that cannot be read is restricted, as in the API server.
+        let (policy, _) = Policy::from_labels(labels, &defaults);
+        let version = args.policy_version.unwrap_or(policy.enforce.version);
+        settings.namespaces.insert(name, LevelVersion::new(policy.enforce.level, version));
+    }
+    undecided
+}
+
+fn namespace_of(input: &Input) -> String {
+    let name = input.name();
+    name.strip_prefix("cluster:").and_then(|name| name.split('/').next()).unwrap_or_default().to_owned()
+}
+
+/// Takes the objects of namespaces whose level is not known out of the inputs: each namespace is a finding instead.
+fn undecided_problems(
+    undecided: &BTreeSet<String>,
+    reason: Option<&ClusterError>,
+    inputs: &mut Vec<Input>,
+) -> Vec<Diagnostic> {
+    inputs.retain(|input| !matches!(input, Input::Live { .. }) || !undecided.contains(&namespace_of(input)));
+    let reason = reason.map_or_else(
+        || "it does not exist any more, or has labels that cannot be read".to_owned(),
+        ToString::to_string,
+    );
+    undecided
+        .iter()
+        .map(|name| {
+            let file: Arc<str> = format!("cluster:{name}").into();
+            Diagnostic::unchecked(
+                Code::of("input/namespace"),
+                &file,
+                format!("the level of namespace {name:?} is not known, so its objects were not judged"),
+            )
+            .because(reason.clone())
+            .help("name a level for all objects with --level")
+        })
+        .collect()
+}
+
+fn open_baseline(args: &CheckArgs) -> Result<Option<Baseline>, Failure> {
+    let Some(path) = &args.baseline else { return Ok(None) };
+    let mode = match (args.write_baseline, args.update_baseline) {
+        (true, _) => BaselineMode::Record,
+        (_, true) => BaselineMode::Shrink,
+        _ => BaselineMode::Compare,
+    };
+    Ok(Some(Baseline::open(path, mode)?))
+}
+
+fn baseline_text(args: &CheckArgs, change: BaselineChange) -> String {
+    let BaselineChange { recorded, gone, written } = change;
+    let path = args.baseline.as_deref().unwrap_or(Path::new("")).display();
+    match (written, gone) {
+        (true, 0) => format!("{path}: {} recorded", count(recorded, "finding")),
+        (true, _) => format!("{path}: {} recorded, {gone} removed", count(recorded, "finding")),
+        (false, 0) => format!("{path}: no finding is gone"),
+        (false, _) => {
+            format!("{path}: {} gone; --update-baseline removes what is gone", are(gone, "finding"))
+        }
+    }
+}
+
+/// Leaves out what did not change since the commit of the user; how many, if there is such a commit.
+fn leave_unchanged(args: &CheckArgs, inputs: &mut Vec<Input>) -> Result<Option<usize>, Failure> {
+    let Some(reference) = &args.input.changed_since else { return Ok(None) };
+    if args.input.paths.iter().any(|path| path.as_os_str() == "-") {
+        return Err(Failure::input("--changed-since compares files, and stdin is none"));
+    }
+    let changed = ChangedSince::of(&args.input.paths, reference)?;
+    let values_changed = args.helm_values.iter().any(|path| changed.file(path));
+    let before = inputs.len();
+    inputs.retain_mut(|input| match input {
+        Input::File(path) => changed.file(path),
+        Input::Chart(path) if path.is_file() => values_changed || changed.file(path),
+        Input::Chart(path) => values_changed || has_outer_parts(path) || changed.folder(path),
+        Input::Overlays(overlays) => {
+            let differs = |overlay: &Overlay| changed.folder(&overlay.folder) || reaches_out(&overlay.file);
+            overlays.retain(differs);
+            !overlays.is_empty()
+        }
+        Input::Stdin | Input::Live { .. } => true,
+    });
+    Ok(Some(before - inputs.len()))
+}
+
+/// Whether a chart reads files outside its folder: a dependency with `repository: file://…`.
+fn has_outer_parts(chart: &Path) -> bool {
+    ["Chart.yaml", "requirements.yaml"].iter().any(|name| {
+        std::fs::read(chart.join(name)).is_ok_and(|bytes| memchr::memmem::find(&bytes, b"file:").is_some())
+    })
+}
+
+/// Whether a kustomization is made of files outside its folder, or cannot be read.
+fn reaches_out(kustomization: &Path) -> bool {
+    std::fs::read(kustomization).map_or(true, |bytes| memchr::memmem::find(&bytes, b"..").is_some())
 }
 
 /// Files that are templates, by folder: a folder of them is one finding.
@@ -455,9 +679,15 @@ impl Answer {
 
     /// See [`FileReport::set_aside`]. Without the bytes, the file could not be read, and that is reported.
     fn set_aside(&mut self) {
-        if let Some(bytes) = self.suspect.take() {
-            self.report.set_aside(&bytes);
+        if let Some(bytes) = &self.suspect {
+            self.report.set_aside(bytes);
         }
+    }
+
+    /// The text that the report is about.
+    fn source(&self) -> Option<Cow<'_, str>> {
+        // swallowed: what cannot be decoded is reported, and has no lines to show
+        palisade_yaml::decode(self.suspect.as_deref()?).ok()
     }
 }
 
@@ -495,6 +725,7 @@ fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, c
             answer.report = judge_text(&file, &text, settings, &accepted);
         }
         (_, Input::Stdin | Input::Live { .. } | Input::Chart(_) | Input::Overlays(_)) => {
+            answer.suspect = Some(fixed.clone().into_bytes());
             answer.stdout = Some(fixed);
         }
         (_, Input::File(path)) => {
@@ -505,9 +736,12 @@ fn answer(input: &Input, mode: Mode, options: FixOptions, settings: &Settings, c
                 replace(path, &bytes, fixed.as_bytes())
             };
             match written {
-                Ok(()) => answer
-                    .messages
-                    .push(format!("fixed {file}: {} fixed, {left} left", self::count(count, "finding"))),
+                Ok(()) => {
+                    answer.suspect = Some(fixed.into_bytes());
+                    let message =
+                        format!("fixed {file}: {} fixed, {left} left", self::count(count, "finding"));
+                    answer.messages.push(message);
+                }
                 Err(reason) => {
                     answer.messages.push(format!("error: cannot fix {file}: {reason}"));
                     answer.report = judge_text(&file, &text, settings, &accepted);
@@ -592,9 +826,9 @@ fn exit(totals: &Totals) -> Exit {
     }
 }
 
-fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
+fn summary(totals: &Totals, judged_at: &str, can_fix: bool) -> String {
     let mut line = format!(
-        "{} in {} checked at {policy}: {} allowed, {} denied",
+        "{} in {} checked at {judged_at}: {} allowed, {} denied",
         count(totals.objects, "object"),
         count(totals.files, "file"),
         totals.allowed,
@@ -613,6 +847,9 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
     if totals.suppressed > 0 {
         details.push(format!("{} accepted", totals.suppressed));
     }
+    if totals.known > 0 {
+        details.push(format!("{} of the baseline", count(totals.known, "finding")));
+    }
     if totals.skipped > totals.not_objects {
         let other_kinds = totals.skipped - totals.not_objects;
         details.push(format!("{} of kinds that are not checked", count(other_kinds, "object")));
@@ -629,7 +866,7 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         line.push_str("; ");
         line.push_str(&details.join(", "));
     }
-    if totals.fixable > 0 && mode == Mode::Report {
+    if totals.fixable > 0 && can_fix {
         let fixable = count(totals.fixable, "finding");
         let how = match (totals.safely_fixable, totals.fixable - totals.safely_fixable) {
             (_, 0) => " with --fix".to_owned(),
@@ -639,6 +876,14 @@ fn summary(totals: &Totals, policy: LevelVersion, mode: Mode) -> String {
         line.push_str(&["\n", &fixable, " can be fixed", &how, "; --diff shows what would change"].concat());
     }
     line
+}
+
+const fn was(number: usize) -> &'static str {
+    if number == 1 { "was" } else { "were" }
+}
+
+fn are(number: usize, noun: &str) -> String {
+    format!("{} {}", count(number, noun), if number == 1 { "is" } else { "are" })
 }
 
 fn count(number: usize, noun: &str) -> String {

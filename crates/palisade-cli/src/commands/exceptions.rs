@@ -123,11 +123,11 @@ async fn of_cluster(connection: &ClusterArgs) -> Result<(Vec<Value>, Compat), Fa
         }
     }
     let live = LiveArgs { cluster: true, connection: connection.clone(), all_namespaces: true, owned: true };
-    let (workloads, compat) = live::workloads(&live, None).await?;
-    for workload in workloads {
+    let listed = live::workloads(&live, None).await?;
+    for workload in listed.objects {
         objects.append(&mut read_objects(&workload.input)?);
     }
-    Ok((objects, compat))
+    Ok((objects, listed.compat))
 }
 
 /// One word for each exception, the most urgent first.

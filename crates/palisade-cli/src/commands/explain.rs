@@ -25,6 +25,10 @@ use palisade_model::{
     prepare::Prepared,
     workload::{WorkloadKind, read_template},
 };
+use palisade_node::{
+    kernel::process::capability_names,
+    verify::{ALL_CAPABILITIES, declared_capabilities, shown_capabilities},
+};
 use palisade_policy::standards::level::{Level, LevelVersion, Version};
 use palisade_yaml::{Limits, parse};
 use serde_json::{Value, json};
@@ -82,6 +86,9 @@ pub struct ExplainArgs {
     /// Only containers of this name
     #[arg(long, short, value_name = "NAME")]
     pub container: Option<String>,
+    /// Only what a field or an annotation sets
+    #[arg(long)]
+    pub set_only: bool,
     /// The kubelet runs with --seccomp-default
     #[arg(long)]
     pub seccomp_default: bool,
@@ -93,7 +100,7 @@ pub struct ExplainArgs {
 /// The last kubelet without the seccomp fields.
 const OLDEST_KUBELET: u16 = 18;
 
-fn kubelet_version(text: &str) -> Result<KubeVersion, ValueError> {
+pub(crate) fn kubelet_version(text: &str) -> Result<KubeVersion, ValueError> {
     let version: KubeVersion = text.parse()?;
     if (OLDEST_KUBELET..=NEWEST_MINOR).contains(&version.minor()) {
         Ok(version)
@@ -217,7 +224,12 @@ fn explain(input: &Input, args: &ExplainArgs, compat: &Compat, explained: &mut V
             // What cannot be read is among the problems already.
             let Ok(Some(pod)) = read_template(object.node, workload.path) else { continue };
             let only = args.container.as_deref();
-            let containers = containers(pod, &object, workload, &source, only, compat);
+            let mut containers = containers(pod, &object, workload, &source, only, compat);
+            if args.set_only {
+                for container in &mut containers.containers {
+                    container.rows.retain(|row| row.set);
+                }
+            }
             if containers.containers.is_empty() {
                 continue;
             }
@@ -278,6 +290,11 @@ impl Context<'_, '_, '_, '_> {
             .into_iter()
             .map(|row| self.line(row.field, row.value, row.json, &row.source))
             .collect();
+        if !self.pod.spec().is_windows() {
+            let behind =
+                rows.iter().position(|row| row.field == "capabilities").map_or(rows.len(), |at| at + 1);
+            rows.insert(behind, self.capability_set(effective));
+        }
         let unmasked = effective.proc_mount.value == "Unmasked" || effective.privileged.value;
         let because = if effective.privileged.value {
             &effective.privileged.source
@@ -299,6 +316,19 @@ impl Context<'_, '_, '_, '_> {
             rows,
             notes: notes::of_container(self.pod, effective, self.compat),
         }
+    }
+
+    /// The most that a container has: what containerd and Docker give by default, with what is added and without what is dropped.
+    fn capability_set(&self, effective: &EffectiveContext<'_>) -> Setting {
+        let (set, source) = if effective.privileged.value {
+            (ALL_CAPABILITIES, &effective.privileged.source)
+        } else {
+            (declared_capabilities(effective), &effective.capabilities.source)
+        };
+        let default = From::Default("the default of containerd and Docker");
+        let source = if source.path().is_some() { source } else { &default };
+        let value = shown_capabilities(set, ALL_CAPABILITIES);
+        self.line("effectiveCapabilities", value, json!(capability_names(set)), source)
     }
 
     fn line(&self, field: &'static str, value: String, json: Value, source: &From) -> Setting {

@@ -14,6 +14,7 @@ pub mod migrate;
 pub mod node;
 pub mod node_agent;
 pub mod openshift;
+pub mod preview;
 pub mod profile;
 pub mod recording;
 pub mod rollout;

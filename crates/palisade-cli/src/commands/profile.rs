@@ -3,7 +3,7 @@
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
 
-mod combine;
+pub(crate) mod combine;
 
 use std::{
     fmt::Write as _,
@@ -23,7 +23,6 @@ use palisade_model::profile::{
     json::{self as strict_json, JsonError},
     syscalls::Syscall,
 };
-use palisade_policy::standards::level::LevelVersion;
 use palisade_yaml::{Document, Kind, Limits, NodeRef, Parsed, ScalarStyle, Span, Step, View, parse};
 use serde_json::{Value, json};
 
@@ -461,10 +460,10 @@ fn print(
 ) -> Result<Exit, Failure> {
     let style = human::Style { color: terminal.out_color, width: Terminal::width() };
     let renderers: Vec<Renderer> =
-        outputs.into_iter().map(|output| Renderer::new(output, LevelVersion::PRIVILEGED, style)).collect();
+        outputs.into_iter().map(|output| Renderer::new(output, "privileged", style)).collect();
     let mut sinks = Sinks::open(&renderers, &mut terminal.out).map_err(Failure::output)?;
     for report in reports {
-        let fragments: Vec<_> = renderers.iter().map(|renderer| renderer.fragment(report)).collect();
+        let fragments: Vec<_> = renderers.iter().map(|renderer| renderer.fragment(report, None)).collect();
         sinks.push(report, &fragments, &mut terminal.out);
     }
     let totals = sinks.finish(&mut terminal.out).map_err(Failure::output)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::Html;
+use crate::html::Html;
 
 /// The style sheet.
 pub const STYLE: &str = include_str!("page.css");

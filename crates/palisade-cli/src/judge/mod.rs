@@ -12,7 +12,7 @@ mod words;
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, LazyLock},
 };
 
@@ -55,6 +55,8 @@ pub type Definitions = LazyLock<Vec<Configured>, Box<dyn FnOnce() -> Vec<Configu
 pub struct Settings {
     /// Level and version of the standards.
     pub policy: LevelVersion,
+    /// Level and version of namespaces that have their own.
+    pub namespaces: BTreeMap<String, LevelVersion>,
     /// The API server whose rules apply.
     pub compat: Compat,
     /// The rules.
@@ -83,6 +85,7 @@ impl Settings {
     pub fn new(policy: LevelVersion, compat: Compat, today: Date) -> Self {
         Self {
             policy,
+            namespaces: BTreeMap::new(),
             compat,
             evaluator: Evaluator::of(&compat),
             namespace: None,
@@ -96,14 +99,25 @@ impl Settings {
         }
     }
 
-    /// Whether a finding of this code is possible: a rule of the standards must be one of the level and version.
-    fn in_force(&self, code: &str) -> bool {
+    /// The level and version for the objects of a namespace.
+    #[must_use]
+    pub fn policy_of(&self, namespace: Option<&str>) -> LevelVersion {
+        namespace.and_then(|name| self.namespaces.get(name)).copied().unwrap_or(self.policy)
+    }
+
+    /// Whether a finding of this code is possible in objects that were judged by these policies: a rule of the standards must be one of the level and version.
+    fn in_force(&self, code: &str, verdicts: &[Verdict]) -> bool {
         let Some(check) = code.strip_prefix("pss/").filter(|check| !check.ends_with('*')) else {
             return true;
         };
-        let version = self.policy.version.clamp(self.evaluator.newest());
+        let is_rule_of = |policy: LevelVersion| {
+            let version = policy.version.clamp(self.evaluator.newest());
+            rules(policy.level, version).any(|(rule, _)| rule.id == check)
+        };
         // A misspelt rule is never in force, and should be noticed.
-        checks::check(check).is_none() || rules(self.policy.level, version).any(|(rule, _)| rule.id == check)
+        checks::check(check).is_none()
+            || is_rule_of(self.policy) && self.namespaces.is_empty()
+            || verdicts.iter().any(|verdict| is_rule_of(verdict.policy))
     }
 }
 
@@ -120,6 +134,8 @@ pub struct Verdict {
     pub namespace: Option<String>,
     /// Name, or the prefix of a generated one.
     pub name: Option<String>,
+    /// The level and version it was judged by.
+    pub policy: LevelVersion,
     /// Whether the standards allow it.
     pub allowed: bool,
     /// Whether nothing is wrong with what is known of it, and not all is known.
@@ -163,6 +179,8 @@ pub struct FileReport {
     pub errors: usize,
     /// Findings that were accepted.
     pub suppressed: usize,
+    /// Findings of a baseline.
+    pub known: usize,
 }
 
 impl FileReport {
@@ -180,6 +198,7 @@ impl FileReport {
             is_template: false,
             errors: 0,
             suppressed: 0,
+            known: 0,
         }
     }
 
@@ -325,7 +344,8 @@ pub fn judge_text(file: &Arc<str>, text: &str, settings: &Settings, accepted: &[
     name_subjects(&mut report);
     report.grade(&settings.severities);
     if !suppressions.is_empty() {
-        let in_force = |code: &str| settings.in_force(code);
+        let verdicts = &report.verdicts;
+        let in_force = |code: &str| settings.in_force(code, verdicts);
         report.suppressed =
             suppressions.apply(&mut report.diagnostics, settings.today, in_force, file, &source);
         // Suppressions are findings as well.
@@ -536,7 +556,10 @@ impl<'w, 's> Walk<'w, 's> {
 
         let subject = workload.subject();
         let compat = &self.settings.compat;
+        let namespace =
+            manifest.metadata("namespace").map(str::to_owned).or_else(|| self.settings.namespace.clone());
         let mut context = self.context(object, workload);
+        context.policy = self.settings.policy_of(namespace.as_deref());
         let findings = &mut self.report.diagnostics;
         if let Some((what, help)) = manifest::unknown_version(manifest.api_version) {
             let finding = Diagnostic::error(Code::of("input/unknown-kind"), self.file, what)
@@ -553,9 +576,7 @@ impl<'w, 's> Walk<'w, 's> {
         problems::report(&context, &written.view(), &validate_create(&written), findings);
         annotations::ports(&context, &written, findings);
         context.filled = future.synced().to_vec();
-        let outcome = self.settings.evaluator.evaluate(self.settings.policy, &future);
-        let namespace =
-            manifest.metadata("namespace").map(str::to_owned).or_else(|| self.settings.namespace.clone());
+        let outcome = self.settings.evaluator.evaluate(context.policy, &future);
         let workloads = if workload.path.is_empty() {
             of_pod(&future.pod().metadata, Provenance::Unknown)
         } else {
@@ -571,6 +592,7 @@ impl<'w, 's> Walk<'w, 's> {
             kind: workload.kind.to_owned(),
             namespace,
             name: manifest.name().map(str::to_owned),
+            policy: context.policy,
             allowed: outcome.allowed(),
             undecided: false,
             message: if outcome.allowed() { String::new() } else { outcome.details() },
@@ -586,7 +608,7 @@ impl<'w, 's> Walk<'w, 's> {
         'w: 'c,
     {
         let (file, source, settings) = (self.file, self.source, self.settings);
-        Context { file, source, settings, object, workload, filled: Vec::new() }
+        Context { file, source, settings, policy: settings.policy, object, workload, filled: Vec::new() }
     }
 
     fn read_suppressions(&mut self, object: &ObjectSource<'_>, workload: &WorkloadKind) {
@@ -608,6 +630,7 @@ struct Context<'c, 's> {
     file: &'c Arc<str>,
     source: &'c Source<'s>,
     settings: &'c Settings,
+    policy: LevelVersion,
     object: &'c ObjectSource<'c>,
     workload: &'static WorkloadKind,
     /// What the API server copied between annotations and fields.

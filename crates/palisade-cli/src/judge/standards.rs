@@ -1,7 +1,7 @@
 //! What the Pod Security Standards forbid, as diagnostics.
 
-use palisade_base::field_path::FieldPath;
-use palisade_model::prepare::Prepared;
+use palisade_base::field_path::{FieldPath, PathStep};
+use palisade_model::{pod_view::PodView, prepare::Prepared};
 use palisade_policy::standards::{
     checks,
     evaluator::StandardsOutcome,
@@ -32,7 +32,7 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
     let path = origin.as_ref().unwrap_or(&finding.path);
     let place = context.place(path, view);
     let rule = checks::check(check);
-    let level = rule.map_or(settings.policy.level, |rule| rule.level);
+    let level = rule.map_or(context.policy.level, |rule| rule.level);
     let text = match (&place.missing, finding.value.is_some()) {
         (Some(missing), false) => format!("no {missing} here; {level} requires {}", finding.allowed),
         // A value that is not in the file comes from a default.
@@ -41,7 +41,7 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
     let mut diagnostic = Diagnostic::error(Code::standard(check), context.file, finding.summary.clone())
         .at(context.source.label(place.span, text));
     if let Some(rule) = rule {
-        let version = settings.policy.version.clamp(settings.evaluator.newest());
+        let version = context.policy.version.clamp(settings.evaluator.newest());
         let level = capitalised(rule.level.as_str());
         diagnostic = diagnostic.because(format!(
             "Pod Security Standards v1.{version}, {level}, \"{}\": {}",
@@ -57,7 +57,9 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
     }
     diagnostic.path = Some(path.to_string());
     diagnostic.container.clone_from(&finding.container);
-    let version = settings.policy.version.clamp(settings.evaluator.newest());
+    diagnostic.containers = without_value(finding, view);
+    diagnostic.value.clone_from(&finding.value);
+    let version = context.policy.version.clamp(settings.evaluator.newest());
     let users = |image: &str| settings.images.user(image);
     let situation = Situation {
         policy_minor: version,
@@ -78,6 +80,27 @@ fn diagnostic(context: &Context<'_, '_>, pod: &Prepared<'_>, check: &str, findin
         Advice::Manual(reason) => diagnostic.help = Some(format!("no automatic fix: {reason}")),
     }
     diagnostic
+}
+
+/// The containers without a value of their own for a field that the pod does not have either.
+fn without_value(finding: &Finding, view: &PodView<'_, '_>) -> Vec<String> {
+    if finding.value.is_some() || finding.container.is_some() {
+        return Vec::new();
+    }
+    let is_about = |name: &str| {
+        finding.path.steps().iter().any(|step| matches!(step, PathStep::Field(field) if field == name))
+    };
+    let (non_root, seccomp) = (is_about("runAsNonRoot"), is_about("seccompProfile"));
+    let silent = view.containers().filter(|container| {
+        container.security_context().is_none_or(|own| {
+            (non_root && own.run_as_non_root.is_none()) || (seccomp && own.seccomp_profile.is_none())
+        })
+    });
+    if non_root || seccomp {
+        silent.map(|container| container.name().to_owned()).collect()
+    } else {
+        Vec::new()
+    }
 }
 
 const PROPAGATES: &str = "it has a volume with mountPropagation: Bidirectional, which API servers accept in privileged containers alone";

@@ -137,7 +137,7 @@ fn excerpt(label: &Label, mark: char, color: Ansi, gutter: usize, style: Style, 
 }
 
 /// Text that cannot move the cursor, change colours or hide what follows.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     push_clean(text, &mut cleaned);
     cleaned

@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
 };
 
-use palisade_policy::standards::{finding::Edit, fixes::FixEdit, level::LevelVersion};
+use palisade_policy::standards::{finding::Edit, fixes::FixEdit};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -102,12 +102,7 @@ struct Summary {
     errors: usize,
 }
 
-pub(super) fn fragment(
-    report: &FileReport,
-    policy: LevelVersion,
-    verdicts: &mut String,
-    findings: &mut String,
-) {
+pub(super) fn fragment(report: &FileReport, verdicts: &mut String, findings: &mut String) {
     for verdict in &report.verdicts {
         let object = Object {
             file: &report.file,
@@ -116,8 +111,8 @@ pub(super) fn fragment(
             namespace: verdict.namespace.as_deref(),
             name: verdict.name.as_deref(),
             allowed: verdict.allowed,
-            level: policy.level.as_str(),
-            version: policy.version,
+            level: verdict.policy.level.as_str(),
+            version: verdict.policy.version,
             message: &verdict.message,
         };
         push(&object, verdicts);

@@ -8,7 +8,6 @@ use std::{
     io::{self, Write},
 };
 
-use palisade_policy::standards::level::LevelVersion;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::human;
@@ -27,7 +26,7 @@ impl Default for Suites {
 }
 
 impl Suites {
-    pub(super) fn push(&mut self, report: &FileReport, policy: LevelVersion) {
+    pub(super) fn push(&mut self, report: &FileReport) {
         let mut suite = TestSuite::new(&*report.file);
         let mut by_object: HashMap<Option<&ObjectId>, Vec<Diagnostic>> = HashMap::new();
         for finding in report.diagnostics.iter().filter(|d| d.severity == Severity::Error) {
@@ -41,7 +40,7 @@ impl Suites {
                 let message = if verdict.allowed {
                     format!("{} is not valid", verdict.title())
                 } else {
-                    format!("violates PodSecurity \"{policy}\": {}", verdict.message)
+                    format!("violates PodSecurity \"{}\": {}", verdict.policy, verdict.message)
                 };
                 status.set_message(message);
                 if let Some(first) = findings.first() {
@@ -70,7 +69,9 @@ impl Suites {
     }
 
     pub(super) fn finish(&self, out: &mut dyn Write) -> io::Result<()> {
-        let text = self.0.to_string().map_err(io::Error::other)?;
+        let mut text = self.0.to_string().map_err(io::Error::other)?;
+        // XML 1.0 has no way to write these two; other characters that it does not have are left out already.
+        text.retain(|c| !matches!(c, '\u{fffe}' | '\u{ffff}'));
         out.write_all(text.as_bytes())
     }
 }

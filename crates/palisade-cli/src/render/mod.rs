@@ -4,10 +4,14 @@
 //! the parts are put together in the order of the files ([`Assembly`], and [`Sinks`] for several outputs at once).
 
 mod github;
+mod gitlab;
+mod html;
 pub mod human;
 mod json;
 mod junit;
+mod proposal;
 mod sarif;
+mod summary;
 
 use std::{
     fs::File,
@@ -15,8 +19,6 @@ use std::{
     path::PathBuf,
     str::FromStr,
 };
-
-use palisade_policy::standards::level::LevelVersion;
 
 use crate::{
     args::ValueError,
@@ -37,6 +39,14 @@ pub enum Format {
     Junit,
     /// Workflow commands, which GitHub shows beside the code.
     Github,
+    /// GitLab's code quality report.
+    Gitlab,
+    /// One page for a browser.
+    Html,
+    /// A line for each object, and totals.
+    Summary,
+    /// A line for each finding.
+    Table,
     /// The names of the objects that are denied, as kubectl writes them.
     Name,
 }
@@ -69,8 +79,16 @@ impl FromStr for Output {
             "sarif" => Format::Sarif,
             "junit" => Format::Junit,
             "github" => Format::Github,
+            "gitlab" => Format::Gitlab,
+            "html" => Format::Html,
+            "summary" => Format::Summary,
+            "table" => Format::Table,
             "name" => Format::Name,
-            _ => return Err(ValueError::Form("formats are human, json, sarif, junit, github and name")),
+            _ => {
+                return Err(ValueError::Form(
+                    "formats are human, summary, table, json, sarif, junit, github, gitlab, html and name",
+                ));
+            }
         };
         if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
             return Err(ValueError::Form("the file name after = is missing"));
@@ -108,6 +126,8 @@ pub struct Totals {
     pub safely_fixable: usize,
     /// Findings that are suppressed.
     pub suppressed: usize,
+    /// Findings of a baseline.
+    pub known: usize,
 }
 
 impl Totals {
@@ -135,6 +155,7 @@ impl Totals {
             .filter(|effect| effect.is_safe())
             .count();
         self.suppressed += report.suppressed;
+        self.known += report.known;
     }
 }
 
@@ -149,29 +170,37 @@ pub struct Fragment {
 #[derive(Debug, Clone)]
 pub struct Renderer {
     output: Output,
-    policy: LevelVersion,
+    judged_at: String,
     style: human::Style,
 }
 
 impl Renderer {
-    /// `style` is that of stdout; files are written plainly.
+    /// `judged_at` names the level; `style` is that of stdout, files are written plainly.
     #[must_use]
-    pub fn new(output: Output, policy: LevelVersion, style: human::Style) -> Self {
+    pub fn new(output: Output, judged_at: &str, style: human::Style) -> Self {
         let style = if output.file.is_some() { human::Style::PLAIN } else { style };
-        Self { output, policy, style }
+        Self { output, judged_at: judged_at.to_owned(), style }
     }
 
-    /// The part of one file.
+    /// Whether it shows more of a file than the lines of its findings.
     #[must_use]
-    pub fn fragment(&self, report: &FileReport) -> Fragment {
+    pub const fn needs_source(&self) -> bool {
+        matches!(self.output.format, Format::Sarif | Format::Html)
+    }
+
+    /// The part of one file, whose text is known if it was read as it is reported.
+    #[must_use]
+    pub fn fragment(&self, report: &FileReport, source: Option<&str>) -> Fragment {
         let mut fragment = Fragment::default();
         match self.output.format {
             Format::Human => human::diagnostics(&report.diagnostics, self.style, &mut fragment.findings),
             Format::Json => {
-                json::fragment(report, self.policy, &mut fragment.verdicts, &mut fragment.findings);
+                json::fragment(report, &mut fragment.verdicts, &mut fragment.findings);
             }
-            Format::Sarif => sarif::fragment(report, &mut fragment.findings),
+            Format::Sarif => sarif::fragment(report, source, &mut fragment.findings),
             Format::Github => github::fragment(report, &mut fragment.findings),
+            Format::Gitlab => gitlab::fragment(report, &mut fragment.findings),
+            Format::Html => fragment.findings = html::fragment(report, source),
             Format::Name => {
                 for verdict in report.verdicts.iter().filter(|verdict| !verdict.allowed) {
                     fragment.findings.push_str(&kubectl_kind(&verdict.group, &verdict.kind));
@@ -180,7 +209,7 @@ impl Renderer {
                     fragment.findings.push('\n');
                 }
             }
-            Format::Junit => {}
+            Format::Junit | Format::Summary | Format::Table => {}
         }
         fragment
     }
@@ -189,7 +218,7 @@ impl Renderer {
 /// Puts the parts together.
 #[derive(Debug)]
 pub struct Assembly {
-    policy: LevelVersion,
+    judged_at: String,
     state: State,
 }
 
@@ -199,6 +228,10 @@ enum State {
     Json { any: bool, findings: String },
     Sarif(sarif::Run),
     Junit(Box<junit::Suites>),
+    Gitlab { any: bool },
+    Html(html::Report),
+    Summary(summary::Summary),
+    Table(summary::Table),
 }
 
 impl Assembly {
@@ -211,9 +244,16 @@ impl Assembly {
             }
             Format::Sarif => State::Sarif(sarif::Run::default()),
             Format::Junit => State::Junit(Box::default()),
+            Format::Gitlab => {
+                out.write_all(b"[")?;
+                State::Gitlab { any: false }
+            }
+            Format::Html => State::Html(html::Report::default()),
+            Format::Summary => State::Summary(summary::Summary::new(renderer.style)),
+            Format::Table => State::Table(summary::Table::new(renderer.style)),
             Format::Human | Format::Github | Format::Name => State::Plain,
         };
-        Ok(Self { policy: renderer.policy, state })
+        Ok(Self { judged_at: renderer.judged_at.clone(), state })
     }
 
     /// Adds the part of the next file.
@@ -230,7 +270,11 @@ impl Assembly {
                 }
             }
             State::Sarif(run) => run.push(report, &fragment.findings),
-            State::Junit(suites) => suites.push(report, self.policy),
+            State::Junit(suites) => suites.push(report),
+            State::Gitlab { any } => json::append(&fragment.findings, any, out)?,
+            State::Html(page) => page.push(report, &fragment.findings),
+            State::Summary(summary) => summary.push(report),
+            State::Table(table) => table.push(report),
         }
         Ok(())
     }
@@ -242,6 +286,10 @@ impl Assembly {
             State::Json { findings, .. } => json::finish(&findings, totals, out)?,
             State::Sarif(run) => run.finish(out)?,
             State::Junit(suites) => suites.finish(out)?,
+            State::Gitlab { .. } => out.write_all(b"\n]\n")?,
+            State::Html(page) => page.finish(totals, &self.judged_at, out)?,
+            State::Summary(summary) => summary.finish(out)?,
+            State::Table(table) => table.finish(out)?,
         }
         out.flush()
     }

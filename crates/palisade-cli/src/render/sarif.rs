@@ -8,11 +8,13 @@ use std::{
     io::{self, Write},
 };
 
-use palisade_policy::standards::checks;
+use palisade_policy::standards::{checks, level::Level};
 use serde_json::{Value, json};
 
+use super::proposal::replacements;
 use crate::{
     diagnostic::{Diagnostic, Label},
+    identity::fingerprints,
     judge::FileReport,
 };
 
@@ -20,6 +22,44 @@ use crate::{
 pub(super) struct Run {
     codes: BTreeSet<String>,
     results: String,
+    is_incomplete: bool,
+}
+
+/// How bad it is if a rule is broken, for programs that sort findings by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Importance {
+    /// The container can take over the node.
+    Critical,
+    /// The baseline level: a known way to more rights.
+    High,
+    /// The restricted level: a defence that is missing.
+    Medium,
+}
+
+/// How important a rule is; `None` for what is no rule of security.
+pub(super) fn importance(code: &str) -> Option<Importance> {
+    if code == "annotation/dead" {
+        // The profile that somebody wrote does not apply.
+        return Some(Importance::Medium);
+    }
+    let check = code.strip_prefix("pss/").and_then(checks::check)?;
+    let takes_node = ["privileged", "hostPathVolumes", "windowsHostProcess"];
+    Some(match check.level {
+        _ if takes_node.contains(&check.id) => Importance::Critical,
+        Level::Restricted => Importance::Medium,
+        Level::Baseline | Level::Privileged => Importance::High,
+    })
+}
+
+impl Importance {
+    /// Like a score of CVSS, which code scanning sorts into critical (from 9), high (from 7) and medium (from 4).
+    const fn score(self) -> &'static str {
+        match self {
+            Self::Critical => "9.3",
+            Self::High => "8.2",
+            Self::Medium => "5.5",
+        }
+    }
 }
 
 impl Run {
@@ -27,6 +67,7 @@ impl Run {
         if results.is_empty() {
             return;
         }
+        self.is_incomplete |= report.errors > 0;
         self.codes.extend(report.diagnostics.iter().map(|d| d.code.as_str().to_owned()));
         if !self.results.is_empty() {
             self.results.push(',');
@@ -46,15 +87,15 @@ impl Run {
         writeln!(
             out,
             "{{\"$schema\":\"https://json.schemastore.org/sarif-2.1.0.json\",\"version\":\"2.1.0\",\"runs\":[\n\
-             {{\"tool\":{tool},\n\"columnKind\":\"unicodeCodePoints\",\"results\":[{}]}}]}}",
-            self.results
+             {{\"tool\":{tool},\n\"invocations\":[{{\"executionSuccessful\":{}}}],\n\"columnKind\":\"unicodeCodePoints\",\"results\":[{}]}}]}}",
+            !self.is_incomplete, self.results
         )
     }
 }
 
 fn rule(code: &str) -> Value {
     let check = code.strip_prefix("pss/").and_then(checks::check);
-    match check {
+    let mut rule = match check {
         Some(check) => json!({
             "id": code,
             "name": check.title,
@@ -68,7 +109,16 @@ fn rule(code: &str) -> Value {
             "shortDescription": {"text": described(code)},
             "properties": {"tags": ["kubernetes"]},
         }),
+    };
+    if let Some(importance) = importance(code) {
+        rule["properties"]["security-severity"] = importance.score().into();
+        if let Some(tags) = rule.pointer_mut("/properties/tags").and_then(Value::as_array_mut)
+            && check.is_none()
+        {
+            tags.insert(0, "security".into());
+        }
     }
+    rule
 }
 
 fn described(code: &str) -> &'static str {
@@ -83,14 +133,48 @@ fn described(code: &str) -> &'static str {
     }
 }
 
-pub(super) fn fragment(report: &FileReport, text: &mut String) {
-    for diagnostic in &report.diagnostics {
+pub(super) fn fragment(report: &FileReport, source: Option<&str>, text: &mut String) {
+    for (diagnostic, fingerprint) in report.diagnostics.iter().zip(fingerprints(report)) {
         if !text.is_empty() {
             text.push(',');
         }
         text.push('\n');
-        text.push_str(&result(diagnostic).to_string());
+        let mut result = result(diagnostic);
+        // Stays the same when lines are added above.
+        result["partialFingerprints"] = json!({"palisade/v2": fingerprint});
+        if let Some(fix) = source.and_then(|source| fix(diagnostic, source)) {
+            result["fixes"] = json!([fix]);
+        }
+        text.push_str(&result.to_string());
     }
+}
+
+/// The edits as replaced lines of the file.
+fn fix(diagnostic: &Diagnostic, source: &str) -> Option<Value> {
+    let replaced: Vec<Value> = replacements(diagnostic, source)
+        .into_iter()
+        .map(|replacement| {
+            let (end_line, end_column) = replacement.end;
+            json!({
+                "deletedRegion": {
+                    "startLine": replacement.start_line,
+                    "startColumn": 1,
+                    "endLine": end_line,
+                    "endColumn": end_column,
+                },
+                "insertedContent": {"text": replacement.text},
+            })
+        })
+        .collect();
+    if replaced.is_empty() {
+        return None;
+    }
+    let effect = diagnostic.effect()?;
+    let help = diagnostic.help.as_deref().unwrap_or_default();
+    Some(json!({
+        "description": {"text": format!("{}: {help}; {}", effect.name(), effect.reason())},
+        "artifactChanges": [{"artifactLocation": {"uri": uri(&diagnostic.file)}, "replacements": replaced}],
+    }))
 }
 
 fn result(diagnostic: &Diagnostic) -> Value {
@@ -111,19 +195,12 @@ fn result(diagnostic: &Diagnostic) -> Value {
     if let Some(path) = &diagnostic.path {
         location["logicalLocations"] = json!([{"fullyQualifiedName": path}]);
     }
-    let mut result = json!({
+    json!({
         "ruleId": diagnostic.code.as_str(),
         "level": diagnostic.severity.as_str(),
         "message": {"text": message},
         "locations": [location],
-    });
-    if let Some(path) = &diagnostic.path {
-        // Stays the same when lines are added above.
-        let object = diagnostic.object.as_ref().map_or(0, |object| object.document);
-        result["partialFingerprints"] =
-            json!({"palisade/v1": format!("{}:{}:{object}:{path}", diagnostic.code, diagnostic.file)});
-    }
-    result
+    })
 }
 
 fn region(label: &Label) -> Value {

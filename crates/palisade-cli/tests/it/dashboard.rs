@@ -37,7 +37,17 @@ fn send(port: u16, host: &str, path: &str) -> String {
 }
 
 /// What Chromium prints about a page.
-fn browse(profile: &Path, size: &str, mode: &str, url: &str) -> String {
+pub(crate) fn browse(profile: &Path, size: &str, mode: &str, url: &str) -> String {
+    browse_with(profile, size, &[mode], url)
+}
+
+/// A picture of a page, with a setting of Chromium.
+pub(crate) fn screenshot(profile: &Path, setting: &str, shot: &Path, url: &str) {
+    let mode = format!("--screenshot={}", shot.display());
+    browse_with(profile, "1180,1400", &[setting, &mode], url);
+}
+
+fn browse_with(profile: &Path, size: &str, modes: &[&str], url: &str) -> String {
     let output = Command::new("chromium")
         .args([
             "--headless",
@@ -49,7 +59,9 @@ fn browse(profile: &Path, size: &str, mode: &str, url: &str) -> String {
         ])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .args([&format!("--window-size={size}"), mode, url])
+        .arg(format!("--window-size={size}"))
+        .args(modes)
+        .arg(url)
         .output()
         .expect("chromium is installed by `cargo xtask setup`");
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -51,6 +51,7 @@ fn shows_every_field_of_every_container_with_its_source() {
       fsGroupChangePolicy       -               not set
       privileged                true            container's securityContext.privileged (line 18)
       capabilities              -               not set: the runtime's default capabilities
+      effectiveCapabilities     all             container's securityContext.privileged (line 18)
       allowPrivilegeEscalation  true            not set: programs may gain privileges
       noNewPrivs                false           set only where allowPrivilegeEscalation is false
       readOnlyRootFilesystem    false           not set
@@ -82,6 +83,7 @@ fn shows_every_field_of_every_container_with_its_source() {
       fsGroupChangePolicy       -                              not set
       privileged                false                          not set
       capabilities              add=NET_BIND_SERVICE drop=ALL  container's securityContext.capabilities (line 24)
+      effectiveCapabilities     NET_BIND_SERVICE               container's securityContext.capabilities (line 24)
       allowPrivilegeEscalation  false                          container's securityContext.allowPrivilegeEscalation (line 23)
       noNewPrivs                true                           container's securityContext.allowPrivilegeEscalation (line 23)
       readOnlyRootFilesystem    false                          not set
@@ -219,4 +221,45 @@ fn a_container_that_cannot_start_is_named() {
         "{run}"
     );
     assert!(run.stdout.contains("this container does not start: localhostProfile must be set"), "{run}");
+}
+
+#[test]
+fn names_the_capabilities_that_each_container_ends_up_with() {
+    for (context, shown, count) in [
+        ("{}", "default", 14),
+        ("{capabilities: {drop: [ALL]}}", "none", 0),
+        ("{capabilities: {drop: [all], add: [NET_BIND_SERVICE]}}", "NET_BIND_SERVICE", 1),
+        ("{capabilities: {add: [SYS_TIME], drop: [CHOWN]}}", "default +SYS_TIME -CHOWN", 14),
+        ("{capabilities: {add: [SYS_TIME], drop: [SYS_TIME]}}", "default", 14),
+        ("{capabilities: {add: [ALL]}}", "all", 41),
+        ("{privileged: true, capabilities: {drop: [ALL]}}", "all", 41),
+    ] {
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, securityContext: {context}}}]}}\n"
+        );
+        let json = explain(&pod, &["-o", "json"]).json();
+        let fields = json["objects"][0]["containers"][0]["fields"].as_array().unwrap().clone();
+        let field = fields.iter().find(|field| field["field"] == "effectiveCapabilities").unwrap();
+        assert_eq!(field["value"].as_array().unwrap().len(), count, "{context}: {field}");
+        let table = explain(&pod, &[]).stdout;
+        let line = table.lines().find(|line| line.contains("effectiveCapabilities")).unwrap().trim();
+        let value = line.trim_start_matches("effectiveCapabilities").trim_start();
+        assert!(value.starts_with(shown), "{context}: {line}");
+    }
+}
+
+#[test]
+fn shows_only_what_is_set() {
+    let run = explain(POD, &["--set-only", "--container=web"]);
+    let table = run.stdout.split("\n\n").nth(1).unwrap();
+    assert!(
+        table.contains("runAsUser") && table.contains("effectiveCapabilities") && !table.contains("hostPID"),
+        "{run}"
+    );
+    assert!(!table.contains("not set"), "{run}");
+    let bare = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n";
+    let run = explain(bare, &["--set-only"]);
+    assert!(run.stdout.contains("container c\n  nothing is set\n"), "{run}");
+    let json = explain(bare, &["--set-only", "-o", "json"]).json();
+    assert_eq!(json["objects"][0]["containers"][0]["fields"], serde_json::json!([]));
 }

@@ -172,3 +172,123 @@ async fn uses_the_rules_that_the_server_announces() {
         server.shutdown().await;
     }
 }
+
+/// A cluster with a pod that baseline allows and restricted does not in each of several namespaces.
+async fn labelled_cluster(folder: &std::path::Path) -> (Server, std::path::PathBuf) {
+    let kubeconfig = folder.join("kubeconfig");
+    let server = Server::builder().compat(Compat::designs()).kubeconfig(&kubeconfig).start().await.unwrap();
+    let label = |name: &str| format!("pod-security.kubernetes.io/{name}");
+    let mut objects = Vec::new();
+    for (name, labels) in [
+        ("strict", json!({label("enforce"): "restricted"})),
+        ("based", json!({label("enforce"): "baseline", label("enforce-version"): "v1.24"})),
+        ("open", json!({label("enforce"): "privileged"})),
+        ("bare", json!({label("warn"): "baseline"})),
+    ] {
+        objects.push(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}),
+        );
+        objects.push(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": name}, "spec": {
+            "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                "hostUsers": true, "containers": [{"name": "web", "image": "i"}]}}}}));
+    }
+    objects.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "workloads"}, "rules": [
+        {"apiGroups": ["", "apps", "batch"], "verbs": ["list"],
+            "resources": ["pods", "podtemplates", "replicationcontrollers", "deployments", "daemonsets", "statefulsets", "replicasets", "jobs", "cronjobs"]}]}));
+    objects.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "workloads"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "workloads"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]}));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let path = kubeconfig.clone();
+    tokio::task::spawn_blocking(move || crate::support::kubectl(&path, &["create", "-f", "-"], &list))
+        .await
+        .unwrap();
+    (server, kubeconfig)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_cluster_are_judged_by_the_labels_of_their_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, kubeconfig) = labelled_cluster(folder.path()).await;
+    let run = |arguments: &'static [&'static str], kubeconfig: &std::path::Path| {
+        let kubeconfig = kubeconfig.to_owned();
+        tokio::task::spawn_blocking(move || palisade(arguments, &kubeconfig))
+    };
+    let judged = |shown: &str| -> Vec<String> {
+        let json: Value = serde_json::from_str(shown.split_once("\nexit status").unwrap().0).unwrap();
+        let objects = json["objects"].as_array().unwrap().iter();
+        let objects = objects.filter(|object| object["kind"] == "Deployment");
+        objects
+            .map(|o| {
+                format!("{} {} {} {}", o["namespace"], o["level"], o["version"], o["allowed"])
+                    .replace('"', "")
+            })
+            .collect()
+    };
+    let shown = run(&["check", "--cluster", "-A", "-q", "-o", "json"], &kubeconfig).await.unwrap();
+    assert!(shown.ends_with("exit status: 1"), "{shown}");
+    assert_eq!(
+        judged(&shown),
+        [
+            "bare restricted latest false",
+            "based baseline v1.24 true",
+            "open privileged latest true",
+            "strict restricted latest false"
+        ]
+    );
+    let shown = run(&["check", "--cluster", "-A", "-q", "-o", "json", "--level=baseline"], &kubeconfig)
+        .await
+        .unwrap();
+    assert!(judged(&shown).iter().all(|line| line.ends_with("baseline latest true")), "{shown}");
+    let shown = run(&["check", "--cluster", "-n", "based"], &kubeconfig).await.unwrap();
+    assert!(shown.contains("checked at the level of each namespace"), "{shown}");
+    assert!(shown.ends_with("exit status: 0"), "{shown}");
+    let shown = run(&["check", "--cluster", "-n", "strict"], &kubeconfig).await.unwrap();
+    assert!(!shown.contains("can be fixed"), "there is no file to fix: {shown}");
+    for fix in ["--fix", "--unsafe-fixes", "--fix-partial", "--diff"] {
+        let arguments: &'static [&'static str] = vec!["check", "--cluster", fix].leak();
+        let shown = run(arguments, &kubeconfig).await.unwrap();
+        assert!(shown.contains("cannot be used with") && shown.ends_with("exit status: 2"), "{fix}: {shown}");
+    }
+
+    // An exception of the cluster, and a user who may read neither namespaces nor exceptions.
+    let exception = json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "SecurityException", "metadata": {"name": "root"}, "spec": {
+        "namespaces": ["strict"], "workloads": [{"kind": "Deployment", "name": "web"}], "reason": "r", "owner": "o", "ticket": "t", "until": "2999-01-01T00:00:00Z",
+        "allow": [{"control": "runAsNonRoot", "field": "spec.securityContext.runAsNonRoot"}]}});
+    let path = kubeconfig.clone();
+    tokio::task::spawn_blocking(move || {
+        crate::support::kubectl(&path, &["create", "-f", "-"], &exception.to_string())
+    })
+    .await
+    .unwrap();
+    let shown = run(&["check", "--cluster", "-n", "strict", "--owned", "-q"], &kubeconfig).await.unwrap();
+    let of_deployment = |shown: &str| {
+        shown.split("\n\n").filter(|part| part.contains("/deployment/")).collect::<Vec<_>>().join("\n")
+    };
+    assert!(!of_deployment(&shown).contains("pss/runAsNonRoot"), "{shown}");
+    assert!(of_deployment(&shown).contains("pss/capabilities_restricted"), "{shown}");
+
+    let mut limited = Kubeconfig::read_from(&kubeconfig).unwrap();
+    limited.auth_infos[0].auth_info.as_mut().unwrap().impersonate = Some("reader".to_owned());
+    let limited_path = folder.path().join("limited");
+    std::fs::write(&limited_path, serde_json::to_string(&limited).unwrap()).unwrap();
+    let shown = run(&["check", "--cluster", "-A"], &limited_path).await.unwrap();
+    assert!(
+        shown.contains("error[input/namespace]: the level of namespace \"based\" is not known"),
+        "{shown}"
+    );
+    assert!(shown.contains("0 objects") && shown.ends_with("exit status: 2"), "{shown}");
+    let shown = run(&["check", "--cluster", "-A", "--level=privileged"], &limited_path).await.unwrap();
+    assert!(
+        shown.contains("the exceptions of the cluster are not known") && shown.ends_with("exit status: 0"),
+        "{shown}"
+    );
+
+    let shown =
+        run(&["preview", "--cluster", "-A", "--from=v1.36", "--to=v1.36"], &kubeconfig).await.unwrap();
+    assert!(
+        shown.contains("0 changes from v1.36 to v1.36 for ") && shown.ends_with("exit status: 0"),
+        "{shown}"
+    );
+    server.shutdown().await;
+}

@@ -28,7 +28,9 @@ pub async fn prepare(records: &[Record], client: &Client) -> Result<(), ClientEr
     Ok(())
 }
 
-fn labels_of(namespace: &str) -> Value {
+/// The labels of a namespace of the recordings, which are in its name.
+#[must_use]
+pub fn labels_of(namespace: &str) -> Value {
     let label = |name: &str| format!("pod-security.kubernetes.io/{name}");
     match namespace {
         "warned" => json!({label("warn"): "restricted"}),

@@ -42,7 +42,11 @@ pub(super) fn draw(object: &Explained, compat: &Compat, color: bool, text: &mut 
                 .max(least)
         };
         let (fields, values) = (width(|row| row.field, 5), width(|row| &row.value, 5));
-        let _ = writeln!(text, "  {head}{:fields$}  {:values$}  FROM{head:#}", "FIELD", "VALUE");
+        if rows.is_empty() {
+            let _ = writeln!(text, "  {unset}nothing is set{unset:#}");
+        } else {
+            let _ = writeln!(text, "  {head}{:fields$}  {:values$}  FROM{head:#}", "FIELD", "VALUE");
+        }
         for row in rows {
             let style = if row.set { Style::new() } else { unset };
             let line = row.line.map(|line| format!(" (line {line})")).unwrap_or_default();

@@ -58,7 +58,7 @@ fn capability(text: &str) -> Result<String, ValueError> {
     Ok(format!("CAP_{name}"))
 }
 
-fn machine(text: &str) -> Result<Architecture, ValueError> {
+pub(crate) fn machine(text: &str) -> Result<Architecture, ValueError> {
     Architecture::of_go(text).ok_or(ValueError::Form(
         "is not an architecture: amd64, arm64, arm, 386, loong64, mips64, mips64le, ppc64, ppc64le, riscv64 or s390x",
     ))
