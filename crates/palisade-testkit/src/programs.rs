@@ -77,7 +77,8 @@ impl SocketCall {
     /// A command for a shell that makes the program and runs it.
     #[must_use]
     pub fn command(self) -> String {
-        let octal: String = self.program().iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let octal: Vec<String> = self.program().iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let octal = octal.concat();
         let path = format!("/tmp/call-{self:?}");
         format!("printf '{octal}' > {path} && chmod 755 {path} && {path}")
     }

@@ -303,7 +303,11 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     );
     let controller = world.start(
         "palisade-controller",
-        &["controller", "--controllers=profile-publisher,rejected-pods,reports", "--profile-grace-period=1h"],
+        &[
+            "controller",
+            "--controllers=profile-publisher,rejected-pods,reports,syscall-guards",
+            "--profile-grace-period=1h",
+        ],
     );
     for right in [
         ("publishedprofiles", "create"),
@@ -337,6 +341,9 @@ async fn roles_grant_what_is_used_and_nothing_else() {
     let mark = "palisade.dev/unreferenced-since=2020-01-01T00:00:00Z";
     world.kubectl(&["annotate", "publishedprofile", &sha256::hex(PROFILE.as_bytes()), mark], "");
     world.until("mark taken back", "palisade-controller", ("publishedprofiles", "patch")).await;
+    world.apply(&json!({"apiVersion": "palisade.dev/v1alpha1", "kind": "SyscallGuard", "metadata": {"name": "alg"},
+        "spec": {"calls": ["socket(AF_ALG, *, *)"], "reason": "CVE-2026-0001", "until": "2999-01-01T00:00:00Z"}}));
+    world.until("a status of the guard", "palisade-controller", ("syscallguards/status", "patch")).await;
     controller.stop();
 
     // The node agent: a taint, a profile, one that is missing, a file deleted.
@@ -361,6 +368,8 @@ async fn roles_grant_what_is_used_and_nothing_else() {
         ("nodesecurityreports/status", "patch"),
         ("publishedprofiles", "get"),
         ("events", "create"),
+        ("syscallguards", "watch"),
+        ("namespaces", "watch"),
     ] {
         world.until("reported", account, right).await;
     }
@@ -381,6 +390,7 @@ const ROLLOUT_ONLY_WHEN: &[(&str, &str, &str, &str)] = &[
     ("palisade-controller", "publishedprofiles", "patch", "the other test shows it"),
     ("palisade-controller", "publishedprofiles", "delete", "the other test shows it"),
     ("palisade-controller", "publishedprofiles/status", "patch", "the other test shows it"),
+    ("palisade-controller", "syscallguards/status", "patch", "the other test shows it"),
     (
         "palisade-controller",
         "events",
@@ -430,7 +440,7 @@ async fn the_controllers_of_the_rollout_are_granted_what_they_use() {
     );
     let account = "palisade-controller";
     let run = |release: &str| {
-        let controllers = "--controllers=label-syncer,readiness,config-observer,namespace-ranges,rejected-pods,profile-publisher";
+        let controllers = "--controllers=label-syncer,readiness,config-observer,namespace-ranges,rejected-pods,profile-publisher,syscall-guards";
         world.start(account, &["controller", controllers, CONSTRAINTS, "--release", release])
     };
     let evaluating = run("n");

@@ -122,7 +122,7 @@ async fn write(
             Ok(_) => drop(written.insert(name.to_owned(), status)),
             Err(kube::Error::Api(answer)) if answer.code == 404 => {}
             Err(error) => {
-                warn!(guard = name, error = %root_cause(&error), "failed to write the status of a guard")
+                warn!(guard = name, error = %root_cause(&error), "failed to write the status of a guard");
             }
         }
     }
