@@ -259,6 +259,21 @@ impl Chart {
         self.templates.len() + self.charts.iter().map(Self::template_count).sum::<usize>()
     }
 
+    /// Whether a template distinguishes the installation of a release from its upgrades.
+    #[must_use]
+    pub fn depends_on_upgrade(&self) -> bool {
+        // Whatever looks at the release beyond these fields may.
+        const OTHERS: [&str; 3] = [".Name", ".Namespace", ".Service"];
+        let distinguishes = |file: &TemplateFile| {
+            let after = file.text.split("Release").skip(1);
+            after.into_iter().any(|rest| !OTHERS.iter().any(|field| rest.starts_with(field)))
+                || file.text.contains("IsUpgrade")
+                || file.text.contains("IsInstall")
+                || file.text.contains("Revision")
+        };
+        self.templates.iter().any(distinguishes) || self.charts.iter().any(Self::depends_on_upgrade)
+    }
+
     fn find(&self, required: &Requirement) -> Option<&Self> {
         let fits = |chart: &&Self| {
             let version =

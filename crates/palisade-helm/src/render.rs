@@ -22,6 +22,8 @@ pub struct Target<'t> {
     pub namespace: &'t str,
     /// Major and minor of the API server.
     pub kubernetes: (u16, u16),
+    /// Whether the release exists already.
+    pub is_upgrade: bool,
     /// Whether the API server has a group and version, or also a kind.
     pub has_api: &'t dyn Fn(&str) -> bool,
     /// What it may cost.
@@ -290,8 +292,9 @@ fn dot<'e, 'c>(
     metadata.insert("Name".to_owned(), json!(node.name));
     let about = run.heap.values(&Json::Object(metadata), 0);
     let release = json!({
-        "Name": target.release, "Namespace": target.namespace, "Revision": 1, "Service": "Helm",
-        "IsInstall": true, "IsUpgrade": false,
+        "Name": target.release, "Namespace": target.namespace, "Service": "Helm",
+        "Revision": if target.is_upgrade { 2 } else { 1 },
+        "IsInstall": !target.is_upgrade, "IsUpgrade": target.is_upgrade,
     });
     let release = run.heap.values(&release, 0);
     let kube = json!({

@@ -200,7 +200,8 @@ impl Checker<'_> {
             .help("choose the release with --kubernetes-version");
             return self.unreadable(problem);
         }
-        let round = self.round(&engine, &Value::Object(Map::new()), None);
+        let nothing = Value::Object(Map::new());
+        let round = self.round(&engine, &nothing, None);
         let own_values = files.get("values.yaml").map(|bytes| palisade_yaml::decode(bytes));
         let own_values = match own_values {
             Some(Ok(text)) => Some(text.into_owned()),
@@ -211,6 +212,15 @@ impl Checker<'_> {
         let (reports, proven) = search.reports();
         answer.reports.push(self.chart_report(&round.rendering, &chart));
         answer.reports.extend(reports);
+        if chart.depends_on_upgrade() {
+            let upgrade = self.round_on(&engine, &nothing, None, true);
+            if round.rendering.errors.is_empty() && !upgrade.rendering.errors.is_empty() {
+                answer.reports.push(self.chart_report(&upgrade.rendering, &chart));
+            }
+            let search =
+                Search { checker: self, engine: &engine, chart: &chart, round: &upgrade, own_values: None };
+            answer.reports.extend(search.reports_besides(&round));
+        }
         if self.mode.fix || self.mode.diff {
             search.edit_values(&proven, &mut answer);
         }
@@ -225,12 +235,18 @@ impl Checker<'_> {
 
     /// Renders and judges the chart, or one template of it.
     fn round(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>) -> Round {
+        self.round_on(engine, patch, only, false)
+    }
+
+    /// The same, for an installation or for an upgrade of the release.
+    fn round_on(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>, is_upgrade: bool) -> Round {
         let kubernetes = self.kubernetes();
         let has_api = |wanted: &str| apis::has(kubernetes.1, wanted);
         let target = Target {
             release: "release-name",
             namespace: self.settings.namespace.as_deref().unwrap_or("default"),
             kubernetes,
+            is_upgrade,
             has_api: &has_api,
             limits: Limits::default(),
         };
@@ -309,6 +325,58 @@ struct Search<'s, 'c> {
 const MOST_WORK: u64 = 3_000_000;
 
 impl Search<'_, '_> {
+    /// What an upgrade of the release makes and its installation does not, with places in templates.
+    fn reports_besides(&self, install: &Round) -> Vec<FileReport> {
+        let mut reports = Vec::new();
+        for (template, report) in self.round.rendering.templates.iter().zip(&self.round.reports) {
+            let of_install = install.rendering.templates.iter().position(|own| own.id == template.id);
+            let same = of_install
+                .and_then(|at| Some((install.rendering.templates.get(at)?, install.reports.get(at)?)));
+            if same.is_some_and(|(own, _)| own.text() == template.text()) {
+                continue;
+            }
+            let is_new = |finding: &Diagnostic| {
+                same.is_none_or(|(_, own)| {
+                    !own.diagnostics.iter().any(|known| {
+                        (&known.code, &known.object, &known.path, &known.container, &known.summary)
+                            == (
+                                &finding.code,
+                                &finding.object,
+                                &finding.path,
+                                &finding.container,
+                                &finding.summary,
+                            )
+                    })
+                })
+            };
+            let lines = Lines::new(template.text());
+            let mut found = report.clone();
+            found.diagnostics.retain(is_new);
+            found.verdicts.retain(|verdict| {
+                same.is_none_or(|(_, own)| {
+                    !own.verdicts
+                        .iter()
+                        .any(|known| known.id == verdict.id && known.allowed == verdict.allowed)
+                })
+            });
+            if found.diagnostics.is_empty() && found.verdicts.is_empty() {
+                continue;
+            }
+            for finding in &mut found.diagnostics {
+                let source = finding.at.as_ref().and_then(|label| {
+                    self.round.rendering.source(template, lines.offset(label.line, label.column))
+                });
+                self.relocate(template, &lines, source.as_ref(), finding);
+                finding.fix = None;
+                finding.values = None;
+                finding.because.push("rendered for an upgrade of the release".to_owned());
+            }
+            found.files = 0;
+            reports.push(found);
+        }
+        reports
+    }
+
     /// The reports of the templates, with places in templates and values, and the patches that were proven.
     fn reports(&self) -> (Vec<FileReport>, Vec<(Proven, Effect)>) {
         let mut proven: Vec<Proven> = Vec::new();

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     args::{ApiVersion, ValueError, policy_version},
+    exceptions::Exceptions,
     failure::{Exit, Failure},
     terminal::Terminal,
 };
@@ -63,6 +64,9 @@ pub struct PoliciesArgs {
     /// Add a MutatingAdmissionPolicy that sets what level restricted requires where a new pod has no value
     #[arg(long)]
     pub defaults: bool,
+    /// File or folder with SecurityExceptions that apply to new pods and workloads, until they end; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub exceptions: Vec<PathBuf>,
     /// Write the policies as files that the API server loads when it starts, and print its configuration
     #[arg(long, value_name = "DIR")]
     pub static_manifests: Option<PathBuf>,
@@ -99,6 +103,7 @@ impl PoliciesArgs {
             exempt_runtime_classes: names(&self.exempt_runtime_classes),
             defaults: self.defaults,
             is_static: self.static_manifests.is_some(),
+            exceptions: Exceptions::of_paths(&self.exceptions)?.set.readable().to_vec(),
             ..PolicyExport::new(policy, compat.api_minor())
         })
     }

@@ -11,6 +11,7 @@
 
 mod components;
 mod exceptions;
+mod exported_exceptions;
 mod fail_fast;
 mod install;
 mod load;

@@ -29,30 +29,41 @@ const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// What an API server answers.
 #[derive(Debug)]
-struct Answer {
-    code: u16,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
     body: Value,
-    warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
-    fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 }
 
-struct Api {
-    client: kube::Client,
+pub(crate) struct Api {
+    pub(crate) client: kube::Client,
 }
 
 impl Api {
-    async fn send(&self, method: &str, path: &str, body: &Value, kind: &str) -> Answer {
-        let request = hyper::Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .body(serde_json::to_vec(body).unwrap().into())
-            .unwrap();
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value, kind: &str) -> Answer {
+        self.send_as(None, method, path, body, kind).await
+    }
+
+    /// Sends a request, as another user if one is named.
+    pub(crate) async fn send_as(
+        &self,
+        user: Option<&str>,
+        method: &str,
+        path: &str,
+        body: &Value,
+        kind: &str,
+    ) -> Answer {
+        let mut request = hyper::Request::builder().method(method).uri(path).header("content-type", kind);
+        if let Some(user) = user {
+            request = request.header("impersonate-user", user).header("impersonate-group", "system:masters");
+        }
+        let request = request.body(serde_json::to_vec(body).unwrap().into()).unwrap();
         let response = self.client.send(request).await.unwrap();
         let code = response.status().as_u16();
         let warnings =
@@ -62,23 +73,23 @@ impl Api {
         Answer { code, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), warnings }
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, body, "application/json").await
     }
 
     /// Creates an object that is expected to be accepted.
-    async fn make(&self, path: &str, body: &Value) {
+    pub(crate) async fn make(&self, path: &str, body: &Value) {
         let answer = self.post(path, body).await;
         assert!(answer.code < 300, "{path}: {answer:?}");
     }
 
-    async fn namespace(&self, name: &str, labels: Value) {
+    pub(crate) async fn namespace(&self, name: &str, labels: Value) {
         self.make("/api/v1/namespaces", &json!({"metadata": {"name": name, "labels": labels}})).await;
     }
 
     /// Applies policies and bindings, and waits until all of them are in effect. They reach admission a moment after they are
     /// stored, not all at once but in the order they were made: when a marker that was made last decides, so do they.
-    async fn make_policies(&self, objects: &[Value]) {
+    pub(crate) async fn make_policies(&self, objects: &[Value]) {
         for object in objects {
             self.make(&policy_path(object), object).await;
         }
@@ -110,7 +121,7 @@ impl Api {
         panic!("the policies of namespace {namespace} are not in effect");
     }
 
-    async fn dry_run(&self, namespace: &str, pod: &Value) -> Answer {
+    pub(crate) async fn dry_run(&self, namespace: &str, pod: &Value) -> Answer {
         self.post(&format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), pod).await
     }
 }
@@ -139,7 +150,7 @@ fn marker_policies(name: &str) -> [Value; 4] {
     ]
 }
 
-fn policy_path(object: &Value) -> String {
+pub(crate) fn policy_path(object: &Value) -> String {
     let plural = match object["kind"].as_str().unwrap() {
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
         "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
@@ -156,7 +167,7 @@ fn unquoted(header: &str) -> String {
     text.replace("\\\"", "\"")
 }
 
-fn pod_with(spec: Value) -> Value {
+pub(crate) fn pod_with(spec: Value) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "a"}]}});
     for (field, value) in spec.as_object().unwrap() {
@@ -166,7 +177,7 @@ fn pod_with(spec: Value) -> Value {
 }
 
 /// What `palisade export policies` prints.
-fn exported(arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn exported(arguments: &[&str]) -> Vec<Value> {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_palisade"));
     let text = output(command.args(["export", "policies"]).args(arguments)).expect_success();
     let parsed = parse(&text, &Limits::default());
@@ -175,7 +186,7 @@ fn exported(arguments: &[&str]) -> Vec<Value> {
 
 /// Different pods, by where each was found first.
 #[derive(Default)]
-struct Pods(BTreeMap<String, (String, Value)>);
+pub(crate) struct Pods(pub(crate) BTreeMap<String, (String, Value)>);
 
 impl Pods {
     fn add(&mut self, pod: &Value, from: &str) {
@@ -213,7 +224,7 @@ fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// Upstream's fixtures.
-fn fixtures() -> Option<Pods> {
+pub(crate) fn fixtures() -> Option<Pods> {
     let mut pods = Pods::default();
     for file in files_below(&shared("fixtures/pod-security-standards")?) {
         if file.extension().is_some_and(|kind| kind == "yaml") {

@@ -451,6 +451,41 @@ fn subcharts_get_their_values_and_are_enabled_by_conditions_and_tags() {
 }
 
 #[test]
+fn what_an_upgrade_makes_is_checked_as_well() {
+    let project = Project::new();
+    let hidden = "kind: Pod\napiVersion: v1\nmetadata: {name: hidden}\nspec:\n  hostPID: true\n  containers: [{name: c, image: nginx}]\n";
+    for condition in [
+        "if .Release.IsUpgrade",
+        "if not .Release.IsInstall",
+        "if gt (int .Release.Revision) 1",
+        "with .Release }}{{ if .IsUpgrade",
+        "if index .Release (print \"Is\" \"Upgrade\")",
+    ] {
+        let ends = "{{ end }}".repeat(condition.matches("}}").count() + 1);
+        chart(
+            &project,
+            "shop",
+            "name: shop\n",
+            "privileged: false\n",
+            &format!("{POD}---\n{{{{ {condition} }}}}\n{hidden}{ends}\n"),
+        );
+        let run = project.run(&["check", "--level=baseline", "-o", "json", "shop"]);
+        assert_eq!(run.status, 1, "{condition}: {run}");
+        let findings = run.json()["findings"].as_array().unwrap().clone();
+        assert_eq!(findings.len(), 1, "{condition}: {run}");
+        assert_eq!(findings[0]["code"], "pss/hostNamespaces");
+        assert_eq!(findings[0]["line"], 17, "{condition}: {run}");
+        assert!(verdicts(&run).contains(&"shop/templates/pod.yaml hidden false".to_owned()), "{run}");
+    }
+    // A check of the release that changes nothing is not reported twice.
+    let plain =
+        POD.replace("{{ .Values.privileged }}", "{{ if .Release.IsUpgrade }}true{{ else }}true{{ end }}");
+    chart(&project, "shop", "name: shop\n", "privileged: false\n", &plain);
+    let run = project.run(&["check", "--level=baseline", "-o", "json", "shop"]);
+    assert_eq!((run.status, run.json()["findings"].as_array().unwrap().len()), (1, 1), "{run}");
+}
+
+#[test]
 fn what_cannot_be_rendered_is_one_error_and_never_a_clean_chart() {
     for (case, template, expected) in [
         ("an unknown function", "{{ frobnicate 1 }}", "the function \"frobnicate\" is not supported"),

@@ -302,3 +302,31 @@ fn what_cannot_be_exported_is_an_error() {
     error: invalid value 'a in (b)' for '--namespace-selector <LABELS>': write it as key=value, key!=value, key or !key, separated by commas
     ");
 }
+
+#[test]
+fn an_exception_that_cannot_be_decided_by_expressions_is_not_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("exceptions.yaml");
+    let exception = |field: &str, until: &str| {
+        format!(
+            "apiVersion: palisade.dev/v1alpha1\nkind: SecurityException\nmetadata: {{name: first}}\nspec:\n  namespaces: [shop]\n  \
+             allow: [{{control: privileged, field: '{field}', values: ['true']}}]\n  reason: r\n  owner: o\n  ticket: t\n  until: '{until}'\n"
+        )
+    };
+    let until = "2999-01-01T00:00:00Z";
+    for (field, until, expected) in [
+        ("spec.containers[0].securityContext.privileged", until, "names a position in a list"),
+        ("spec.containers[*].securityContext.privileged", "soon", "cannot be applied"),
+    ] {
+        std::fs::write(&file, exception(field, until)).unwrap();
+        let (code, out, errors) = run(&["--level", "baseline", "--exceptions", file.to_str().unwrap()]);
+        assert_eq!((code, out.as_str()), (2, ""), "{field} {until}");
+        assert!(errors.contains(expected), "{errors}");
+    }
+    std::fs::write(&file, exception("spec.containers[*].securityContext.privileged", until)).unwrap();
+    let text = run(&["--level", "baseline", "--exceptions", file.to_str().unwrap()]).1;
+    assert!(
+        text.contains("timestamp(object.metadata.creationTimestamp) < timestamp('2999-01-01T00:00:00Z')"),
+        "{text}"
+    );
+}

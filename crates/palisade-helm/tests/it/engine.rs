@@ -23,6 +23,7 @@ fn rendered(chart: &Chart, values: &Value) -> Rendering {
         release: "r",
         namespace: "ns",
         kubernetes: (1, 37),
+        is_upgrade: false,
         has_api: &has_api,
         limits: Limits::default(),
     };

@@ -102,6 +102,35 @@ impl FieldPattern {
         matches!(self.steps.last(), Some(PatternStep::AnyIndex))
     }
 
+    /// The key, if the pattern is for an annotation.
+    pub(super) fn annotation(&self) -> Option<&str> {
+        match self.steps.as_slice() {
+            [PatternStep::Field(metadata), PatternStep::Field(_), PatternStep::Element(key)]
+                if metadata == "metadata" =>
+            {
+                Some(key)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the pattern is this path of `spec`, in which `[*]` stands for every position.
+    pub(super) fn is_for_any_position_of(&self, path: &str) -> bool {
+        self.text == path
+    }
+
+    /// Whether the pattern is this path with some position in the place of a `[*]`.
+    pub(super) fn is_for_some_position_of(&self, path: &str) -> bool {
+        // swallowed: the paths of findings can be read, and what cannot is not the path of this pattern
+        Self::parse(path).is_ok_and(|open| {
+            open.steps.len() == self.steps.len()
+                && open.steps.iter().zip(&self.steps).all(|(step, own)| match (step, own) {
+                    (PatternStep::AnyIndex, PatternStep::Element(_)) => true,
+                    (step, own) => step == own,
+                })
+        })
+    }
+
     /// Whether the pattern is for this field. `base` is where the pod is in its object: the path of the template of a workload.
     #[must_use]
     pub fn matches(&self, base: &FieldPath, path: &FieldPath) -> bool {
@@ -144,10 +173,15 @@ impl ImagePattern {
         Ok(Self { text: text.to_owned() })
     }
 
+    /// What stands before the `*`; none if the pattern is one image.
+    pub(super) fn open_after(&self) -> Option<&str> {
+        self.text.strip_suffix('*')
+    }
+
     /// Whether the pattern is for this image, as it is written in the pod.
     #[must_use]
     pub fn matches(&self, image: &str) -> bool {
-        match self.text.strip_suffix('*') {
+        match self.open_after() {
             None => self.text == image,
             Some(fixed) => image.strip_prefix(fixed).is_some_and(|rest| {
                 // Behind `registry:` a port and a path may follow, which is another image altogether.

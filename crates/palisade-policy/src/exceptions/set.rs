@@ -243,7 +243,7 @@ impl Allowance {
 
     /// A restricted check takes the place of a baseline one at the higher level. What is accepted at that level is accepted
     /// at the lower one, or a namespace would have to be stricter to admit more.
-    fn is_for(&self, control: &str) -> bool {
+    pub(super) fn is_for(&self, control: &str) -> bool {
         self.control == control
             || checks::check(self.control).is_some_and(|check| {
                 check.versions.iter().any(|version| version.overrides.contains(&control))

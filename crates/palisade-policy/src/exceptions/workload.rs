@@ -71,6 +71,12 @@ pub fn is_controller(user: &str, controller: &str) -> bool {
     user == CONTROLLER_MANAGER || user.strip_prefix(CONTROLLER_PREFIX) == Some(controller)
 }
 
+/// The users that create pods for a kind.
+pub(super) fn requesters(kind: &str) -> Option<[String; 2]> {
+    let (controller, _) = CONTROLLERS.iter().find(|(_, own)| *own == kind)?;
+    Some([CONTROLLER_MANAGER.to_owned(), format!("{CONTROLLER_PREFIX}{controller}")])
+}
+
 /// The kind of that name, if an exception can name it.
 #[must_use]
 pub fn kind_of(name: &str) -> Option<&'static str> {

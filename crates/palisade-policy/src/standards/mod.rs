@@ -2,7 +2,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>
 
-mod cel;
+pub(crate) mod cel;
 pub mod checks;
 pub mod evaluator;
 pub mod finding;
@@ -10,5 +10,6 @@ pub mod fixes;
 pub mod level;
 mod message;
 pub mod namespace;
+pub(crate) mod places;
 pub mod policies;
 pub mod policy;

@@ -18,6 +18,10 @@ use super::{
     level::{Level, LevelVersion},
     policy::Mode,
 };
+use crate::exceptions::{
+    cel::{CelExceptions, ExceptionExportError},
+    object::SecurityException,
+};
 
 /// The first release that serves ValidatingAdmissionPolicy as `v1`.
 pub const OLDEST_RELEASE: u16 = 30;
@@ -57,6 +61,9 @@ pub enum ExportError {
         "defaults are what level restricted requires: choose it, without following the labels of namespaces"
     )]
     DefaultsOfLevel,
+    /// An exception says more than expressions can decide.
+    #[error(transparent)]
+    Exception(#[from] ExceptionExportError),
 }
 
 /// What to export.
@@ -80,6 +87,8 @@ pub struct PolicyExport {
     pub defaults: bool,
     /// Whether the objects are loaded from files.
     pub is_static: bool,
+    /// What is accepted in new pods, for whom and until when.
+    pub exceptions: Vec<SecurityException>,
 }
 
 impl PolicyExport {
@@ -96,6 +105,7 @@ impl PolicyExport {
             exempt_runtime_classes: Vec::new(),
             defaults: false,
             is_static: false,
+            exceptions: Vec::new(),
         }
     }
 
@@ -123,17 +133,17 @@ impl PolicyExport {
         let (pods, templates) = (Subjects::Pods, Subjects::Templates);
         if self.follows_labels {
             let name = |mode: Mode| format!("pod-security-labels-{}", mode.as_str());
-            objects.extend(self.validating(&name(Mode::Enforce), Mode::Enforce, pods, &["Deny"]));
+            objects.extend(self.validating(&name(Mode::Enforce), Mode::Enforce, pods, &["Deny"])?);
             for (mode, action) in [(Mode::Audit, "Audit"), (Mode::Warn, "Warn")] {
                 let name = name(mode);
-                objects.extend(self.validating(&format!("{name}-pods"), mode, pods, &[action]));
-                objects.extend(self.validating(&format!("{name}-workloads"), mode, templates, &[action]));
+                objects.extend(self.validating(&format!("{name}-pods"), mode, pods, &[action])?);
+                objects.extend(self.validating(&format!("{name}-workloads"), mode, templates, &[action])?);
             }
         } else {
             let name = format!("pod-security-{}-{}", self.policy.level, self.policy.version);
-            objects.extend(self.validating(&name, Mode::Enforce, pods, &["Deny"]));
+            objects.extend(self.validating(&name, Mode::Enforce, pods, &["Deny"])?);
             let workloads = format!("{name}-workloads");
-            objects.extend(self.validating(&workloads, Mode::Warn, templates, &["Warn", "Audit"]));
+            objects.extend(self.validating(&workloads, Mode::Warn, templates, &["Warn", "Audit"])?);
         }
         Ok(objects)
     }
@@ -154,7 +164,13 @@ impl PolicyExport {
         self.policy.version.clamp(self.kubernetes)
     }
 
-    fn validating(&self, name: &str, mode: Mode, subjects: Subjects, actions: &[&str]) -> [Value; 2] {
+    fn validating(
+        &self,
+        name: &str,
+        mode: Mode,
+        subjects: Subjects,
+        actions: &[&str],
+    ) -> Result<[Value; 2], ExportError> {
         let options = Options::of(&Compat::kubernetes(self.kubernetes));
         let mut rules = CelRules::new(options, subjects.pod());
         let shown = if self.follows_labels {
@@ -163,7 +179,13 @@ impl PolicyExport {
         } else {
             cel::text(&self.policy.to_string())
         };
-        let found = if self.follows_labels { labelled(&mut rules) } else { self.fixed(&mut rules) };
+        let exceptions =
+            CelExceptions { exceptions: &self.exceptions, templates: subjects == Subjects::Templates };
+        let found = if self.follows_labels {
+            labelled(&mut rules, exceptions)?
+        } else {
+            self.fixed(&mut rules, exceptions)?
+        };
         let mut exempt = Vec::new();
         if self.follows_labels {
             exempt.push("variables.level == 'privileged'".to_owned());
@@ -213,10 +235,10 @@ impl PolicyExport {
             binding["matchResources"] = resources;
         }
         let version = format!("{GROUP}/v1");
-        [
+        Ok([
             json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": self.metadata(name), "spec": spec}),
             json!({"apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": self.metadata(name), "spec": binding}),
-        ]
+        ])
     }
 
     fn match_conditions(&self, subjects: Subjects) -> Vec<Value> {
@@ -253,12 +275,9 @@ impl PolicyExport {
     }
 
     /// The rules of one level and version.
-    fn fixed(&self, found: &mut CelRules) -> Vec<String> {
+    fn fixed(&self, found: &mut CelRules, exceptions: CelExceptions<'_>) -> Result<Vec<String>, ExportError> {
         rules(self.policy.level, self.minor())
-            .map(|(check, version)| {
-                let rule = (version.cel)(found);
-                found.define(check.id, rule)
-            })
+            .map(|(check, version)| rule(check.id, check, version, found, exceptions))
             .collect()
     }
 
@@ -490,25 +509,45 @@ impl Subjects {
 }
 
 /// The rules of every level and version, of which `variables.level` and `variables.minor` choose.
-fn labelled(found: &mut CelRules) -> Vec<String> {
+fn labelled(found: &mut CelRules, exceptions: CelExceptions<'_>) -> Result<Vec<String>, ExportError> {
     let newest = found.options().newest;
     CHECKS
         .iter()
         .map(|check| {
-            let baseline = chain(check, Level::Baseline, newest, found);
-            let restricted = chain(check, Level::Restricted, newest, found);
+            let baseline = chain(check, Level::Baseline, newest, found, exceptions)?;
+            let restricted = chain(check, Level::Restricted, newest, found, exceptions)?;
             let rule = if baseline == restricted {
                 restricted
             } else {
                 format!("variables.level == 'restricted' ? ({restricted}) : ({baseline})")
             };
-            found.define(check.id, rule)
+            Ok(found.define(check.id, rule))
         })
         .collect()
 }
 
+/// The variable with the rule of a version of a check, without what exceptions accept.
+fn rule(
+    name: &str,
+    check: &Check,
+    version: &CheckVersion,
+    found: &mut CelRules,
+    exceptions: CelExceptions<'_>,
+) -> Result<String, ExportError> {
+    let rule = (version.cel)(found);
+    let rule = found.define(name, rule);
+    let Some(remaining) = exceptions.remaining(found, check, version)? else { return Ok(rule) };
+    Ok(found.define(&format!("{name}_remaining"), format!("{rule} != '' && ({remaining}) ? {rule} : ''")))
+}
+
 /// The rule of one check at a level, by version.
-fn chain(check: &Check, level: Level, newest: u16, found: &mut CelRules) -> String {
+fn chain(
+    check: &Check,
+    level: Level,
+    newest: u16,
+    found: &mut CelRules,
+    exceptions: CelExceptions<'_>,
+) -> Result<String, ExportError> {
     let version_at =
         |minor: u16| rules(level, minor).find(|(found, _)| found.id == check.id).map(|(_, version)| version);
     let mut steps: Vec<(u16, Option<&CheckVersion>)> = Vec::new();
@@ -524,11 +563,11 @@ fn chain(check: &Check, level: Level, newest: u16, found: &mut CelRules) -> Stri
         let rule = match version {
             None => "''".to_owned(),
             Some(version) => {
-                let rule = (version.cel)(found);
-                found.define(&format!("{}_v1_{}", check.id, version.since), rule)
+                let name = format!("{}_v1_{}", check.id, version.since);
+                rule(&name, check, version, found, exceptions)?
             }
         };
         branches.push(if index == 0 { rule } else { format!("variables.minor >= {minor} ? {rule} : ") });
     }
-    branches.concat()
+    Ok(branches.concat())
 }

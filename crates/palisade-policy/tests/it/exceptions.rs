@@ -109,6 +109,7 @@ fn an_exception_counts_only_for_its_namespace_workload_field_value_and_time() {
         ("another value", allow("privileged", field, json!(["false"])), false),
         ("no value", allow("privileged", field, Value::Null), false),
         ("ends now", json!({"until": "2026-06-01T00:00:00Z"}), false),
+        ("ends within the second", json!({"until": "2026-06-01T00:00:00.9Z"}), false),
         ("ends in a second", json!({"until": "2026-06-01T00:00:01Z"}), true),
         ("ended", json!({"until": "2020-01-01T00:00:00Z"}), false),
         ("a zone is honoured", json!({"until": "2026-06-01T01:00:00+02:00"}), false),

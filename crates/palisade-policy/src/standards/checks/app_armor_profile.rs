@@ -25,7 +25,7 @@ pub(super) static CHECK: Check = Check {
 };
 
 const ALLOWED: &str = "RuntimeDefault or Localhost, or no profile";
-const ALLOWED_TYPES: &[&str] = &[kind::RUNTIME_DEFAULT, kind::LOCALHOST];
+pub(in crate::standards) const ALLOWED_TYPES: &[&str] = &[kind::RUNTIME_DEFAULT, kind::LOCALHOST];
 const ALLOWED_ANNOTATIONS: &[&str] = &["", "runtime/default"];
 const ALLOWED_ANNOTATION_PREFIX: &str = "localhost/";
 
@@ -143,6 +143,15 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     Some(Violation { check: CHECK.id, reason, detail, findings, masked: Vec::new() })
 }
 
+/// Whether the value of an annotation is forbidden.
+pub(in crate::standards) fn cel_bad_annotation(value: &str) -> String {
+    format!(
+        "!({value} in {} || {value}.startsWith({}))",
+        cel::list(ALLOWED_ANNOTATIONS),
+        cel::text(ALLOWED_ANNOTATION_PREFIX)
+    )
+}
+
 fn cel_since_v1_0(rules: &mut CelRules) -> String {
     let bad = |context: &str| {
         format!(
@@ -156,11 +165,9 @@ fn cel_since_v1_0(rules: &mut CelRules) -> String {
     let annotations = rules.define(
         "appArmorAnnotations",
         format!(
-            "variables.annotations.filter(k, k.startsWith({}) && !(variables.annotations[k] in {} || \
-             variables.annotations[k].startsWith({})))",
+            "variables.annotations.filter(k, k.startsWith({}) && {})",
             cel::text(apparmor::ANNOTATION_PREFIX),
-            cel::list(ALLOWED_ANNOTATIONS),
-            cel::text(ALLOWED_ANNOTATION_PREFIX),
+            cel_bad_annotation("variables.annotations[k]"),
         ),
     );
     let types = rules.sorted_unique(&format!(

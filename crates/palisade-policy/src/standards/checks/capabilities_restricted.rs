@@ -33,7 +33,7 @@ pub(super) static CHECK: Check = Check {
 };
 
 /// The one capability that may be added.
-const ALLOWED: &[&str] = &["NET_BIND_SERVICE"];
+pub(in crate::standards) const ALLOWED: &[&str] = &["NET_BIND_SERVICE"];
 /// What must be dropped.
 const ALL: &str = "ALL";
 

@@ -14,7 +14,7 @@ pub(super) static CHECK: Check = Check {
 };
 
 /// The fields, in upstream's order.
-const FIELDS: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
+pub(in crate::standards) const FIELDS: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let spec = pod.spec();

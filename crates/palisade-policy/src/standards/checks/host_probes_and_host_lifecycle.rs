@@ -16,14 +16,14 @@ pub(super) static CHECK: Check = Check {
 };
 
 /// Where handlers are, and what in them names a host.
-const HANDLERS: [&[&str]; 5] = [
+pub(in crate::standards) const HANDLERS: [&[&str]; 5] = [
     &["livenessProbe"],
     &["readinessProbe"],
     &["startupProbe"],
     &["lifecycle", "postStart"],
     &["lifecycle", "preStop"],
 ];
-const ACTIONS: [&str; 2] = ["httpGet", "tcpSocket"];
+pub(in crate::standards) const ACTIONS: [&str; 2] = ["httpGet", "tcpSocket"];
 
 fn since_v1_34(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     let mut names: Vec<&str> = Vec::new();

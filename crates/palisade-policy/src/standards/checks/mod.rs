@@ -3,21 +3,21 @@
 //! A new version of a check is a new [`CheckVersion`] in its file; published versions are never edited.
 
 mod allow_privilege_escalation;
-mod app_armor_profile;
+pub(super) mod app_armor_profile;
 pub(crate) mod capabilities_baseline;
-mod capabilities_restricted;
-mod host_namespaces;
+pub(super) mod capabilities_restricted;
+pub(super) mod host_namespaces;
 mod host_path_volumes;
 mod host_ports;
-mod host_probes_and_host_lifecycle;
+pub(super) mod host_probes_and_host_lifecycle;
 mod privileged;
-mod proc_mount;
+pub(super) mod proc_mount;
 mod proc_mount_restricted;
-mod restricted_volumes;
+pub(super) mod restricted_volumes;
 mod run_as_non_root;
 mod run_as_user;
-mod se_linux_options;
-mod seccomp_profile_baseline;
+pub(super) mod se_linux_options;
+pub(super) mod seccomp_profile_baseline;
 mod seccomp_profile_restricted;
 pub(crate) mod sysctls;
 mod windows_host_process;

@@ -19,7 +19,7 @@ pub(super) static CHECK: Check = Check {
     ],
 };
 
-const ALLOWED: &str = "Default";
+pub(in crate::standards) const ALLOWED: &str = "Default";
 
 fn since_v1_0(pod: &PodView<'_, '_>, _: Options) -> Option<Violation> {
     unmasked(pod, CHECK.id)

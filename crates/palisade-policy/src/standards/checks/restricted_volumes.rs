@@ -78,18 +78,30 @@ fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     })
 }
 
+/// Whether a volume has no source that is allowed.
+pub(in crate::standards) fn cel_is_bad(volume: &str, options: Options) -> String {
+    let image = options.knows_image_volumes.then_some(&VolumeSource::Image);
+    let allowed = ALLOWED.iter().chain(image).map(|source| format!("has({volume}.{})", source.as_str()));
+    format!("!({})", allowed.collect::<Vec<_>>().join(" || "))
+}
+
+/// The sources that make a volume a restricted one, in upstream's order.
+pub(in crate::standards) fn forbidden() -> impl Iterator<Item = VolumeSource> {
+    let others = VolumeSource::ALL.iter().copied();
+    others.filter(|source| !ALLOWED.contains(source) && *source != VolumeSource::Image)
+}
+
+/// The type of a restricted volume.
+pub(in crate::standards) fn cel_kind(volume: &str) -> String {
+    let kinds = forbidden().map(|source| format!("has({volume}.{0}) ? '{0}' : ", source.as_str()));
+    kinds.collect::<String>() + "'unknown'"
+}
+
 fn cel_since_v1_0(rules: &mut CelRules) -> String {
-    let image = rules.options().knows_image_volumes.then_some(&VolumeSource::Image);
-    let allowed = ALLOWED.iter().chain(image).map(|source| format!("has(v.{})", source.as_str()));
-    let bad = format!("!({})", allowed.collect::<Vec<_>>().join(" || "));
+    let bad = cel_is_bad("v", rules.options());
     let names = rules.define("restrictedVolumeNames", format!("variables.volumes.map(v, {bad}, v.name)"));
-    let others = VolumeSource::ALL
-        .iter()
-        .filter(|source| !ALLOWED.contains(source) && **source != VolumeSource::Image);
-    let names_of_others = others.map(|source| source.as_str());
-    let kind: Vec<String> = names_of_others.map(|name| format!("has(v.{name}) ? '{name}' : ")).collect();
-    let kind = kind.concat();
-    let kinds = rules.sorted_unique(&format!("variables.volumes.map(v, {bad}, {kind}'unknown')"));
+    let kind = cel_kind("v");
+    let kinds = rules.sorted_unique(&format!("variables.volumes.map(v, {bad}, {kind})"));
     let kinds = rules.define("restrictedVolumeTypes", kinds);
     let detail = format!(
         "{} + {} + {} + {} + {}",

@@ -23,6 +23,11 @@ pub(super) static CHECK: Check = Check {
 const TYPES: &[&str] = &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 const SINCE_V1_0: &[&str] = TYPES.split_at(4).0;
 
+/// The types that a version of the check allows.
+pub(in crate::standards) const fn types_since(since: u16) -> &'static [&'static str] {
+    if since < 31 { SINCE_V1_0 } else { TYPES }
+}
+
 fn since_v1_0(pod: &PodView<'_, '_>, options: Options) -> Option<Violation> {
     evaluate(pod, options, SINCE_V1_0)
 }

@@ -161,16 +161,23 @@ fn confine(
     edits
 }
 
+/// Whether the value of an annotation is forbidden.
+pub(in crate::standards) fn cel_bad_annotation(value: &str) -> String {
+    format!(
+        "!({value} in {} || {value}.startsWith({}))",
+        cel::list(ALLOWED_ANNOTATIONS),
+        cel::text(ALLOWED_ANNOTATION_PREFIX)
+    )
+}
+
 fn cel_since_v1_0(rules: &mut CelRules) -> String {
     let found = rules.define(
         "seccompAnnotations",
         format!(
-            "([{}] + {CONTAINERS}.map(c, {} + c.name)).filter(k, k in variables.annotations && \
-             !(variables.annotations[k] in {} || variables.annotations[k].startsWith({})))",
+            "([{}] + {CONTAINERS}.map(c, {} + c.name)).filter(k, k in variables.annotations && {})",
             cel::text(seccomp::POD_ANNOTATION),
             cel::text(&seccomp::container_annotation("")),
-            cel::list(ALLOWED_ANNOTATIONS),
-            cel::text(ALLOWED_ANNOTATION_PREFIX)
+            cel_bad_annotation("variables.annotations[k]"),
         ),
     );
     let values =
@@ -207,7 +214,7 @@ pub(super) fn cel_explicitly_bad(rules: &mut CelRules) -> (String, String) {
 }
 
 /// The optional answer whether the profile of a security context is of a type that is forbidden, or of one that is allowed.
-pub(super) fn cel_profile_where(context: &str, forbidden: bool, options: Options) -> String {
+pub(in crate::standards) fn cel_profile_where(context: &str, forbidden: bool, options: Options) -> String {
     let types: Vec<&str> = allowed_types(options).collect();
     let not = if forbidden { "!" } else { "" };
     format!("{context}.?seccompProfile.optMap(p, {not}(p.?type.orValue('') in {}))", cel::list(&types))

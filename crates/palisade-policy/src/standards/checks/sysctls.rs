@@ -67,6 +67,17 @@ const SINCE_V1_27: &[&str] = ALLOWED.split_at(6).0;
 /// Sysctls of the first version of the standards.
 pub(crate) const SINCE_V1_0: &[&str] = ALLOWED.split_at(5).0;
 
+/// The sysctls that a version of the check allows.
+pub(in crate::standards) const fn allowed_since(since: u16) -> &'static [&'static str] {
+    match since {
+        0..27 => SINCE_V1_0,
+        27..29 => SINCE_V1_27,
+        29..32 => SINCE_V1_29,
+        32..37 => SINCE_V1_32,
+        37.. => ALLOWED,
+    }
+}
+
 fn evaluate(pod: &PodView<'_, '_>, allowed: &[&str]) -> Option<Violation> {
     let sysctls = pod.security_context().map_or(&[][..], |context| context.sysctls.as_slice());
     let bad: Vec<_> =
