@@ -103,24 +103,29 @@ pub fn node_object(node: &Node, answered: bool, conditions: &[RuntimeCondition],
                 "architecture": machine(), "kubeletVersion": version, "kubeProxyVersion": "",
                 "containerRuntimeVersion": format!("{}://{}", features.runtime_name, features.runtime_version),
                 "machineID": "", "systemUUID": "", "bootID": ""}}});
-    // The fields came with v1.30.
-    if config.compat.kubelet.minor() >= 30
-        && !features.handlers.is_empty()
-        && let Some(Value::Object(status)) = object.get_mut("status")
-    {
-        status.insert("runtimeHandlers".to_owned(), handlers(&features).into());
+    if let Some(Value::Object(status)) = object.get_mut("status") {
+        status.extend(runtime_features(&features, config.compat.kubelet.minor()));
     }
     object
 }
 
-/// What each handler of the runtime supports, as a kubelet reports it.
-fn handlers(features: &NodeFeatures) -> Vec<Value> {
-    let reported = |handler: &RuntimeHandler| {
+/// What the runtime and its handlers support, as a kubelet of a release reports it.
+fn runtime_features(features: &NodeFeatures, minor: u16) -> Vec<(String, Value)> {
+    let of_handler = |handler: &RuntimeHandler| {
         let features = handler.features.clone().unwrap_or_default();
         json!({"name": handler.name, "features": {"recursiveReadOnlyMounts": features.recursive_read_only_mounts,
             "userNamespaces": features.user_namespaces}})
     };
-    features.handlers.iter().map(reported).collect()
+    let mut fields = Vec::new();
+    if minor >= 30 && !features.handlers.is_empty() {
+        let handlers: Vec<Value> = features.handlers.iter().map(of_handler).collect();
+        fields.push(("runtimeHandlers".to_owned(), handlers.into()));
+    }
+    if minor >= 31 {
+        let policy = features.supplemental_groups_policy;
+        fields.push(("features".to_owned(), json!({"supplementalGroupsPolicy": policy})));
+    }
+    fields
 }
 
 /// The object without what changes at every heartbeat.
@@ -153,10 +158,37 @@ fn os_image() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use super::*;
 
-    use super::{labels, storage};
-    use crate::kernel::probe::NodeFeatures;
+    #[test]
+    fn the_runtimes_features_are_reported_since_their_release() {
+        use crate::cri::proto::RuntimeHandlerFeatures;
+        let with = RuntimeHandlerFeatures { user_namespaces: true, ..Default::default() };
+        let handlers = vec![RuntimeHandler { name: String::new(), features: Some(with) }];
+        let full = NodeFeatures { supplemental_groups_policy: true, handlers, ..Default::default() };
+        let handlers =
+            json!([{"name": "", "features": {"recursiveReadOnlyMounts": false, "userNamespaces": true}}]);
+        for (case, features, minor, expected) in [
+            ("before both", &full, 29, json!({})),
+            ("handlers", &full, 30, json!({"runtimeHandlers": handlers})),
+            (
+                "both",
+                &full,
+                31,
+                json!({"runtimeHandlers": handlers, "features": {"supplementalGroupsPolicy": true}}),
+            ),
+            (
+                "an old runtime",
+                &NodeFeatures::default(),
+                37,
+                json!({"features": {"supplementalGroupsPolicy": false}}),
+            ),
+        ] {
+            let found: serde_json::Map<String, Value> =
+                runtime_features(features, minor).into_iter().collect();
+            assert_eq!(Value::Object(found), expected, "{case}");
+        }
+    }
 
     #[test]
     fn storage_is_that_of_the_folder_that_will_hold_it() {
