@@ -125,8 +125,8 @@ pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
                 None
             }
         };
-        let recorded = files.write(&recorder.finish(), default.as_ref(), terminal);
-        Ok(exit?.max(recorded?))
+        let written = files.write(&recorder.finish(), default.as_ref(), terminal);
+        Ok(exit?.max(written?))
     })
 }
 
