@@ -305,21 +305,22 @@ mod tests {
             (
                 "spec.exceptions[0]: namespaces or",
                 spec(|spec| {
-                    spec["exceptions"][0] = json!({"namespaceSelector": {}, "podSelector": {}, "reason": "r"})
+                    spec["exceptions"][0] =
+                        json!({"namespaceSelector": {}, "podSelector": {}, "reason": "r"});
                 }),
             ),
             (
                 "spec.exceptions[0].podSelector: \"Near\" is not an operator",
                 spec(|spec| {
                     spec["exceptions"][0]["podSelector"] =
-                        json!({"matchExpressions": [{"key": "a", "operator": "Near"}]})
+                        json!({"matchExpressions": [{"key": "a", "operator": "Near"}]});
                 }),
             ),
             (
                 "spec.exceptions[0].namespaceSelector: \"In\" is not an operator with 0 values",
                 spec(|spec| {
                     spec["exceptions"][0]["namespaceSelector"] =
-                        json!({"matchExpressions": [{"key": "a", "operator": "In"}]})
+                        json!({"matchExpressions": [{"key": "a", "operator": "In"}]});
                 }),
             ),
             (

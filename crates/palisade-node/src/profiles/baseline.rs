@@ -211,7 +211,7 @@ impl Bounds {
     }
 
     /// The default profile of the runtime for the container, as a document.
-    pub fn runtime_default(&self) -> Result<Value, BaselineError> {
+    pub fn runtime_default_document(&self) -> Result<Value, BaselineError> {
         if self.runtime_name.is_empty() {
             return Err(BaselineError::NoRuntime);
         }
@@ -226,7 +226,7 @@ impl Bounds {
     fn filter(&self, profile: &BaselineProfile, folder: &ProfileFolder) -> Result<Filter, BaselineError> {
         match profile {
             BaselineProfile::RuntimeDefault => {
-                Ok(Filter::read(&self.runtime_default()?).map_err(RuntimeDefaultError::from)?)
+                Ok(Filter::read(&self.runtime_default_document()?).map_err(RuntimeDefaultError::from)?)
             }
             BaselineProfile::Localhost(path) => {
                 let unreadable =

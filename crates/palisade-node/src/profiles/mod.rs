@@ -134,7 +134,7 @@ pub fn guard(
     let document = match (profile, delivery.and_then(|delivery| delivery.text.as_deref())) {
         (_, Some(text)) => Some(json::value_from_str(text)?),
         (ProfileRef::Unconfined, None) => None,
-        (ProfileRef::RuntimeDefault, None) => Some(bounds.runtime_default()?),
+        (ProfileRef::RuntimeDefault, None) => Some(bounds.runtime_default_document()?),
         (ProfileRef::Localhost(path), None) => {
             let text = String::from_utf8_lossy(&folder.read(path)?).into_owned();
             Some(json::value_from_str(&text)?)
