@@ -63,6 +63,11 @@ pub enum Verdict {
     },
 }
 
+/// Why the first process of a container is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct NoProcess(pub String);
+
 /// A running container, and its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningContainer {
@@ -75,7 +80,7 @@ pub struct RunningContainer {
     /// The labels of its pod, as far as the runtime has them.
     pub labels: BTreeMap<String, String>,
     /// Its first process, or why there is none.
-    pub pid: Result<u32, String>,
+    pub pid: Result<u32, NoProcess>,
 }
 
 /// The running containers of a runtime, by pod and name.
@@ -92,10 +97,10 @@ pub async fn running_containers(runtime: &Runtime) -> Result<Vec<RunningContaine
         let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
         let pid = match container_pid(runtime, &container.id).await {
             Ok(Some(pid)) => Ok(pid),
-            Ok(None) => Err("the runtime does not report its process".to_owned()),
+            Ok(None) => Err(NoProcess("the runtime does not report its process".to_owned())),
             // It has ended since.
             Err(error) if error.is_not_found() => continue,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(NoProcess(error.to_string())),
         };
         let pod = PodKey {
             namespace: label(labels::POD_NAMESPACE),
@@ -327,7 +332,7 @@ impl Prober {
         };
         let pid = match &container.pid {
             Ok(pid) => *pid,
-            Err(why) => return undecided(why.clone()),
+            Err(why) => return undecided(why.to_string()),
         };
         let prober = self.clone();
         let owned = patterns.to_vec();

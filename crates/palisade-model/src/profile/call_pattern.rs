@@ -148,6 +148,7 @@ fn single(text: &str) -> Option<(u64, bool)> {
     // swallowed: what is no number is no value, which the caller reports
     let digits = |text: &str, base| {
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        // swallowed: what is no number is no value, which the caller reports
         u64::from_str_radix(text, base).ok().filter(|_| plain)
     };
     if let Some(rest) = text.strip_prefix('-') {
@@ -174,7 +175,9 @@ pub fn constant(name: &str) -> Option<u64> {
     })?;
     // swallowed: our own table, which its test reads whole
     match word.strip_prefix("0x") {
+        // swallowed: our own table, which its test reads whole
         Some(rest) => u64::from_str_radix(rest, 16).ok(),
+        // swallowed: our own table, which its test reads whole
         None => word.parse().ok(),
     }
 }

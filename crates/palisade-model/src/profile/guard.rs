@@ -186,6 +186,7 @@ impl Filter {
                 match (exact, other) {
                     (Ok(exact), Ok(other)) if exact.len() <= other.len() => Ok(exact),
                     (_, Ok(other)) => Ok(other),
+                    // swallowed: the error of the exact form is returned
                     (exact, Err(_)) => exact,
                 }
             }

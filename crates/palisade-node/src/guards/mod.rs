@@ -38,13 +38,18 @@ use crate::{
     },
 };
 
+/// Why an object is no guard, in words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnreadableGuard(pub String);
+
 /// A guard as it was last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownGuard {
     /// Which version of the object.
     pub generation: i64,
     /// The guard, or why it is none.
-    pub read: Result<SyscallGuard, String>,
+    pub read: Result<SyscallGuard, UnreadableGuard>,
 }
 
 /// A change among guards or namespaces.
@@ -340,7 +345,7 @@ mod tests {
     fn known(name: &str, call: &str, until: &str) -> (String, KnownGuard) {
         let object = json!({"metadata": {"name": name}, "spec": {"calls": [call], "reason": "r", "until": until,
             "exceptions": [{"namespaceSelector": {"matchLabels": {"trusted": "yes"}}, "reason": "r"}]}});
-        let read = SyscallGuard::read(&object).map_err(|error| error.to_string());
+        let read = SyscallGuard::read(&object).map_err(|error| UnreadableGuard(error.to_string()));
         (name.to_owned(), KnownGuard { generation: 1, read })
     }
 

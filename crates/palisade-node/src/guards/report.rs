@@ -144,7 +144,7 @@ fn row(name: &str, known: &KnownGuard, probed: &[Probed], now: Time) -> GuardRow
                     reason: "the guard cannot be applied".to_owned(),
                 })
                 .collect();
-            return GuardRow { state: GuardState::Invalid(why.clone()), ..row };
+            return GuardRow { state: GuardState::Invalid(why.to_string()), ..row };
         }
     };
     for probed in probed {
@@ -275,7 +275,10 @@ mod tests {
         );
         let expired = row("g", &guard("2020-01-01T00:00:00Z"), &all, at).to_value();
         assert_eq!((&expired["state"], &expired["exposed"]), (&json!("Expired"), &json!(0)));
-        let broken = KnownGuard { generation: 1, read: Err("spec.calls: is required".to_owned()) };
+        let broken = KnownGuard {
+            generation: 1,
+            read: Err(crate::guards::UnreadableGuard("spec.calls: is required".to_owned())),
+        };
         let invalid = row("g", &broken, &all, at).to_value();
         assert_eq!((&invalid["state"], &invalid["exposed"]), (&json!("Invalid"), &json!(6)));
         assert_eq!(invalid["message"], "spec.calls: is required");

@@ -35,9 +35,10 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 
 fn known(object: &DynamicObject) -> (String, KnownGuard) {
     let generation = object.metadata.generation.unwrap_or_default();
-    let read = serde_json::to_value(object)
-        .map_err(|error| error.to_string())
-        .and_then(|object| SyscallGuard::read(&object).map_err(|error| error.to_string()));
+    let read =
+        serde_json::to_value(object).map_err(|error| super::UnreadableGuard(error.to_string())).and_then(
+            |object| SyscallGuard::read(&object).map_err(|error| super::UnreadableGuard(error.to_string())),
+        );
     (object.name_any(), KnownGuard { generation, read })
 }
 
