@@ -462,6 +462,7 @@ mod tests {
             image_user: &ImageUser::Uid(0),
             seccomp_path: None,
             target: None,
+            is_recorded: false,
             ids,
         };
         let container = container_context(&contexts[0], &around).unwrap();
