@@ -117,7 +117,7 @@ pub struct CheckArgs {
     /// Remove findings that are gone from the file of --baseline; none is added
     #[arg(long, requires = "baseline", conflicts_with = "write_baseline")]
     pub update_baseline: bool,
-    /// OCI image layout whose images tell which user they run as, optionally with the name of its image; may be repeated
+    /// OCI image layout with the images of the pods, for the user that each runs as, optionally with the name of its image; may be repeated
     #[arg(long, value_name = "[IMAGE=]DIR")]
     pub image_layout: Vec<ImageLayout>,
     /// Treat objects of kinds that are not checked as errors
