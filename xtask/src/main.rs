@@ -19,6 +19,7 @@ mod release;
 mod setup;
 mod string_errors;
 mod swallowed;
+mod texts;
 mod tidy;
 mod vm;
 
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   docs                             build the documentation site into target/book
+  texts [DIR]                      print the texts of the program, or of another checkout of it, for review
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
@@ -90,6 +92,11 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             None => generate::run_generate(generate::Mode::Write),
         },
         Some("docs") => docs::run_docs(),
+        Some("texts") => {
+            let folder = arguments.get(1).map_or_else(root, PathBuf::from);
+            print!("{}", texts::catalogue(&folder)?);
+            Ok(())
+        }
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
