@@ -30,7 +30,7 @@ use crate::pod_security::{
 };
 use crate::registry::{self, Registry};
 use crate::router::Router;
-use crate::storage::Store;
+use crate::storage::{Store, compaction};
 use crate::stream_source::StreamSource;
 use crate::webhooks::{self, Webhooks};
 use crate::{controllers, meta, openshift, plugins, set_aside, streaming};
@@ -382,7 +382,8 @@ impl Builder {
         bootstrap::run(&api).await;
         set_aside::report_unserved(&api);
         let serving = palisade_serve::serve(listener, Some(acceptor), LIMITS, api.clone(), stop.clone());
-        let mut tasks = vec![tokio::spawn(serving)];
+        let compacting = compaction::run(api.store.clone(), stop.clone());
+        let mut tasks = vec![tokio::spawn(serving), tokio::spawn(compacting)];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
         }
