@@ -21,7 +21,8 @@ pub(crate) fn catalogue(root: &Path) -> Result<String, Failure> {
         let path = entry.map_err(|error| Failure(error.to_string()))?.into_path();
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         let is_test = name.ends_with("_tests.rs") || name.ends_with("/tests.rs") || name.contains("testkit");
-        if !name.ends_with(".rs") || !string_errors::is_source(&name) || is_test {
+        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+        if !is_rust || !string_errors::is_source(&name) || is_test {
             continue;
         }
         let text = fs::read_to_string(&path).map_err(|error| Failure(format!("{name}: {error}")))?;
