@@ -162,7 +162,7 @@ impl Exceptions {
 }
 
 /// The label with which an API server names every namespace.
-const METADATA_NAME: &str = "kubernetes.io/metadata.name";
+pub const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The objects in files and folders.
 pub fn read_paths(paths: &[PathBuf]) -> Result<Vec<Value>, Failure> {

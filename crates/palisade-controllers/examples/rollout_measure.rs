@@ -15,7 +15,7 @@ use std::{
 
 use palisade_base::version::NEWEST_MINOR;
 use palisade_controllers::{
-    cluster::{Cluster, WatchedPod},
+    cluster::Cluster,
     label_syncer::plan::{all_labels, namespace_labels},
     readiness::plan::{Observed, ReadinessPlan, plan},
 };
@@ -144,7 +144,7 @@ fn fill(cluster: &mut Cluster) -> Result<Duration, Failure> {
             .collect();
         let began = Instant::now();
         for text in &texts {
-            cluster.set_pod(serde_json::from_str::<WatchedPod<'_>>(text)?);
+            cluster.set_pod(text)?;
         }
         reading += began.elapsed();
     }
@@ -197,7 +197,7 @@ fn single_changes(cluster: &mut Cluster, config: &Value) -> Result<(Duration, Du
     for index in 1..100 {
         let text = pod(&name(index), "web-5d8f7c9b4-00000", index % 2 == 0);
         let began = Instant::now();
-        cluster.set_pod(serde_json::from_str::<WatchedPod<'_>>(&text)?);
+        cluster.set_pod(&text)?;
         let planned = status(cluster, config);
         let touched = cluster.take_touched();
         let labels: usize = touched

@@ -76,6 +76,8 @@ pub struct Options {
     pub gate: Option<bool>,
     /// Where levels come from, on a cluster that is not OpenShift.
     pub levels: LevelSource,
+    /// Whether what exceptions accept counts as compliant: nothing but Palisade enforces Pod Security.
+    pub count_exceptions: bool,
     /// What the cluster is; `None`: what its API groups show.
     pub platform: Option<Platform>,
     /// Whether controllers that OpenShift has itself are left to it, although they are in the list.
@@ -100,6 +102,7 @@ impl Default for Options {
             release: Release::default(),
             gate: None,
             levels: LevelSource::default(),
+            count_exceptions: false,
             platform: None,
             leave_to_openshift: true,
             controllers: ROLLOUT.into_iter().collect(),
@@ -130,7 +133,7 @@ impl Runner {
     /// Controllers that do not run yet.
     #[must_use]
     pub fn new(client: Client, options: Options) -> Arc<Self> {
-        let scope = scope(options.levels, options.platform.unwrap_or_default());
+        let scope = scope(options.levels, options.platform.unwrap_or_default(), options.count_exceptions);
         let observed = Observed::new(options.compat.unwrap_or_default(), scope);
         Arc::new(Self { client, options, metrics: Arc::default(), current: Mutex::new(observed) })
     }
@@ -196,12 +199,14 @@ impl Runner {
             Some(platform) => platform,
             None => recognised(&api).await,
         };
-        let scope = scope(self.options.levels, platform);
+        let scope = scope(self.options.levels, platform, self.options.count_exceptions);
         let wants = |name: &&str| self.options.controllers.contains(*name);
         // No other controller of the list needs more than workloads and their events.
         let workloads_only =
             ROLLOUT.iter().filter(|name| wants(name)).all(|name| *name == rejected_pods::apply::NAME);
-        let scope = Scope { workloads_only, reports: wants(&reports::apply::NAME), ..scope };
+        let count_exceptions = scope.count_exceptions && !workloads_only;
+        let reports = wants(&reports::apply::NAME);
+        let scope = Scope { workloads_only, reports, count_exceptions, ..scope };
         let observed = Observed::new(compat, scope);
         *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&observed);
         self.metrics.lead(true);
@@ -263,13 +268,12 @@ impl Runner {
 
 /// What a cluster is watched for. OpenShift enforces constraints whatever was chosen.
 #[must_use]
-pub const fn scope(levels: LevelSource, platform: Platform) -> Scope {
-    match platform {
-        Platform::OpenShift => {
-            Scope { levels: LevelSource::Constraints, platform, workloads_only: false, reports: false }
-        }
-        Platform::Kubernetes => Scope { levels, platform, workloads_only: false, reports: false },
-    }
+pub const fn scope(levels: LevelSource, platform: Platform, count_exceptions: bool) -> Scope {
+    let levels = match platform {
+        Platform::OpenShift => LevelSource::Constraints,
+        Platform::Kubernetes => levels,
+    };
+    Scope { levels, platform, workloads_only: false, reports: false, count_exceptions }
 }
 
 /// What the cluster is, by its API groups. Nothing is written before that is known.

@@ -1,7 +1,9 @@
 //! The clock, in the two ways the API writes it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use palisade_base::time::{rfc3339, rfc3339_micro};
+use palisade_base::time::{Time, rfc3339, rfc3339_micro};
 
 /// Now, to the second: `2026-01-01T00:00:00Z`.
 pub(crate) fn seconds() -> String {
@@ -12,6 +14,18 @@ pub(crate) fn seconds() -> String {
 #[must_use]
 pub fn micros() -> String {
     rfc3339_micro(Timestamp::now().as_microsecond())
+}
+
+/// This moment, as exceptions are compared with it.
+pub(crate) fn now() -> Time {
+    Time { seconds: Timestamp::now().as_second(), micros: 0 }
+}
+
+/// How long it is until a moment, in seconds since 1970.
+pub(crate) fn until(moment: i64) -> Duration {
+    let left = i128::from(moment) * 1000 - i128::from(Timestamp::now().as_millisecond());
+    // A moment that has passed is now; one that is too far to count never comes.
+    u64::try_from(left.max(0)).map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// The day, since 1970.

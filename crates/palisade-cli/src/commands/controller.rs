@@ -114,6 +114,10 @@ pub struct ControllerArgs {
     /// the constraints that its service accounts may use, otherwise from what its workloads need
     #[arg(long, value_name = "MODE", default_value_t = ConstraintMode::Off)]
     pub security_context_constraints: ConstraintMode,
+    /// Count what SecurityExceptions accept as compliant in the rollout. Only for clusters where nothing but the webhook enforces Pod
+    /// Security: the plugin that is built into kube-apiserver rejects what an exception accepts
+    #[arg(long)]
+    pub count_exceptions: bool,
     /// Platform: kubernetes or openshift [default: detected]
     #[arg(long, value_name = "PLATFORM")]
     pub platform: Option<Platform>,
@@ -160,6 +164,7 @@ pub fn run(args: &ControllerArgs, terminal: &Terminal) -> Result<Exit, Failure> 
         options.controllers.remove(reports::apply::NAME);
     }
     options.platform = args.platform;
+    options.count_exceptions = args.count_exceptions;
     options.levels = match args.security_context_constraints {
         ConstraintMode::Off | ConstraintMode::Audit => LevelSource::Workloads,
         ConstraintMode::Enforce => LevelSource::Constraints,

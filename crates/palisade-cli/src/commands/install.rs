@@ -42,6 +42,9 @@ pub struct InstallArgs {
     /// Add the rollout to enforced Pod Security
     #[arg(long)]
     pub rollout: bool,
+    /// Let the rollout count what SecurityExceptions accept as compliant: only where nothing but the webhook enforces Pod Security
+    #[arg(long, requires = "rollout")]
+    pub count_exceptions: bool,
     /// Write OpenReports or PolicyReports, whichever the cluster has, and count their findings in metrics
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, hide_possible_values = true)]
     pub reports: bool,
@@ -159,6 +162,7 @@ impl InstallArgs {
         }
         values["namespace"]["create"] = Value::Bool(true);
         values["rollout"]["enabled"] = Value::Bool(self.rollout);
+        values["rollout"]["countExceptions"] = Value::Bool(self.count_exceptions);
         values["reports"]["enabled"] = Value::Bool(self.reports);
         values["monitoring"]["enabled"] = Value::Bool(self.monitoring);
         if let Some(mode) = &self.fail_fast {

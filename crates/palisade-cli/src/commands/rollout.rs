@@ -35,13 +35,14 @@ use palisade_policy::{
     standards::policy::Mode,
 };
 use palisade_yaml::{Limits, parse};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::text::{json_text, plan_text, status_text};
 use crate::{
     args::{ApiVersion, TableFormat},
     cluster::ClusterArgs,
     config::glob_matches,
+    exceptions::{Exceptions, METADATA_NAME},
     failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
@@ -101,6 +102,10 @@ pub struct RolloutArgs {
     /// Namespace of objects that do not set one [default: default]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+    /// With paths: file or folder with SecurityExceptions, whose findings count as compliant; may be repeated. A cluster counts them as its
+    /// controller does
+    #[arg(long, value_name = "PATH", requires = "paths")]
+    pub exceptions: Vec<PathBuf>,
     /// With paths: they are for OpenShift, and omitted objects are those of a new cluster [default: detected]
     #[arg(long)]
     pub openshift: bool,
@@ -153,8 +158,9 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
         }
         (true, _) => (service::block_on(read_cluster(&args.cluster, args.kubernetes_version))?, Vec::new()),
         (false, false) => {
+            let exceptions = Exceptions::of_paths(&args.exceptions)?;
             let mut reading = read_manifests(args);
-            let cluster = reading.cluster();
+            let cluster = reading.cluster(exceptions);
             let Reading { problems, used, hides_owners, assumes, .. } = reading;
             for problem in &problems {
                 terminal.report(format!("error: {problem}"));
@@ -287,7 +293,8 @@ async fn read_cluster(cluster: &ClusterArgs, version: Option<ApiVersion>) -> Res
     Ok(Answer::of(&state.cluster, namespaces, Some(live)))
 }
 
-/// Where the levels of a cluster come from: what its rollout reports, or whether it enforces constraints, as OpenShift does.
+/// Where the levels of a cluster come from: what its rollout reports, or whether it enforces constraints, as OpenShift does. Exceptions
+/// count as they do in its rollout.
 async fn scope_of(api: &Api) -> Result<Scope, ApiError> {
     let groups = api.get("/apis").await?.unwrap_or_default();
     let config = Resource::new(resource::GROUP, resource::VERSION, resource::PLURAL);
@@ -301,7 +308,8 @@ async fn scope_of(api: &Api) -> Result<Scope, ApiError> {
         _ if has_constraints => LevelSource::Constraints,
         _ => LevelSource::Workloads,
     };
-    Ok(scope(levels, Platform::of(&groups)))
+    let count_exceptions = config["status"]["exceptions"] == "Counted";
+    Ok(scope(levels, Platform::of(&groups), count_exceptions))
 }
 
 /// Whether the owner of the enforce label of a namespace is unknown.
@@ -358,7 +366,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The cluster that the objects make up.
-    fn cluster(&mut self) -> Cluster {
+    fn cluster(&mut self, exceptions: Exceptions) -> Cluster {
         let objects = std::mem::take(&mut self.objects);
         let compat = match self.args.kubernetes_version {
             Some(ApiVersion(compat)) => compat,
@@ -368,6 +376,10 @@ impl<'a> Reading<'a> {
         let is_openshift = self.args.openshift || objects.iter().any(|(object, _)| is_of_openshift(object));
         let levels = if is_openshift { LevelSource::Constraints } else { LevelSource::Workloads };
         let mut cluster = Cluster::with_levels(compat, levels);
+        if !self.args.exceptions.is_empty() {
+            cluster.count_exceptions(exceptions.now);
+            cluster.set_exceptions(exceptions.set);
+        }
         let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
         self.assumes =
             is_openshift && !self.args.openshift && !objects.iter().any(|(object, _)| is_constraint(object));
@@ -455,6 +467,14 @@ impl<'a> Reading<'a> {
         object.insert("apiVersion".to_owned(), api_version.into());
         object.insert("kind".to_owned(), kind.into());
         if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+            && (api_version, kind) == ("v1", "Namespace")
+            && let Some(name) = metadata.get("name").cloned()
+        {
+            let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+            if let Value::Object(labels) = labels {
+                labels.insert(METADATA_NAME.to_owned(), name);
+            }
+        } else if let Some(Value::Object(metadata)) = object.get_mut("metadata")
             && is_namespaced
         {
             let is_empty = |field: Option<&Value>| field.and_then(Value::as_str).is_none_or(str::is_empty);

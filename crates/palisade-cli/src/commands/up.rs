@@ -166,7 +166,14 @@ async fn serve(args: &UpArgs, terminal: &Terminal) -> Result<Exit, Failure> {
     report_set_aside(&server, terminal);
     let levels = if args.openshift { LevelSource::Constraints } else { LevelSource::Workloads };
     // Whatever this server behaves as, nothing else sets its labels.
-    let rollout = Options { compat: Some(compat), levels, platform: Some(Platform::Kubernetes), ..rollout };
+    let rollout = Options {
+        compat: Some(compat),
+        levels,
+        platform: Some(Platform::Kubernetes),
+        // This server applies them, unless it behaves as a release that has none.
+        count_exceptions: compat.is_designs(),
+        ..rollout
+    };
     let mut controllers: Vec<&'static str> = selection.names().collect();
     if has_rollout {
         controllers.extend(&rollout.controllers);

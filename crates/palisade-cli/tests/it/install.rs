@@ -228,6 +228,7 @@ fn every_argument_in_the_manifests_exists() {
         &[][..],
         &["--rollout", "--feature-gates=SeccompConfigMaps=true,OpenShiftPodSecurityAdmission=false"],
         &["--rollout", "--reports=false"],
+        &["--rollout", "--count-exceptions", "--reports=false"],
         &["--reports=false"],
         &["-n", "guard", "--image", "registry.example/palisade@sha256:0"],
     ] {

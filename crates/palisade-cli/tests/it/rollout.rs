@@ -242,3 +242,31 @@ fn notes_a_dump_without_managed_fields() {
         "fieldsV1": {"f:metadata": {"f:labels": {format!("f:{enforce}"): {}}}}}]);
     assert_eq!(held_to(&namespace), ("restricted".into(), false), "the syncer's own");
 }
+
+/// What the rollout of a cluster counts, `--exceptions` counts for manifests.
+#[test]
+fn exceptions_in_force_count_where_they_are_given() {
+    let project = Project::new();
+    let spec = GOOD.split_once("spec:").map_or("", |(_, spec)| spec);
+    project.file(
+        "app.yaml",
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: team}}\nspec:\n  hostNetwork: true{spec}"),
+    );
+    let exception = |until: &str| {
+        format!(
+            "apiVersion: palisade.dev/v1alpha1\nkind: SecurityException\nmetadata: {{name: one}}\nspec:\n  \
+             namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: team}}}}\n  \
+             allow: [{{control: hostNamespaces, field: spec.hostNetwork, values: [\"true\"]}}]\n  \
+             reason: r\n  owner: o\n  ticket: t\n  until: \"{until}\"\n"
+        )
+    };
+    project
+        .file("in-force.yaml", exception("2999-01-01T00:00:00Z"))
+        .file("ended.yaml", exception("2020-01-01T00:00:00Z"))
+        .file("unreadable.yaml", exception("never"));
+    assert_eq!(project.run(&["rollout", "status", "app.yaml"]).status, 1);
+    for (file, status) in [("in-force.yaml", 0), ("ended.yaml", 1), ("unreadable.yaml", 2)] {
+        let run = project.run(&["rollout", "status", "app.yaml", "--exceptions", file]);
+        assert_eq!(run.status, status, "{file}: {run}");
+    }
+}

@@ -14,7 +14,7 @@ use palisade_model::{
 use palisade_policy::{
     exceptions::{
         set::{ExceptionUse, NamespaceExceptions},
-        workload::{Provenance, of_pod, of_template},
+        workload::{Provenance, of_made_template, of_pod},
     },
     standards::{
         evaluator::Evaluator,
@@ -70,7 +70,8 @@ impl Excused {
         } else {
             let template = kind.path.iter().try_fold(object, |value, field| value.get(field))?;
             let pod = Pod::deserialize(template).ok()?; // swallowed: nothing is excused
-            (Prepared::future_pod(pod, Subject::Template(kind.path), compat), of_template(kind, name))
+            let workloads = of_made_template(kind, name, &pod.metadata.labels);
+            (Prepared::future_pod(pod, Subject::Template(kind.path), compat), workloads)
         };
         let evaluator = Evaluator::of(compat);
         let mut found = Self::default();

@@ -5,11 +5,18 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
+use palisade_base::time::Time;
 use palisade_model::{compat::Compat, prepare::Prepared};
-use palisade_policy::standards::{
-    evaluator::{Evaluator, StandardsOutcome},
-    level::{Level, LevelVersion, Version},
+use palisade_policy::{
+    exceptions::{set::NamespaceExceptions, workload::Workload},
+    standards::{
+        evaluator::{Evaluator, StandardsOutcome},
+        level::{Level, LevelVersion, Version},
+    },
 };
+
+/// A moment at which no exception has ended.
+const FIRST: Time = Time { seconds: i64::MIN, micros: 0 };
 
 /// The service account of pods that name none.
 pub(super) const DEFAULT_ACCOUNT: &str = "default";
@@ -122,6 +129,8 @@ pub(super) struct Subject<'p> {
     pub(super) constraint: Option<&'p str>,
     pub(super) is_by_user: bool,
     pub(super) list: u8,
+    /// What an exception has to name.
+    pub(super) workloads: &'p [Workload],
 }
 
 /// The causes at each level.
@@ -132,6 +141,10 @@ struct Causes {
 }
 
 impl Causes {
+    fn of(baseline: &StandardsOutcome, restricted: &StandardsOutcome) -> Self {
+        Self { baseline: causes(baseline), restricted: causes(restricted) }
+    }
+
     /// Those of the lower level, then those that the stricter one adds.
     fn all(&self) -> Vec<Cause> {
         let is_new = |cause: &&Cause| {
@@ -149,8 +162,10 @@ struct Detail {
     /// Unless it is [`DEFAULT_ACCOUNT`].
     service_account: Option<Box<str>>,
     constraint: Option<Box<str>>,
-    /// Nothing where the object was not judged, or complies.
+    /// Nothing where the object was not judged, or complies without exceptions.
     causes: Option<Arc<Causes>>,
+    /// Those that no exception accepts.
+    remaining: Option<Arc<Causes>>,
     /// Why its pods are rejected, are missing, or cannot be judged.
     reason: Option<Box<str>>,
     /// The workload whose need it counts for.
@@ -161,7 +176,13 @@ struct Detail {
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) standing: Standing,
+    /// The strictest level that it complies with without exceptions.
+    bare: Level,
     pub(super) is_by_user: bool,
+    /// Whether an exception in force accepts something in it.
+    pub(super) is_excused: bool,
+    /// Whether an exception may be why it was admitted: one names something in it, in force or ended.
+    pub(super) is_excusable: bool,
     /// The list that brought it, see [`super::Cluster::begin_list`].
     pub(super) list: u8,
     detail: Option<Box<Detail>>,
@@ -177,10 +198,19 @@ impl Judged {
             service_account: None,
             constraint: None,
             causes: None,
+            remaining: None,
             reason: Some(reason.into()),
             workload: None,
         };
-        Self { standing: Standing::Undecided, is_by_user: false, list, detail: Some(Box::new(detail)) }
+        Self {
+            standing: Standing::Undecided,
+            bare: Level::Privileged,
+            is_by_user: false,
+            is_excused: false,
+            is_excusable: false,
+            list,
+            detail: Some(Box::new(detail)),
+        }
     }
 
     /// The level that it needs: what cannot be judged may need anything.
@@ -203,34 +233,49 @@ impl Judged {
     /// The object as a blocker of a level; `None` if the level lets it and its pods be.
     pub(super) fn blocker(&self, level: Level) -> Option<Blocker> {
         let complies = self.standing.level()?;
-        let is_rejected = matches!(self.standing, Standing::Rejected(_));
-        let detail = self.detail.as_ref().filter(|_| level > complies || is_rejected)?;
-        let causes = detail.causes.as_ref().filter(|_| level > complies).map(|causes| match level {
+        let detail = self.detail.as_ref().filter(|_| level > complies || self.is_rejected())?;
+        let causes = detail.remaining.as_ref().filter(|_| level > complies).map(|causes| match level {
             Level::Restricted => causes.restricted.clone(),
             Level::Baseline | Level::Privileged => causes.baseline.clone(),
         });
-        Some(Blocker {
+        Some(self.as_blocker(detail, causes.unwrap_or_default()))
+    }
+
+    const fn is_rejected(&self) -> bool {
+        matches!(self.standing, Standing::Rejected(_))
+    }
+
+    fn as_blocker(&self, detail: &Detail, causes: Vec<Cause>) -> Blocker {
+        Blocker {
             kind: detail.kind.clone(),
             name: detail.name.to_string(),
             owner: detail.owner.as_ref().map(|(kind, name)| (kind.to_string(), name.to_string())),
             service_account: detail.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT).to_owned(),
             constraint: detail.constraint.as_deref().map(str::to_owned),
             is_by_user: self.is_by_user,
-            causes: causes.unwrap_or_default(),
-            rejection: detail.reason.as_deref().filter(|_| is_rejected).map(str::to_owned),
-        })
+            causes,
+            rejection: detail.reason.as_deref().filter(|_| self.is_rejected()).map(str::to_owned),
+        }
     }
 
-    /// The object with everything that any level forbids; `None` if nothing does and its pods are not rejected.
+    /// The object with everything that any level forbids, what exceptions accept included; `None` if nothing does and its pods are
+    /// not rejected.
     pub(super) fn finding(&self) -> Option<Blocker> {
-        let found = self.blocker(Level::Restricted)?;
-        let causes = self.detail.as_ref().and_then(|detail| detail.causes.as_ref());
-        Some(Blocker { causes: causes.map(|causes| causes.all()).unwrap_or_default(), ..found })
+        self.standing.level()?;
+        let is_found = Level::Restricted > self.bare || self.is_rejected();
+        let detail = self.detail.as_ref().filter(|_| is_found)?;
+        let causes = detail.causes.as_ref().map(|causes| causes.all());
+        Some(self.as_blocker(detail, causes.unwrap_or_default()))
     }
 
-    /// Whether no level forbids anything in it, and it is known to have its pods.
+    /// Whether no level forbids anything in it, without exceptions, and it is known to have its pods.
     pub(super) fn is_compliant(&self) -> bool {
-        self.standing == Standing::Complies(Level::Restricted)
+        self.standing == Standing::Complies(Level::Restricted) && self.bare == Level::Restricted
+    }
+
+    /// Whether exceptions can change what it comes to.
+    pub(super) fn depends_on_exceptions(&self) -> bool {
+        self.standing.level().is_some() && self.bare < Level::Restricted
     }
 
     /// Why it is not known whether a level rejects the object or its pods; `None` if it is known.
@@ -265,23 +310,45 @@ impl Judge {
         Self { compat, evaluator: Evaluator::of(&compat), known: HashSet::new(), prune_at: 0 }
     }
 
-    pub(super) fn judge(&mut self, pod: &Prepared<'_>, subject: &Subject<'_>, supply: &Supply) -> Judged {
+    /// Judges a pod. What exceptions accept counts as compliant, where there are any.
+    pub(super) fn judge(
+        &mut self,
+        pod: &Prepared<'_>,
+        subject: &Subject<'_>,
+        supply: &Supply,
+        exceptions: Option<&NamespaceExceptions<'_>>,
+    ) -> Judged {
         let at = |level| self.evaluator.evaluate(LevelVersion::new(level, Version::Latest), pod);
         let restricted = at(Level::Restricted);
-        let (level, causes) = if restricted.allowed() {
-            (Level::Restricted, None)
+        let (mut is_excused, mut is_excusable) = (false, false);
+        let (bare, level, causes, remaining) = if restricted.allowed() {
+            (Level::Restricted, Level::Restricted, None, None)
         } else {
             let baseline = at(Level::Baseline);
-            let level = if baseline.allowed() { Level::Baseline } else { Level::Privileged };
-            let causes = Causes { baseline: causes(&baseline), restricted: causes(&restricted) };
-            (level, Some(self.intern(causes)))
+            let (bare, causes) = (level_of(&baseline, &restricted), Causes::of(&baseline, &restricted));
+            let causes = self.intern(causes);
+            let (mut level, mut remaining) = (bare, Arc::clone(&causes));
+            if let Some(exceptions) = exceptions {
+                let ended_too = NamespaceExceptions { now: FIRST, ..*exceptions };
+                is_excusable = !ended_too.excuse(restricted.clone(), pod, subject.workloads).used.is_empty()
+                    || !ended_too.excuse(baseline.clone(), pod, subject.workloads).used.is_empty();
+                if is_excusable {
+                    let baseline = exceptions.excuse(baseline, pod, subject.workloads);
+                    let restricted = exceptions.excuse(restricted, pod, subject.workloads);
+                    is_excused = !(baseline.used.is_empty() && restricted.used.is_empty());
+                    level = level_of(&baseline.outcome, &restricted.outcome);
+                    remaining = self.intern(Causes::of(&baseline.outcome, &restricted.outcome));
+                }
+            }
+            (bare, level, Some(causes), Some(remaining))
         };
         let (standing, reason) = match supply {
             Supply::Enough => (Standing::Complies(level), None),
             Supply::Rejected(reason) => (Standing::Rejected(level), Some(reason.as_str().into())),
             Supply::Short(reason) => (Standing::Short(level), Some(reason.as_str().into())),
         };
-        let detail = (standing != Standing::Complies(Level::Restricted)).then(|| {
+        let is_clean = standing == Standing::Complies(Level::Restricted) && bare == Level::Restricted;
+        let detail = (!is_clean).then(|| {
             Box::new(Detail {
                 kind: Cow::Borrowed(subject.kind),
                 name: subject.name.into(),
@@ -291,11 +358,20 @@ impl Judge {
                     .map(Into::into),
                 constraint: subject.constraint.map(Into::into),
                 causes,
+                remaining,
                 reason,
                 workload: None,
             })
         });
-        Judged { standing, is_by_user: subject.is_by_user, list: subject.list, detail }
+        Judged {
+            standing,
+            bare,
+            is_by_user: subject.is_by_user,
+            is_excused,
+            is_excusable,
+            list: subject.list,
+            detail,
+        }
     }
 
     fn intern(&mut self, causes: Causes) -> Arc<Causes> {
@@ -309,6 +385,15 @@ impl Judge {
         let causes = Arc::new(causes);
         self.known.insert(Arc::clone(&causes));
         causes
+    }
+}
+
+/// The strictest level that a verdict at both of them allows.
+fn level_of(baseline: &StandardsOutcome, restricted: &StandardsOutcome) -> Level {
+    match (baseline.allowed(), restricted.allowed()) {
+        (true, true) => Level::Restricted,
+        (true, false) => Level::Baseline,
+        (false, _) => Level::Privileged,
     }
 }
 

@@ -4,6 +4,7 @@
 //! kept as a handful of bytes; only what violates keeps its names and causes. So a change costs what it touches, and a
 //! million pods fit into memory.
 
+mod counted;
 mod excused;
 mod judged;
 mod namespace;
@@ -28,6 +29,7 @@ use palisade_model::{
 };
 use palisade_policy::{
     enforcement::{classify::is_by_user, level::LevelSource, state::Evaluation, violations::Verdict},
+    exceptions::workload::{Provenance, of_pod},
     scc::{
         choose::VALIDATED,
         constraint::{Constraint, ReadError},
@@ -42,7 +44,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::{
-    judged::{Judge, Judged, Subject, Supply},
+    counted::Counted,
+    judged::{Judge, Judged, Standing, Subject, Supply},
     rejections::Reports,
     template::{Held, Template},
 };
@@ -89,6 +92,8 @@ pub struct Cluster {
     lists_pods: bool,
     /// Workloads whose pods are rejected, by namespace and where that was seen.
     rejections: BTreeMap<String, Reports>,
+    /// The exceptions, where what they accept counts as compliant.
+    counted: Option<Counted>,
 }
 
 impl Default for Cluster {
@@ -181,6 +186,7 @@ impl Cluster {
             today: 0,
             lists_pods: false,
             rejections: BTreeMap::new(),
+            counted: None,
         }
     }
 
@@ -333,19 +339,22 @@ impl Cluster {
     /// watches.
     pub fn set_namespace(&mut self, object: &Value) {
         let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str) else { return };
-        let today = self.today;
+        let (today, selects) = (self.today, self.counted.is_some());
         let record = self.record(name);
         if record.is_newer_than(object) {
             return;
         }
         let (was_there, enforced) = (record.exists(), record.enforce_label());
+        let labels = selects.then(|| record.labels().clone());
         let new_ranges = record.set_object(object);
         if !was_there {
             record.recall(today);
         }
-        // What its label rejects already is not what it needs, so templates count anew.
+        // What its label rejects already is not what it needs, so templates count anew. Its labels select exceptions.
         let is_news = !was_there || record.enforce_label() != enforced;
-        self.refresh(name, new_ranges || (is_news && self.levels == LevelSource::Workloads));
+        let is_selected_anew = labels.is_some_and(|labels| !was_there || labels != *record.labels());
+        let by_workloads = is_news && self.levels == LevelSource::Workloads;
+        self.refresh(name, new_ranges || by_workloads || is_selected_anew);
     }
 
     /// A namespace is gone, and with it all that was in it.
@@ -440,12 +449,16 @@ impl Cluster {
         self.refresh_scope(changed, namespace);
     }
 
-    /// A pod was seen.
-    pub fn set_pod(&mut self, pod: WatchedPod<'_>) {
-        self.judge_pod(pod, false);
+    /// A pod was seen, as JSON.
+    pub fn set_pod(&mut self, text: &str) -> Result<(), serde_json::Error> {
+        let pod = serde_json::from_str::<WatchedPod<'_>>(text)?;
+        let list = self.list_of("", "Pod");
+        self.judge_pod(pod, false, list, || counted::pod_text(text));
+        Ok(())
     }
 
-    fn judge_pod(&mut self, pod: WatchedPod<'_>, is_new: bool) {
+    /// Judges a pod. `text` is kept where exceptions can change what it comes to.
+    fn judge_pod(&mut self, pod: WatchedPod<'_>, is_new: bool, list: u8, text: impl FnOnce() -> Box<str>) {
         let WatchedPod { metadata, spec, status } = pod;
         let pod = Pod { metadata, spec };
         // What was decided when a pod was created stays decided; one that is only written down is still to be created.
@@ -459,6 +472,14 @@ impl Cluster {
         // The API server drops the status of a pod that is created.
         let judged = (is_new || !status.is_over()).then(|| {
             let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
+            let record = self.namespaces.get(&*metadata.namespace);
+            let exceptions =
+                self.counted.as_ref().map(|counted| counted.of(&metadata.namespace, record.map(Box::as_ref)));
+            let workloads = match exceptions {
+                Some(_) if is_new => of_pod(metadata, Provenance::Unknown),
+                Some(_) => of_pod(metadata, Provenance::Stored),
+                None => Vec::new(),
+            };
             let subject = Subject {
                 kind: "Pod",
                 name: &metadata.name,
@@ -466,15 +487,20 @@ impl Cluster {
                 service_account: pod.spec().service_account(),
                 constraint: metadata.annotations.get(VALIDATED),
                 is_by_user: is_by_user(&metadata.annotations),
-                list: self.list_of("", "Pod"),
+                list,
+                workloads: &workloads,
             };
-            self.judge.judge(&pod, &subject, &Supply::Enough)
+            self.judge.judge(&pod, &subject, &Supply::Enough, exceptions.as_ref())
         });
+        let is_kept = self.counted.is_some() && judged.as_ref().is_some_and(Judged::depends_on_exceptions);
         let owner = metadata.owner_references.iter().find(|owner| owner.controller == Some(true));
         let (kind, name) =
             owner.map_or(("Pod", &*metadata.name), |owner| (owner.kind.as_str(), owner.name.as_str()));
         self.record(&metadata.namespace).forget_template(key);
         self.keep(&metadata.namespace, key, judged, Source::Pod, (kind, name));
+        if is_kept {
+            self.record(&metadata.namespace).pods.insert(key, text());
+        }
         self.settle(&metadata.namespace);
     }
 
@@ -488,20 +514,30 @@ impl Cluster {
         owner: (&str, &str),
     ) {
         let (today, default, lists_pods) = (self.today, self.default_enforce, self.lists_pods);
+        let has_exceptions = self.counted.is_some();
         if self.levels == LevelSource::Workloads
             && let Some(judged) = &mut judged
         {
             let need = judged.need();
             let record = self.record(namespace);
             let is_pod = source == Source::Pod;
-            let is_new_pod = is_pod && !lists_pods && !record.knows(key);
+            let before = record.judged(key);
+            judged.is_excusable |= is_pod && before.is_some_and(|before| before.is_excusable);
+            // What an exception accepted, a pod was not admitted with, and when that has ended its namespace is not loosened for it.
+            // A pod that its namespace rejects by now is taken for such a one, because an exception may be gone without a trace.
+            let is_known =
+                record.exists() && (default == Some(Level::Privileged) || !record.label_rejects(need));
+            let is_by_exception = judged.is_excusable
+                || (has_exceptions && judged.standing != Standing::Undecided && !is_known);
+            let complies_now = is_pod && (judged.is_excused || (!lists_pods && before.is_none()));
             // What would be rejected now does not run, and what does not run needs nothing.
             let counts = need < Level::Restricted
-                && (is_pod || record.effective(default).is_some_and(|level| need >= level));
-            if counts || (is_new_pod && !record.memory.is_empty()) {
+                && ((is_pod && !is_by_exception)
+                    || record.effective(default).is_some_and(|level| need >= level));
+            if counts || (complies_now && !record.memory.is_empty()) {
                 let workload = self.workload_of(namespace, owner.0, owner.1);
                 let record = self.record(namespace);
-                if is_new_pod {
+                if complies_now {
                     record.memory.comply(&workload, need, today);
                 }
                 if counts {
@@ -744,6 +780,7 @@ impl Cluster {
         let Some(record) = self.namespaces.get_mut(name) else { return };
         record.infer(&self.grants, &self.constraints);
         let keys: Vec<u64> = record.templates.keys().copied().filter(|_| admission_changed).collect();
+        let pods: Vec<u64> = record.pods.keys().copied().filter(|_| admission_changed).collect();
         if record.has_its_label(has_syncer) {
             self.unlabelled.remove(name);
         } else {
@@ -760,16 +797,21 @@ impl Cluster {
         for key in keys {
             self.judge_template(name, key);
         }
+        for key in pods {
+            self.judge_kept_pod(name, key);
+        }
         self.settle(name);
     }
 
     /// A template becomes the pod that admission would make of it, and is judged as that.
     fn judge_template(&mut self, namespace: &str, key: u64) {
-        let Some(record) = self.namespaces.get_mut(namespace) else { return };
+        let Some(record) = self.namespaces.get(namespace) else { return };
         let Some(template) = record.templates.get(&key) else { return };
         let is_left_to_owner = template.left_to.is_some_and(|owner| record.templates.contains_key(&owner));
-        let judged = (!is_left_to_owner)
-            .then(|| template.judge(&mut self.judge, record, &self.grants, &self.constraints));
+        let exceptions = self.counted.as_ref().map(|counted| counted.of(namespace, Some(record)));
+        let judged = (!is_left_to_owner).then(|| {
+            template.judge(&mut self.judge, record, &self.grants, &self.constraints, exceptions.as_ref())
+        });
         let (kind, name) = (template.kind.kind, template.name.clone());
         self.keep(namespace, key, judged, Source::Template, (kind, &name));
         self.settle(namespace);

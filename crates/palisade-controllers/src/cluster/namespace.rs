@@ -54,6 +54,8 @@ pub struct NamespaceRecord {
     /// Workloads without a use of their own as long as the one that controls them is there, by that one.
     pub(super) idle: BTreeMap<u64, BTreeSet<u64>>,
     judged: BTreeMap<u64, Judged>,
+    /// The text of pods that violate, where exceptions count.
+    pub(super) pods: BTreeMap<u64, Box<str>>,
     counts: Counts,
     /// Whether the object itself cannot be decoded.
     is_unreadable: bool,
@@ -521,13 +523,19 @@ impl NamespaceRecord {
         }
     }
 
-    /// Whether an object was seen before.
-    pub(super) fn knows(&self, key: u64) -> bool {
-        self.judged.contains_key(&key)
+    /// What an object came to when it was judged last.
+    pub(super) fn judged(&self, key: u64) -> Option<&Judged> {
+        self.judged.get(&key)
+    }
+
+    /// Whether its own label enforces a level that is stricter than one.
+    pub(super) fn label_rejects(&self, need: Level) -> bool {
+        self.labels.contains(Mode::Enforce.level_label()) && self.enforced() > need
     }
 
     pub(super) fn set_judged(&mut self, key: u64, judged: Option<Judged>, today: i64) {
         self.revision += 1;
+        self.pods.remove(&key);
         let before = match judged {
             Some(judged) => {
                 self.counts.change(&judged, |count| *count += 1);

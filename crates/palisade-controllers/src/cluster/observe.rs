@@ -7,7 +7,7 @@ use palisade_policy::scc::{allocate::Allocator, built_in, choose::VALIDATED, nam
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Cluster, WatchedPod};
+use super::{Cluster, WatchedPod, counted};
 
 /// What became of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,9 @@ const RECORDS: [(&str, &str); 4] = [
     ("metrics.k8s.io", "PodMetrics"),
     ("metrics.k8s.io", "PodMetricsList"),
 ];
+
+/// The label with which an API server names every namespace.
+const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Whether an object of an unknown kind holds the spec of a pod somewhere.
 #[must_use]
@@ -90,7 +93,8 @@ impl Cluster {
                     }
                 };
                 // Only what an API server created has an identity.
-                self.judge_pod(pod, object["metadata"].get("uid").is_none());
+                let (is_new, list) = (object["metadata"].get("uid").is_none(), self.list_of("", "Pod"));
+                self.judge_pod(pod, is_new, list, || counted::what_decides_of_pod(object));
             }
             ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => self.set_role(scope, name, Some(object)),
             ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
@@ -138,7 +142,8 @@ impl Cluster {
             .map(|record| record.name().to_owned())
             .collect();
         for name in missing {
-            self.set_namespace(&json!({"metadata": {"name": name}}));
+            let labels = json!({METADATA_NAME: name});
+            self.set_namespace(&json!({"metadata": {"name": name, "labels": labels}}));
         }
         let mut allocator = Allocator::default();
         for range in self.namespaces().filter_map(|record| record.annotations().get(UID_RANGE)) {

@@ -5,12 +5,14 @@
 
 use palisade_model::{
     compat::Compat,
+    metadata::ObjectMeta,
     pod::Pod,
     prepare::{Prepared, Subject as PodSubject},
     workload::{WorkloadKind, workload_kind},
 };
 use palisade_policy::{
     enforcement::classify::is_by_user,
+    exceptions::{set::NamespaceExceptions, workload::of_made_template},
     scc::{
         choose::{Admission, Identity, Malformed, Operation, Request, SUBJECT_TYPE, VALIDATED},
         decision::{ConstraintDecision, Refusal},
@@ -20,7 +22,7 @@ use palisade_policy::{
     },
 };
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     judged::{DEFAULT_ACCOUNT, Judge, Judged, Subject, Supply},
@@ -99,20 +101,15 @@ impl Template {
         let Some(spec) = template.get("spec").and_then(Value::as_object) else {
             return Held::Unreadable("its pod template has no spec");
         };
-        let mut kept: Map<String, Value> = spec
-            .iter()
-            .filter(|(field, _)| !matches!(field.as_str(), "affinity" | "tolerations" | "nodeSelector"))
-            .map(|(field, value)| (field.clone(), value.clone()))
-            .collect();
-        for list in ["initContainers", "containers"] {
-            for container in kept.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(fields) = container.as_object_mut() {
-                    fields.retain(|field, _| !IRRELEVANT.contains(&field.as_str()));
-                }
-            }
+        let part = |field: &str| template.get("metadata").and_then(|own| own.get(field)).cloned();
+        let mut kept = json!({
+            "metadata": {"name": name, "annotations": part("annotations").unwrap_or_default()},
+            "spec": what_decides(spec),
+        });
+        // Exceptions select by them.
+        if let Some(labels) = part("labels") {
+            kept["metadata"]["labels"] = labels;
         }
-        let annotations = template.pointer("/metadata/annotations").cloned().unwrap_or_default();
-        let kept = serde_json::json!({"metadata": {"name": name, "annotations": annotations}, "spec": kept});
         Held::Template(Self {
             kind,
             name: name.into(),
@@ -138,6 +135,7 @@ impl Template {
         namespace: &NamespaceRecord,
         grants: &Grants,
         constraints: &ConstraintSet,
+        exceptions: Option<&NamespaceExceptions<'_>>,
     ) -> Judged {
         let undecided = |reason: &str| Judged::undecided(self.kind.kind, &self.name, reason, self.list);
         // swallowed: undecided, which never counts as complies
@@ -160,7 +158,11 @@ impl Template {
             Ok(pod) => Prepared::future_pod(pod, self.kind.subject(), &judge.compat),
             Err(error) => return undecided(&format!("its pod template cannot be decoded: {error}")),
         };
-        let annotations = &pod.pod().metadata.annotations;
+        let ObjectMeta { annotations, labels, .. } = &pod.pod().metadata;
+        let workloads = match exceptions {
+            Some(_) => of_made_template(self.kind, &self.name, labels),
+            None => Vec::new(),
+        };
         let subject = Subject {
             kind: self.kind.kind,
             name: &self.name,
@@ -169,9 +171,27 @@ impl Template {
             constraint: annotations.get(VALIDATED),
             is_by_user: is_by_user(annotations),
             list: self.list,
+            workloads: &workloads,
         };
-        judge.judge(&pod, &subject, supply)
+        judge.judge(&pod, &subject, supply, exceptions)
     }
+}
+
+/// The part of a pod's spec that can decide something.
+pub(super) fn what_decides(spec: &Map<String, Value>) -> Map<String, Value> {
+    let mut kept: Map<String, Value> = spec
+        .iter()
+        .filter(|(field, _)| !matches!(field.as_str(), "affinity" | "tolerations" | "nodeSelector"))
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    for list in ["initContainers", "containers"] {
+        for container in kept.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(fields) = container.as_object_mut() {
+                fields.retain(|field, _| !IRRELEVANT.contains(&field.as_str()));
+            }
+        }
+    }
+    kept
 }
 
 /// The workload that controls an object, if its kind is known.

@@ -33,11 +33,11 @@ impl Watched {
     /// Everything the rollout depends on.
     pub(super) fn all(scope: Scope) -> Vec<Self> {
         let workloads = WORKLOADS.iter().filter(|kind| version_of(kind).is_some()).map(Self::Workloads);
-        let of_reports = scope.reports.then_some(Self::Exceptions);
+        let exceptions = (scope.reports || scope.count_exceptions).then_some(Self::Exceptions);
         if scope.workloads_only {
             let pods = scope.reports.then_some(Self::Pods);
             let few = [Self::Namespaces, Self::Events].into_iter().chain(workloads);
-            return few.chain(of_reports).chain(pods).collect();
+            return few.chain(exceptions).chain(pods).collect();
         }
         let mut all = vec![
             Self::Namespaces,
@@ -62,7 +62,7 @@ impl Watched {
             all.push(Self::KubeApiServers);
         }
         all.extend(workloads);
-        all.extend(of_reports);
+        all.extend(exceptions);
         all.push(Self::Pods);
         all
     }

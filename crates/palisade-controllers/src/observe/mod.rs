@@ -22,22 +22,30 @@ use palisade_policy::{
         resource,
         waves::{self, Rollout},
     },
+    exceptions::set::ExceptionSet,
     standards::level::Level,
 };
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{sync::watch as channel, task::JoinSet, time::Instant};
+use tokio::{
+    sync::watch as channel,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use self::{kinds::Watched, watch::WatchEvent};
 use crate::{
     api::Api,
-    cluster::{Cluster, WatchedPod},
+    cluster::Cluster,
     config_observer::plan::{instances, requested},
     time,
 };
 
 pub use self::kinds::ROLLOUT;
 pub(crate) use self::kinds::{CONFIG, CONSTRAINTS, version_of};
+
+/// How often the time is compared with the end of exceptions, at least.
+const CLOCK_CHECK: Duration = Duration::from_mins(1);
 
 /// What a rollout depends on, which decides what is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +58,8 @@ pub struct Scope {
     pub workloads_only: bool,
     /// Whether pods and exceptions are watched too, because reports are written.
     pub reports: bool,
+    /// Whether what exceptions accept counts as compliant.
+    pub count_exceptions: bool,
 }
 
 /// Everything that was observed.
@@ -71,7 +81,7 @@ pub struct State {
     pub gate: Option<bool>,
     /// What the cluster is.
     pub platform: Platform,
-    /// The `SecurityException` objects, by name, where reports are written.
+    /// The `SecurityException` objects, by name, where reports are written or exceptions count.
     pub exceptions: BTreeMap<String, Value>,
     /// Kinds that have not been seen in full yet.
     waiting: BTreeSet<&'static str>,
@@ -171,6 +181,7 @@ impl State {
     /// Passes on what the index depends on besides objects: the day, and what is enforced where there is no label.
     pub fn catch_up(&mut self) {
         self.cluster.set_today(time::today());
+        self.cluster.set_now(time::now());
         let current = self.configuration.as_ref();
         let alive = self.reports.values().filter(|seen| seen.is_alive()).map(|seen| &seen.report);
         let enforces = requested(current) == Level::Restricted
@@ -261,18 +272,24 @@ impl State {
         }
         self.waiting.remove(watched.name());
         self.in_list.remove(watched.name());
+        self.count_exceptions(watched);
+    }
+
+    /// Passes exceptions on, once all that are listed are there.
+    fn count_exceptions(&mut self, watched: Watched) {
+        let is_whole = !self.in_list.contains(watched.name());
+        if watched == Watched::Exceptions && is_whole && self.cluster.counts_exceptions() {
+            self.cluster.set_exceptions(ExceptionSet::read(self.exceptions.values()));
+        }
     }
 
     fn present(&mut self, watched: Watched, text: &str) {
         if watched == Watched::Pods {
-            match serde_json::from_str::<WatchedPod<'_>>(text) {
-                Ok(pod) => self.cluster.set_pod(pod),
-                Err(error) => {
-                    let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
-                    tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "failed to decode a pod");
-                    let reason = format!("it cannot be decoded: {error}");
-                    self.cluster.set_undecided("v1", "Pod", &metadata.namespace, &metadata.name, &reason);
-                }
+            if let Err(error) = self.cluster.set_pod(text) {
+                let Named { metadata } = serde_json::from_str(text).unwrap_or_default();
+                tracing::warn!(namespace = metadata.namespace, pod = metadata.name, %error, "failed to decode a pod");
+                let reason = format!("it cannot be decoded: {error}");
+                self.cluster.set_undecided("v1", "Pod", &metadata.namespace, &metadata.name, &reason);
             }
             return;
         }
@@ -335,6 +352,7 @@ impl State {
             Watched::Events => self.cluster.set_event(&namespace, &name, Some(&object)),
             Watched::Exceptions => {
                 self.exceptions.insert(name.clone(), object);
+                self.count_exceptions(watched);
             }
             Watched::Pods | Watched::Workloads(_) => {}
         }
@@ -385,6 +403,7 @@ impl State {
             Watched::Events => self.cluster.set_event(namespace, name, None),
             Watched::Exceptions => {
                 self.exceptions.remove(name);
+                self.count_exceptions(watched);
             }
         }
         if let Some(names) = self.names.get_mut(watched.name()) {
@@ -407,6 +426,9 @@ impl Observed {
     pub fn new(compat: Compat, scope: Scope) -> Arc<Self> {
         let mut cluster = Cluster::with_levels(compat, scope.levels);
         cluster.set_today(time::today());
+        if scope.count_exceptions {
+            cluster.count_exceptions(time::now());
+        }
         // Until it is known what is enforced, no template counts as what a namespace needs.
         cluster.set_default_enforce(None);
         let state = State {
@@ -462,7 +484,34 @@ impl Observed {
                 watch::follow(&api, &target, |event| observed.apply(watched, event)).await;
             });
         }
+        if self.scope.count_exceptions {
+            watches.spawn(Arc::clone(self).end_exceptions());
+        }
         watches
+    }
+
+    /// Notifies every subscriber when an exception ends: no event comes with that.
+    async fn end_exceptions(self: Arc<Self>) {
+        let mut changes = self.subscribe();
+        loop {
+            let next = {
+                let mut state = self.lock();
+                if state.cluster.set_now(time::now()) {
+                    drop(state);
+                    self.notify();
+                    continue;
+                }
+                state.cluster.next_end()
+            };
+            // The clock of the machine may be set in between.
+            let wait = next.map_or(CLOCK_CHECK, |end| time::until(end).min(CLOCK_CHECK));
+            tokio::select! {
+                () = sleep(wait) => {}
+                next = changes.changed() => if next.is_err() {
+                    return std::future::pending().await;
+                },
+            }
+        }
     }
 
     fn apply(&self, watched: Watched, event: WatchEvent<'_>) {

@@ -117,6 +117,9 @@ pub fn plan(observed: &Observed<'_>, cluster: &Cluster) -> ReadinessPlan {
         LevelSource::Workloads => "Workloads",
         LevelSource::Constraints => "Constraints",
     });
+    if cluster.counts_exceptions() {
+        status["exceptions"] = json!("Counted");
+    }
     if !shown.is_empty() {
         status["violatingNamespaces"] = json!(shown);
     }

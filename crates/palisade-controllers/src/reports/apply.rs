@@ -25,6 +25,7 @@ use crate::{
     context::{Context, Turns},
     metrics::WriteOutcome,
     observe::State,
+    time,
 };
 
 /// The name of the controller.
@@ -110,7 +111,7 @@ impl Reporter {
         if self.kind == Served::Unknown {
             return;
         }
-        let now = Time { seconds: jiff::Timestamp::now().as_second(), micros: 0 };
+        let now = time::now();
         let (exceptions, due) = self.observe(context, now);
         let compat = context.observed.lock().cluster.compat();
         for Due { mut basis, findings, labels } in due {

@@ -11,7 +11,7 @@ use super::{
     ClusterFindings, Counts, MOST_RESULTS, MOST_SERIES, NOT_LISTED, NamespaceFindings, Outcome, report, rows,
 };
 use crate::{
-    cluster::{Cluster, Excused, ExcusedObjects, Undecided, WatchedPod},
+    cluster::{Cluster, Excused, ExcusedObjects, Undecided},
     reports::kind::ReportKind,
 };
 use palisade_base::time::Time;
@@ -40,7 +40,7 @@ fn namespace(objects: &[Value], held_to: Level) -> NamespaceFindings {
     cluster.set_namespace(&json!({"metadata": {"name": "team", "uid": "u"}}));
     for object in objects {
         if object["spec"]["template"].is_null() {
-            cluster.set_pod(serde_json::from_str::<WatchedPod<'_>>(&object.to_string()).unwrap());
+            cluster.set_pod(&object.to_string()).unwrap();
         } else {
             cluster.set_workload(workload_kind("apps/v1", "Deployment").unwrap(), object);
         }

@@ -89,7 +89,7 @@ fn pods_come_change_end_and_go() {
 
     let done = json!({"metadata": {"name": "job", "namespace": "team"}, "spec": spec(true),
                       "status": {"phase": "Succeeded"}});
-    world.cluster.set_pod(serde::Deserialize::deserialize(&done).unwrap());
+    world.cluster.set_pod(&done.to_string()).unwrap();
     assert_eq!(verdict(&world), Verdict::Clean, "what ran to its end is not admitted again");
     world.cluster.remove_namespace("team");
     assert!(world.cluster.namespace("team").is_none());

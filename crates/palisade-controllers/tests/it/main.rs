@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "values read better at the place of use")]
 
 mod cluster;
+mod counted_exceptions;
 mod incremental;
 mod live;
 mod live_cluster;

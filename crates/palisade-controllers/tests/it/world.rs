@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use palisade_base::time::Time;
 use palisade_controllers::{
     cluster::{Cluster, Seen},
     config_observer::plan::configuration,
@@ -24,6 +25,7 @@ use palisade_policy::{
         violations::Entry,
         waves::Rollout,
     },
+    exceptions::set::ExceptionSet,
     scc::built_in,
     standards::level::Level,
 };
@@ -49,6 +51,8 @@ pub(crate) struct World {
     pub(crate) rollout: Value,
     /// Objects that do not change.
     fixed: Vec<Value>,
+    /// The exceptions that count, and the moment.
+    counted: Option<(Vec<Value>, i64)>,
 }
 
 impl World {
@@ -83,7 +87,27 @@ impl World {
             levels,
             rollout: Value::Null,
             fixed: Vec::new(),
+            counted: None,
         }
+    }
+
+    /// What exceptions accept counts from now on.
+    pub(crate) fn count_exceptions(&mut self, exceptions: &[Value], moment: i64) {
+        let now = Time { seconds: moment, micros: 0 };
+        if self.counted.is_none() {
+            self.cluster.count_exceptions(now);
+        }
+        self.cluster.set_exceptions(ExceptionSet::read(exceptions));
+        self.counted = Some((exceptions.to_vec(), moment));
+        self.cluster.set_now(now);
+    }
+
+    /// A moment has come, and nothing else happens.
+    pub(crate) fn clock_is(&mut self, moment: i64) {
+        if let Some((_, now)) = &mut self.counted {
+            *now = moment;
+        }
+        self.cluster.set_now(Time { seconds: moment, micros: 0 });
     }
 
     /// An object is gone.
@@ -153,11 +177,18 @@ impl World {
         self.budget = None;
         self.cluster = Cluster::with_levels(Compat::default(), self.levels);
         self.cluster.set_default_enforce(None);
+        if let Some((_, moment)) = &self.counted {
+            self.cluster.count_exceptions(Time { seconds: *moment, micros: 0 });
+        }
         self.cluster.begin_list("", "Pod");
         for object in self.fixed.iter().rev().chain(self.namespaces.values()) {
             self.cluster.observe(object);
         }
         self.cluster.end_list("", "Pod");
+        // The order in which watches begin is not known.
+        if let Some((exceptions, _)) = &self.counted {
+            self.cluster.set_exceptions(ExceptionSet::read(exceptions));
+        }
         self.catch_up();
     }
 

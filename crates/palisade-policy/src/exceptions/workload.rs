@@ -10,7 +10,10 @@
 
 use std::fmt;
 
-use palisade_model::{metadata::ObjectMeta, workload::WorkloadKind};
+use palisade_model::{
+    metadata::{ObjectMeta, StringMap},
+    workload::WorkloadKind,
+};
 
 /// The kinds that an exception can name.
 pub const KINDS: &[&str] = &[
@@ -106,9 +109,14 @@ pub fn of_pod(metadata: &ObjectMeta<'_>, provenance: Provenance<'_>) -> Vec<Work
     };
     let name = owner.name.as_str();
     workloads.push(Workload { kind, name: name.to_owned() });
-    let behind = match kind {
-        "ReplicaSet" => metadata
-            .labels
+    workloads.extend(behind(kind, name, &metadata.labels));
+    workloads
+}
+
+/// The workload that makes another: known by the name that its controller derives, and by the labels of its pods.
+fn behind(kind: &str, name: &str, labels: &StringMap<'_>) -> Option<Workload> {
+    let (kind, name) = match kind {
+        "ReplicaSet" => labels
             .get(TEMPLATE_HASH)
             .and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'))
             .map(|name| ("Deployment", name)),
@@ -118,11 +126,9 @@ pub fn of_pod(metadata: &ObjectMeta<'_>, provenance: Provenance<'_>) -> Vec<Work
             .filter(|(_, minutes)| minutes.len() >= 8 && minutes.bytes().all(|byte| byte.is_ascii_digit()))
             .map(|(name, _)| ("CronJob", name)),
         _ => None,
-    };
-    if let Some((kind, name)) = behind.filter(|(_, name)| !name.is_empty()) {
-        workloads.push(Workload { kind, name: name.to_owned() });
     }
-    workloads
+    .filter(|(_, name)| !name.is_empty())?;
+    Some(Workload { kind, name: name.to_owned() })
 }
 
 /// What the template of a workload belongs to: the workload. Custom resources cannot be named by an exception.
@@ -130,6 +136,16 @@ pub fn of_pod(metadata: &ObjectMeta<'_>, provenance: Provenance<'_>) -> Vec<Work
 pub fn of_template(kind: &WorkloadKind, name: &str) -> Vec<Workload> {
     let known = kind_of(kind.kind).filter(|_| kind.built_in && !name.is_empty());
     known.map(|kind| Workload { kind, name: name.to_owned() }).into_iter().collect()
+}
+
+/// What a template that a cluster stores belongs to: its workload, and the one that the pods of both belong to in the end.
+#[must_use]
+pub fn of_made_template(kind: &WorkloadKind, name: &str, labels: &StringMap<'_>) -> Vec<Workload> {
+    let mut workloads = of_template(kind, name);
+    if let Some(own) = workloads.first() {
+        workloads.extend(behind(own.kind, name, labels));
+    }
+    workloads
 }
 
 #[cfg(test)]
