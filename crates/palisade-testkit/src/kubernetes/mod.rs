@@ -73,6 +73,8 @@ pub struct Cluster {
     apiserver_program: PathBuf,
     apiserver_arguments: Vec<String>,
     node: Option<Node>,
+    /// Whether the components hold Leases, so that the API server sees that they run.
+    elects_leaders: bool,
     address: Ipv4Addr,
     port: u16,
     binaries: Binaries,
@@ -215,6 +217,7 @@ impl Cluster {
             apiserver_program,
             apiserver_arguments: Vec::new(),
             node,
+            elects_leaders: is_own,
             address,
             port,
             binaries,
@@ -328,7 +331,7 @@ impl Cluster {
         let mut flags: Vec<_> = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
             .map(|flag| format!("--{flag}={kubeconfig}"))
             .into();
-        flags.push("--leader-elect=false".to_owned());
+        flags.push(format!("--leader-elect={}", self.elects_leaders));
         // No test reads their metrics, so they need no port.
         flags.push("--secure-port=0".to_owned());
         flags
