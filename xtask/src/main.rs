@@ -44,10 +44,10 @@ const USAGE: &str = "usage: cargo xtask CHORE
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   cluster [FILTER]                 the tests on a real Kubernetes, from ../shared/kubernetes (as root)
-  e2e [--focus TEXT] [--part N] [--write] [--processes N]
+  e2e [--focus TEXT] [--list FILE] [--part N] [--write] [--processes N]
                                    Kubernetes' own tests against palisade up --node, from ../shared/kubernetes (as root):
-                                   those whose names contain TEXT, else all of Conformance, or a part of those that pass;
-                                   --write writes down the results, and docs/conformance.md
+                                   those whose names contain TEXT or are in FILE, else all of Conformance, or a part of those
+                                   that pass; --write writes down the results, and docs/conformance.md
   image [--name REF] [--output FILE] [--profile NAME] [--twice]
                                    write the static binaries for amd64 and arm64 as an OCI archive, with their SBOMs;
                                    --twice builds them again in another folder and compares
@@ -111,6 +111,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("cluster") => check::run_cluster(arguments.get(1..).unwrap_or_default()),
         Some("e2e") => e2e::run_e2e(&e2e::Options {
             focus: option("--focus").map(String::as_str),
+            list: option("--list").map(Path::new),
             part: option("--part").map(|number| parse_number(number)).transpose()?,
             write: arguments.iter().any(|argument| argument == "--write"),
             processes: option("--processes").map(|number| parse_number(number)).transpose()?,

@@ -32,8 +32,10 @@ const CLUSTER_PACKAGES: &[(&str, &str, &str)] = &[
     ("etcd", "etcd-server", "the storage of a real Kubernetes"),
     ("ip", "iproute2", "the address of its API server"),
     ("xz", "xz-utils", "its binaries, which are packed"),
+    ("openssl", "openssl", "its certificates"),
     ("curl", "curl", "the image of its end-to-end tests"),
     ("iptables", "iptables", "ports of the node in its end-to-end tests"),
+    ("bash-static", "bash-static", "the shell of their images"),
 ];
 
 /// A cargo tool, and the crate it comes in.
