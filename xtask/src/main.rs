@@ -36,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   conformance --server             only against the embedded API server, over HTTPS
   conformance --webhook            those about pods through /mutate and /validate of the webhook, over TLS
   bench                            measure, print a table, write BENCHMARKS.md
+  bench --against-kubernetes       measure side by side with kube-apiserver, from ../shared/kubernetes
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
@@ -81,6 +82,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("check") => check::run_check(arguments.iter().any(|argument| argument == "--without-system")),
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
+        Some("bench") if arguments.iter().any(|argument| argument == "--against-kubernetes") => {
+            bench::run_against_kubernetes()
+        }
         Some("bench") => bench::run_bench(),
         Some("gen") => match option("--kubernetes") {
             Some(folder) => {

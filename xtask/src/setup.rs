@@ -83,6 +83,11 @@ pub(crate) fn need_cluster() -> Result<(), Failure> {
     install(CLUSTER_PACKAGES)
 }
 
+/// Installs what a kube-apiserver without a node needs.
+pub(crate) fn need_api_server() -> Result<(), Failure> {
+    install(CLUSTER_PACKAGES)
+}
+
 /// Installs the C compiler that some crates need to build.
 pub(crate) fn need_compiler() -> Result<(), Failure> {
     install(PACKAGES.get(..1).unwrap_or_default())
