@@ -35,7 +35,8 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy", "palisade-serve"],
     ),
     ("palisade-serve", &[]),
-    ("palisade-node", &["palisade-base", "palisade-model"]),
+    ("palisade-registry", &["palisade-base", "palisade-model"]),
+    ("palisade-node", &["palisade-base", "palisade-model", "palisade-registry"]),
     ("palisade-testkit", &["palisade-apiserver", "palisade-base", "palisade-node", "palisade-policy"]),
 ];
 

@@ -83,7 +83,7 @@ pub struct PreviewArgs {
     /// With --to-runtime: architecture of the nodes
     #[arg(long, value_name = "ARCH", default_value = "amd64", value_parser = machine)]
     pub architecture: Architecture,
-    /// Feature gates before the upgrade: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates before the upgrade: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub from_feature_gates: Vec<FeatureGate>,
     /// Feature gates after the upgrade

@@ -352,7 +352,9 @@ fn is_extended(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(is_extended),
         Value::Object(fields) => fields.iter().any(|(key, value)| {
             let of_pod = ["hostNetwork", "hostPID", "hostIPC", "containerDefaults"];
+            let of_profile = key == "seccompProfile" && value.get("oci").is_some();
             matches!(key.as_str(), "configMapProfile" | "runWithSupplementalGroups")
+                || of_profile
                 || (key == "securityContext" && of_pod.iter().any(|field| value.get(field).is_some()))
                 || is_extended(value)
         }),
