@@ -275,14 +275,15 @@ impl Chart {
     }
 
     fn find(&self, required: &Requirement) -> Option<&Self> {
-        let fits = |chart: &&Self| {
-            let version =
-                chart.metadata.get("version").and_then(Value::as_str).and_then(semver::Version::parse);
-            required.version.is_empty()
-                || version.is_none_or(|version| semver::matches(&required.version, &version) != Some(false))
-        };
         let mut named = self.charts.iter().filter(|chart| chart.name == required.name);
-        named.find(fits)
+        named.find(|chart| chart.fits(required))
+    }
+
+    /// Whether it has a version that a parent requires.
+    fn fits(&self, required: &Requirement) -> bool {
+        let version = self.metadata.get("version").and_then(Value::as_str).and_then(semver::Version::parse);
+        required.version.is_empty()
+            || version.is_none_or(|version| semver::matches(&required.version, &version) != Some(false))
     }
 }
 
@@ -325,11 +326,19 @@ fn build<'c>(
         }
         match found {
             Some(found) => children.push((found, required.key().to_owned(), &required.imports)),
+            // Helm renders one of another version, see below.
+            None if chart.charts.iter().any(|below| below.name == required.name) => {}
             None => missing.push(MissingDependency { name: required.name.clone(), of: chart.folder.clone() }),
         }
     }
+    // What is there and not required is rendered, and so is what has a version that is not required.
     for below in &chart.charts {
-        if !chart.requirements.iter().any(|required| required.name == below.name) {
+        let is_required =
+            chart.requirements.iter().any(|required| required.name == below.name && below.fits(required));
+        let is_disabled = chart.requirements.iter().any(|required| {
+            required.key() == below.name && !is_enabled(required, &values, chart.find(required), tags)
+        });
+        if !is_required && !is_disabled {
             children.push((below, below.name.clone(), &[]));
         }
     }

@@ -7,7 +7,9 @@ use std::{
     thread,
 };
 
-use palisade_helm::{Chart, Engine, Limits, OutputSource, RenderedTemplate, Rendering, Target, ValuePath};
+use palisade_helm::{
+    Chart, Engine, Limits, OutputSource, RenderError, RenderedTemplate, Rendering, Target, ValuePath,
+};
 use palisade_policy::standards::{finding::Edit, fixes::Effect};
 use palisade_yaml::{Editor, LineIndex, Span, Step, parse};
 use serde_json::{Map, Value};
@@ -20,7 +22,7 @@ use crate::{
     config::Config,
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity, ValuesPatch},
     fix::unified_diff,
-    judge::{FileReport, Settings, judge_text},
+    judge::{FileReport, Settings, Verdict, judge_text},
     replace::replace,
     source_map::Lines,
 };
@@ -106,6 +108,29 @@ struct Checker<'c> {
     config: &'c Config,
     user: &'c HelmValues,
     mode: ChartMode,
+}
+
+/// What a chart is rendered for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Install,
+    Upgrade,
+    /// An upgrade whose values the chart does not refuse.
+    AcceptedUpgrade,
+}
+
+/// A finding at the place where a template failed.
+fn placed(mut finding: Diagnostic, error: &RenderError) -> Diagnostic {
+    let Some(place) = &error.place else { return finding };
+    finding.file = Arc::from(&*place.file);
+    let span = Span::new(place.start, place.end.max(place.start));
+    finding.at(Label::new(&LineIndex::new(&place.text), &place.text, span, "fails here"))
+}
+
+/// The object that a finding of a report is about.
+fn title_of(report: &FileReport, finding: &Diagnostic) -> Option<String> {
+    let id = finding.object.as_ref()?;
+    report.verdicts.iter().find(|verdict| verdict.id == *id).map(Verdict::title)
 }
 
 /// A finding, wherever it is shown.
@@ -213,9 +238,15 @@ impl Checker<'_> {
         answer.reports.push(self.chart_report(&round.rendering, &chart));
         answer.reports.extend(reports);
         if chart.depends_on_upgrade() {
-            let upgrade = self.round_on(&engine, &nothing, None, true);
-            if round.rendering.errors.is_empty() && !upgrade.rendering.errors.is_empty() {
-                answer.reports.push(self.chart_report(&upgrade.rendering, &chart));
+            let mut upgrade = self.round_on(&engine, &nothing, None, Operation::Upgrade);
+            if let ([], [error, ..]) = (&round.rendering.errors[..], &upgrade.rendering.errors[..]) {
+                let accepted = self.round_on(&engine, &nothing, None, Operation::AcceptedUpgrade);
+                if accepted.rendering.errors.is_empty() {
+                    answer.reports.push(self.refused_upgrade(error));
+                    upgrade = accepted;
+                } else {
+                    answer.reports.push(self.chart_report(&upgrade.rendering, &chart));
+                }
             }
             let search =
                 Search { checker: self, engine: &engine, chart: &chart, round: &upgrade, own_values: None };
@@ -235,18 +266,25 @@ impl Checker<'_> {
 
     /// Renders and judges the chart, or one template of it.
     fn round(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>) -> Round {
-        self.round_on(engine, patch, only, false)
+        self.round_on(engine, patch, only, Operation::Install)
     }
 
     /// The same, for an installation or for an upgrade of the release.
-    fn round_on(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>, is_upgrade: bool) -> Round {
+    fn round_on(
+        &self,
+        engine: &Engine<'_>,
+        patch: &Value,
+        only: Option<&str>,
+        operation: Operation,
+    ) -> Round {
         let kubernetes = self.kubernetes();
         let has_api = |wanted: &str| apis::has(kubernetes.1, wanted);
         let target = Target {
             release: "release-name",
             namespace: self.settings.namespace.as_deref().unwrap_or("default"),
             kubernetes,
-            is_upgrade,
+            is_upgrade: operation != Operation::Install,
+            may_refuse: operation != Operation::AcceptedUpgrade,
             has_api: &has_api,
             limits: Limits::default(),
         };
@@ -267,6 +305,21 @@ impl Checker<'_> {
         Round { rendering, reports }
     }
 
+    /// What an upgrade makes is only known in part: many charts want the passwords of the release that is there.
+    fn refused_upgrade(&self, error: &RenderError) -> FileReport {
+        let what = format!("the chart {} refuses an upgrade with these values: {}", self.name, error.kind);
+        let mut finding = Diagnostic::warning(Code::of("chart/upgrade"), &self.name, what)
+            .because(
+                "an upgrade was checked as if the chart accepted them; other values may make other objects",
+            )
+            .help("pass the values that it needs with --helm-values FILE or --helm-set KEY=VALUE");
+        finding = placed(finding, error);
+        let mut report = FileReport::new(Arc::clone(&self.name));
+        report.files = 0;
+        report.diagnostics.push(finding);
+        report
+    }
+
     /// What is wrong with the chart as a whole: one finding for what failed, and one for what is missing.
     fn chart_report(&self, rendering: &Rendering, chart: &Chart) -> FileReport {
         let mut report = FileReport::new(Arc::clone(&self.name));
@@ -279,12 +332,7 @@ impl Checker<'_> {
             let what = format!("the chart {} cannot be rendered: {}{others}", self.name, error.kind);
             let mut finding = Diagnostic::unchecked(Code::of("chart/render"), &self.name, what)
                 .because("what these templates would make was not checked");
-            if let Some(place) = &error.place {
-                finding.file = Arc::from(&*place.file);
-                let span = Span::new(place.start, place.end.max(place.start));
-                finding =
-                    finding.at(Label::new(&LineIndex::new(&place.text), &place.text, span, "fails here"));
-            }
+            finding = placed(finding, error);
             finding.help = Some(match &error.kind {
                 palisade_helm::TemplateErrorKind::UnknownFunction(_) => {
                     "render it with Helm: helm template CHART | palisade check -".to_owned()
@@ -338,14 +386,16 @@ impl Search<'_, '_> {
             let is_new = |finding: &Diagnostic| {
                 same.is_none_or(|(_, own)| {
                     !own.diagnostics.iter().any(|known| {
-                        (&known.code, &known.object, &known.path, &known.container, &known.summary)
-                            == (
-                                &finding.code,
-                                &finding.object,
-                                &finding.path,
-                                &finding.container,
-                                &finding.summary,
-                            )
+                        // Another object may be in the same place.
+                        title_of(own, known) == title_of(report, finding)
+                            && (&known.code, &known.object, &known.path, &known.container, &known.summary)
+                                == (
+                                    &finding.code,
+                                    &finding.object,
+                                    &finding.path,
+                                    &finding.container,
+                                    &finding.summary,
+                                )
                     })
                 })
             };
@@ -354,9 +404,11 @@ impl Search<'_, '_> {
             found.diagnostics.retain(is_new);
             found.verdicts.retain(|verdict| {
                 same.is_none_or(|(_, own)| {
-                    !own.verdicts
-                        .iter()
-                        .any(|known| known.id == verdict.id && known.allowed == verdict.allowed)
+                    !own.verdicts.iter().any(|known| {
+                        known.id == verdict.id
+                            && known.allowed == verdict.allowed
+                            && known.title() == verdict.title()
+                    })
                 })
             });
             if found.diagnostics.is_empty() && found.verdicts.is_empty() {
