@@ -14,6 +14,7 @@ mod generate;
 mod image;
 mod kubernetes;
 mod package;
+mod playground;
 mod process;
 mod release;
 mod setup;
@@ -40,6 +41,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   docs                             build the documentation site into target/book
+  playground                       build the page that checks a manifest in a browser into target/playground/index.html;
+                                   needs the target wasm32-unknown-unknown
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
@@ -90,6 +93,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             None => generate::run_generate(generate::Mode::Write),
         },
         Some("docs") => docs::run_docs(),
+        Some("playground") => playground::run_playground(),
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

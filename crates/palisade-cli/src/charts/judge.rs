@@ -443,63 +443,83 @@ impl Search<'_, '_> {
             let lines = Lines::new(template.text());
             let objects = values::object_values(template.text());
             let mut moved = report.clone();
-            for (finding, shown) in report.diagnostics.iter().zip(&mut moved.diagnostics) {
-                let source = finding.at.as_ref().and_then(|label| {
-                    self.round.rendering.source(template, lines.offset(label.line, label.column))
-                });
+            let mut pairs: Vec<_> = report.diagnostics.iter().zip(&mut moved.diagnostics).collect();
+            for (finding, shown) in &mut pairs {
+                let source = self.source_of(template, &lines, finding);
                 self.relocate(template, &lines, source.as_ref(), shown);
-                if finding.fix.is_none() {
-                    continue;
-                }
-                let known = key(index, finding);
-                let found = proven
-                    .iter()
-                    .find(|patch| known.as_ref().is_some_and(|key| !patch.left.contains(key)))
-                    .cloned();
-                let found = match (found, source.as_ref()) {
-                    (Some(found), _) => Some(found),
-                    (None, Some(source)) => {
-                        let object = finding
-                            .object
-                            .as_ref()
-                            .and_then(|id| objects.iter().find(|(known, _)| known == id));
-                        let object = object.map_or(&Value::Null, |(_, value)| value);
-                        let inside =
-                            finding.at.as_ref().and_then(|label| self.inside(template, &lines, label));
-                        let clues = Clues {
-                            inside: inside.as_ref().map(|(key, below)| (key.as_str(), below.as_slice())),
-                            made_of: &source.values,
-                            conditions: &source.conditions,
-                            read: &template.read,
-                            values: &values,
-                            object,
-                        };
-                        self.search(index, template, finding, &clues, &mut left, &mut tried)
+            }
+            // What no setting fixes alone may be fixed together with one that fixes another finding of the object.
+            for is_together in [false, true] {
+                for (finding, shown) in &mut pairs {
+                    if finding.fix.is_none() || shown.values.is_some() {
+                        continue;
                     }
-                    (None, None) => None,
-                };
-                let original = shown.help.take();
-                shown.fix = None;
-                let Some(found) = found else {
-                    let original =
-                        original.map_or_else(String::new, |help| format!("; in the template: {help}"));
-                    shown.help = Some(format!("no value of the chart was found that fixes it{original}"));
-                    continue;
-                };
-                if !proven.iter().any(|known| known.patch == found.patch) {
-                    proven.push(found.clone());
-                }
-                let effect = self.effect(&found);
-                shown.help = Some(self.words(&found.patch));
-                shown.values = Some(self.values_patch(&found.patch, effect.clone()));
-                if !used.iter().any(|(known, _)| known.patch == found.patch) {
-                    used.push((found, effect));
+                    let known = key(index, finding);
+                    let found = proven
+                        .iter()
+                        .find(|patch| known.as_ref().is_some_and(|key| !patch.left.contains(key)))
+                        .cloned();
+                    let source = self.source_of(template, &lines, finding);
+                    let found = match (found, source.as_ref()) {
+                        (Some(found), _) => Some(found),
+                        (None, Some(source)) => {
+                            let object = finding
+                                .object
+                                .as_ref()
+                                .and_then(|id| objects.iter().find(|(known, _)| known == id));
+                            let object = object.map_or(&Value::Null, |(_, value)| value);
+                            let inside =
+                                finding.at.as_ref().and_then(|label| self.inside(template, &lines, label));
+                            let clues = Clues {
+                                inside: inside.as_ref().map(|(key, below)| (key.as_str(), below.as_slice())),
+                                made_of: &source.values,
+                                conditions: &source.conditions,
+                                read: &template.read,
+                                values: &values,
+                                object,
+                            };
+                            let others = is_together.then_some(proven.as_slice());
+                            self.search(index, template, finding, &clues, others, &mut left, &mut tried)
+                        }
+                        (None, None) => None,
+                    };
+                    shown.fix = None;
+                    let Some(found) = found else {
+                        if !is_together {
+                            let original = shown
+                                .help
+                                .take()
+                                .map_or_else(String::new, |help| format!("; in the template: {help}"));
+                            shown.help =
+                                Some(format!("no value of the chart was found that fixes it{original}"));
+                        }
+                        continue;
+                    };
+                    if !proven.iter().any(|known| known.patch == found.patch) {
+                        proven.push(found.clone());
+                    }
+                    let effect = self.effect(&found);
+                    shown.help = Some(self.words(&found.patch));
+                    shown.values = Some(self.values_patch(&found.patch, effect.clone()));
+                    if !used.iter().any(|(known, _)| known.patch == found.patch) {
+                        used.push((found, effect));
+                    }
                 }
             }
             moved.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
             reports.push(moved);
         }
         (reports, used)
+    }
+
+    fn source_of(
+        &self,
+        template: &RenderedTemplate,
+        lines: &Lines<'_>,
+        finding: &Diagnostic,
+    ) -> Option<OutputSource> {
+        let label = finding.at.as_ref()?;
+        self.round.rendering.source(template, lines.offset(label.line, label.column))
     }
 
     fn all_values(&self) -> Value {
@@ -588,18 +608,30 @@ impl Search<'_, '_> {
         Some((file, LineIndex::new(text).position(at.start).line))
     }
 
+    /// The settings that fix a finding: alone, or together with one of others that changes the same object.
+    #[expect(clippy::too_many_arguments, reason = "what the search goes through, and what it has done")]
     fn search(
         &self,
         index: usize,
         template: &RenderedTemplate,
         finding: &Diagnostic,
         clues: &Clues<'_>,
+        others: Option<&[Proven]>,
         left: &mut u64,
         tried: &mut BTreeSet<(usize, String)>,
     ) -> Option<Proven> {
         let known = key(index, finding)?;
         let siblings = self.round.reports.get(index).map_or(&[][..], |report| &report.diagnostics);
-        for patch in values::candidates(finding, siblings, clues) {
+        let alone = values::candidates(finding, siblings, clues);
+        let candidates: Vec<Patch> = match others {
+            None => alone,
+            Some(others) => {
+                let of_object =
+                    others.iter().filter(|other| other.changed.contains_key(&(index, known.1.clone())));
+                of_object.flat_map(|other| alone.iter().map(|patch| together(&other.patch, patch))).collect()
+            }
+        };
+        for patch in candidates {
             let json = values::patch_of(&patch);
             if *left == 0 || !tried.insert((index, format!("{json} {known:?}"))) {
                 continue;
@@ -808,6 +840,12 @@ impl Search<'_, '_> {
             }
         }
     }
+}
+
+/// Two patches as one; the second decides about what both set.
+fn together(first: &Patch, second: &Patch) -> Patch {
+    let kept = first.iter().filter(|(path, _)| !second.iter().any(|(other, _)| other == path));
+    kept.chain(second).cloned().collect()
 }
 
 fn steps(path: &[String]) -> Vec<Step<'_>> {
