@@ -20,6 +20,7 @@ mod release;
 mod setup;
 mod string_errors;
 mod swallowed;
+mod texts;
 mod tidy;
 mod vm;
 
@@ -43,6 +44,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   docs                             build the documentation site into target/book
   playground                       build the page that checks a manifest in a browser into target/playground/index.html;
                                    needs the target wasm32-unknown-unknown
+  texts [DIR]                      print the texts of the program, or of another checkout of it, for review
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
@@ -94,6 +96,11 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         },
         Some("docs") => docs::run_docs(),
         Some("playground") => playground::run_playground(),
+        Some("texts") => {
+            let folder = arguments.get(1).map_or_else(root, PathBuf::from);
+            print!("{}", texts::catalogue(&folder)?);
+            Ok(())
+        }
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);

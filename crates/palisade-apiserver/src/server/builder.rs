@@ -65,6 +65,7 @@ pub struct Builder {
     logs: Option<Arc<dyn LogSource>>,
     streams: Option<Arc<dyn StreamSource>>,
     store: Option<Store>,
+    loopback_kubelets: bool,
 }
 
 impl std::fmt::Debug for Builder {
@@ -97,6 +98,7 @@ impl Default for Builder {
             logs: None,
             streams: None,
             store: None,
+            loopback_kubelets: false,
         }
     }
 }
@@ -120,6 +122,14 @@ impl Builder {
     #[must_use]
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Proxy requests to kubelets that state a loopback address, such as those of tests. A node says where its kubelet is: what else
+    /// listens on the machine of the server is then in the reach of every node.
+    #[must_use]
+    pub fn loopback_kubelets(mut self, proxied: bool) -> Self {
+        self.loopback_kubelets = proxied;
         self
     }
 
@@ -290,6 +300,7 @@ impl Builder {
             services: crate::services::Allocator::default(),
             streams: self.streams,
             kubelets: parts.kubelets,
+            loopback_kubelets: self.loopback_kubelets,
             sessions: Arc::new(Semaphore::new(streaming::MOST_SESSIONS)),
             verifier: parts.verifier,
             stop: parts.stop,

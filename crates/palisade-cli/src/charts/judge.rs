@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity, ValuesPatch},
     fix::unified_diff,
-    judge::{FileReport, Settings, Verdict, judge_text},
+    judge::{FileReport, Settings, Verdict, judge_bytes, judge_text},
     replace::replace,
     source_map::Lines,
 };
@@ -237,6 +237,7 @@ impl Checker<'_> {
         let (reports, proven) = search.reports();
         answer.reports.push(self.chart_report(&round.rendering, &chart));
         answer.reports.extend(reports);
+        answer.reports.extend(self.definitions(&round.rendering, base));
         if chart.depends_on_upgrade() {
             let mut upgrade = self.round_on(&engine, &nothing, None, Operation::Upgrade);
             if let ([], [error, ..]) = (&round.rendering.errors[..], &upgrade.rendering.errors[..]) {
@@ -318,6 +319,25 @@ impl Checker<'_> {
         report.files = 0;
         report.diagnostics.push(finding);
         report
+    }
+
+    /// The reports of files in `crds/`: Helm creates what is in them, whatever it is. Those of a folder that was searched are
+    /// manifests like others.
+    fn definitions(&self, rendering: &Rendering, base: &str) -> Vec<FileReport> {
+        let own = if base.is_empty() { "crds/".to_owned() } else { format!("{base}/crds/") };
+        let is_searched = |file: &str| !self.path.is_file() && file.starts_with(&own);
+        let reports =
+            rendering.definitions.iter().filter(|(file, _)| !is_searched(file)).map(|(file, bytes)| {
+                let file: Arc<str> = Arc::from(&**file);
+                let accepted = self.config.accepted_in(&PathBuf::from(&*file));
+                let mut report = judge_bytes(&file, bytes, self.settings, &accepted);
+                // What has no text of its own on disk is not edited.
+                for finding in &mut report.diagnostics {
+                    finding.fix = None;
+                }
+                report
+            });
+        reports.collect()
     }
 
     /// What is wrong with the chart as a whole: one finding for what failed, and one for what is missing.

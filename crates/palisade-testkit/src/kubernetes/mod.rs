@@ -487,10 +487,16 @@ impl Cluster {
 
     /// Each request of users whose names begin so that the API server forbade: user, verb, URI and message.
     pub fn forbidden(&self, user_prefix: &str) -> Vec<String> {
+        self.forbidden_after(0, user_prefix)
+    }
+
+    /// The same, without the first events of the audit log.
+    pub fn forbidden_after(&self, events: usize, user_prefix: &str) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut found: Vec<_> = self
             .audit()
             .iter()
+            .skip(events)
             .filter(|event| event["responseStatus"]["code"] == 403)
             .filter(|event| text(&event["user"]["username"]).starts_with(user_prefix))
             .map(|event| {
