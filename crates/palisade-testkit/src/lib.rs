@@ -20,5 +20,5 @@ pub mod replay;
 mod shared;
 mod wait;
 
-pub use shared::shared;
+pub use shared::{built, shared};
 pub use wait::eventually;

@@ -26,6 +26,7 @@ use palisade_controllers::{
     },
     runner::scope,
 };
+use palisade_check::exceptions::{Exceptions, METADATA_NAME};
 use palisade_model::{
     compat::Compat,
     workload::{group_of, workload_kind},
@@ -42,7 +43,7 @@ use crate::{
     args::{ApiVersion, TableFormat},
     cluster::ClusterArgs,
     config::glob_matches,
-    exceptions::{Exceptions, METADATA_NAME},
+    exceptions::{now, of_paths},
     failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
@@ -158,7 +159,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
         }
         (true, _) => (service::block_on(read_cluster(&args.cluster, args.kubernetes_version))?, Vec::new()),
         (false, false) => {
-            let exceptions = Exceptions::of_paths(&args.exceptions)?;
+            let exceptions = of_paths(&args.exceptions)?;
             let mut reading = read_manifests(args);
             let cluster = reading.cluster(exceptions);
             let Reading { problems, used, hides_owners, assumes, .. } = reading;
@@ -379,8 +380,8 @@ impl<'a> Reading<'a> {
         let levels = if is_openshift { LevelSource::Constraints } else { LevelSource::Workloads };
         let mut cluster = Cluster::with_levels(compat, levels);
         if !self.args.exceptions.is_empty() {
-            cluster.count_exceptions(exceptions.now);
-            cluster.set_exceptions(exceptions.set);
+            cluster.count_exceptions(now());
+            cluster.set_exceptions(exceptions.into_set());
         }
         let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
         self.assumes =
