@@ -101,6 +101,7 @@ impl Recording {
 
 fn call(row: &Value) -> Result<RecordedCall, DocumentError> {
     let text = |key: &str| row.get(key).and_then(Value::as_str);
+    // swallowed: the caller makes it an error
     let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let argument = match row.get("argument") {
         None => None,
