@@ -126,10 +126,12 @@ fn collect<'d>(
 }
 
 /// The kinds of Palisade's own group.
-const OWN_KINDS: [&str; 6] = [
+const OWN_KINDS: [&str; 8] = [
+    "NodeRecording",
     "NodeSecurityReport",
     "PodSecurityRollout",
     "ProfilePolicy",
+    "ProfileRecording",
     "PublishedProfile",
     "SecurityException",
     "SyscallGuard",

@@ -43,6 +43,8 @@ const DESIGN_MANIFESTS: &[(&str, &str)] = &[
     ("profilepolicies.json", palisade_policy::resources::PROFILE_POLICIES),
     ("securityexceptions.json", palisade_policy::resources::SECURITY_EXCEPTIONS),
     ("syscallguards.json", palisade_policy::resources::SYSCALL_GUARDS),
+    ("profilerecordings.json", palisade_policy::resources::PROFILE_RECORDINGS),
+    ("noderecordings.json", palisade_policy::resources::NODE_RECORDINGS),
     ("nodesecurityreports.json", palisade_policy::resources::NODE_SECURITY_REPORTS),
 ];
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use palisade_check::exceptions::{Exceptions, METADATA_NAME};
 use palisade_controllers::{
     api::{Api, ApiError, Resource},
     cluster::{Cluster, Seen, Undecided, holds_pod, is_of_openshift},
@@ -26,7 +27,6 @@ use palisade_controllers::{
     },
     runner::scope,
 };
-use palisade_check::exceptions::{Exceptions, METADATA_NAME};
 use palisade_model::{
     compat::Compat,
     workload::{group_of, workload_kind},
