@@ -266,8 +266,8 @@ async fn prepare(
                 None => None,
                 Some((name, key)) => {
                     let profile = ProfileRef::ConfigMap { name: name.into(), key: key.into() };
-                    let (namespace, source) = (&pod.key.namespace, node.source.as_ref());
-                    deliver(&profile, namespace, &folder, source, kubelet, &bounds).await.transpose()
+                    let namespace = &pod.key.namespace;
+                    deliver(&profile, namespace, &folder, &sources, kubelet, &bounds).await.transpose()
                 }
             };
             let plan = RecordingPlan { recorder, candidate };
