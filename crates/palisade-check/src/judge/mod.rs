@@ -1,7 +1,7 @@
 //! A text of manifests in, findings with places out.
 //!
 //! Every object goes the way it would go in an API server: read, prepared, synced, validated, evaluated. The verdict
-//! is upstream's; the places are the user's. No IO here: [`crate::input`] reads, [`crate::render`] writes.
+//! is upstream's; the places are the user's. No IO here: the program reads and writes.
 
 mod annotations;
 mod fields;
