@@ -126,7 +126,8 @@ fn collect<'d>(
 }
 
 /// The kinds of Palisade's own group.
-const OWN_KINDS: [&str; 6] = [
+const OWN_KINDS: [&str; 7] = [
+    "AppArmorProfile",
     "NodeSecurityReport",
     "PodSecurityRollout",
     "ProfilePolicy",

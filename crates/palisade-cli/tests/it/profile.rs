@@ -1,6 +1,6 @@
 //! `palisade profile`.
 
-use crate::support::Project;
+use crate::support::{Project, Run};
 
 const PROFILE: &str = r#"{
   "defaultAction": "SCMP_ACT_ERRNO",
@@ -475,4 +475,59 @@ fn a_journal_of_a_recorder_that_was_killed_is_a_lossy_profile() {
         }
         assert!(!run.contains("unlink"), "{run}");
     }
+}
+
+/// `profile lint` with a parser that is this script; without one, none is installed.
+fn lint_with(project: &Project, file: &str, parser: Option<&str>) -> Run {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = project.path("parser");
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("apparmor_parser");
+    if let Some(script) = parser {
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path =
+        if parser.is_some() { format!("{}:/usr/bin:/bin", folder.display()) } else { "/nowhere".to_owned() };
+    Run::of(project.command().args(["profile", "lint", file]).env("PATH", path))
+}
+
+#[test]
+fn lint_checks_apparmor_with_its_parser() {
+    let project = Project::new();
+    project.file("web", "#include <tunables/global>\nprofile web {\n  file\n}\n");
+    let reject = "cat > /dev/null; echo 'AppArmor parser error at line 3: syntax error, unexpected TOK_CLOSE' >&2; exit 1";
+    let run = lint_with(&project, "web", Some(reject));
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-rejected".to_owned()], 1), "{run}");
+    assert!(
+        run.to_string().contains("--> web:3:1") && run.to_string().contains("unexpected TOK_CLOSE"),
+        "{run}"
+    );
+    let accept = "test \"$*\" = '--skip-kernel-load --skip-cache --quiet' && cat > /dev/null";
+    assert_eq!(lint_with(&project, "web", Some(accept)).to_string(), "exit status: 0");
+    let run = lint_with(&project, "web", None);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-parser".to_owned()], 2), "{run}");
+    assert!(run.to_string().contains("not checked: apparmor_parser is not installed"), "{run}");
+}
+
+#[test]
+fn lint_reads_apparmor_profiles_of_namespaces_as_nodes_do() {
+    let project = Project::new();
+    let manifest = |rules: &str| {
+        format!(
+            "apiVersion: palisade.dev/v1alpha1\nkind: AppArmorProfile\nmetadata: {{name: web}}\nspec:\n  rules: |\n    file,\n    {rules}\n"
+        )
+    };
+    project.file("bad.yaml", manifest("/usr/bin/sh ux,")).file("good.yaml", manifest("/usr/bin/sh ix,"));
+    let accept = Some("cat > /dev/null");
+    assert_eq!(lint_with(&project, "good.yaml", accept).to_string(), "exit status: 0");
+    let run = lint_with(&project, "bad.yaml", accept);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-rules".to_owned()], 1), "{run}");
+    assert!(run.to_string().contains("--> bad.yaml:7:"), "{run}");
+    assert!(
+        run.to_string().contains("line 2: permissions \"ux\": a program could leave the profile"),
+        "{run}"
+    );
+    let run = lint_with(&project, "good.yaml", None);
+    assert_eq!((run.codes(), run.status), (vec!["profile/apparmor-not-compiled".to_owned()], 0), "{run}");
 }

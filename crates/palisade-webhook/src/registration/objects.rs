@@ -124,7 +124,7 @@ pub fn configuration(kind: Kind, options: &Registration, around: &Surroundings<'
             &["CREATE", "UPDATE"],
             "palisade.dev",
             "v1alpha1",
-            &["profilepolicies", "securityexceptions"],
+            &["apparmorprofiles", "profilepolicies", "securityexceptions"],
         );
         webhooks.push(make("policies", policy, &[policies]));
     }
