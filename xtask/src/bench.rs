@@ -50,9 +50,7 @@ struct Line {
 /// Measures in a release build and writes the table.
 pub(crate) fn run_bench() -> Result<(), Failure> {
     if cfg!(debug_assertions) {
-        // The program is built alone, with the features it is shipped with; all that measures is built once, together.
-        run(&mut cargo(&["build", "--release", "--quiet", "--bin", "palisade"]))?;
-        run(&mut cargo(&["build", "--release", "--quiet", "--workspace", "--examples"]))?;
+        build("--examples", &[])?;
         return run(&mut cargo(&["run", "--release", "--quiet", "--package", "xtask", "--", "bench"]));
     }
     let mut lines = Vec::new();
@@ -69,6 +67,48 @@ pub(crate) fn run_bench() -> Result<(), Failure> {
     write_table(&lines)?;
     node(&mut lines)?;
     report(&lines)
+}
+
+/// The heading of the part of the page that a run of its own writes.
+const AGAINST: &str = "\n## Against Kubernetes\n";
+
+/// Measures side by side with a real kube-apiserver and writes its part of the page.
+pub(crate) fn run_against_kubernetes() -> Result<(), Failure> {
+    let script = root().join("../shared/kubernetes/cluster");
+    if !script.is_file() {
+        return Err(Failure(
+            "NOT MEASURED: there is no kube-apiserver to compare with; it takes ../shared/kubernetes"
+                .to_owned(),
+        ));
+    }
+    setup::need_api_server()?;
+    build("--example", &["measure"])?;
+    // Unpacked once, and found again by the tests.
+    let binaries = root().join("target/kubernetes");
+    fs::create_dir_all(&binaries).map_err(|error| Failure(error.to_string()))?;
+    let mut command = Command::new(root().join("target/release/examples/measure"));
+    command.arg(root().join("target/release/palisade")).arg("kubernetes").arg(script);
+    command.env("KUBERNETES_BINARIES", binaries).current_dir(root());
+    let lines = printed_lines(&output(&mut command)?)?;
+    let table = render_table(&lines);
+    let page =
+        fs::read_to_string(root().join("BENCHMARKS.md")).map_err(|error| Failure(error.to_string()))?;
+    let others = page.split_once(AGAINST).map_or(page.as_str(), |(others, _)| others).trim_end();
+    let text = format!(
+        "{others}\n{AGAINST}\nMade by `cargo xtask bench --against-kubernetes` on {}: `palisade up --data-dir` and kube-apiserver v1.37 with \
+         its etcd, in turns in one run, the load on the same cores. Both store durably, write an audit log and run without controllers. CPU is \
+         that of the server's processes for each request or event, memory is resident; each figure is the best of three rounds.\n\n{table}",
+        machine()
+    );
+    fs::write(root().join("BENCHMARKS.md"), text).map_err(|error| Failure(error.to_string()))?;
+    println!("{table}");
+    if lines.iter().all(|line| line.met) { Ok(()) } else { Err(Failure("a target is missed".to_owned())) }
+}
+
+/// Builds the program alone, with the features it is shipped with, and what measures together.
+fn build(what: &str, names: &[&str]) -> Result<(), Failure> {
+    run(&mut cargo(&["build", "--release", "--quiet", "--bin", "palisade"]))?;
+    run(cargo(&["build", "--release", "--quiet", "--workspace", what]).args(names))
 }
 
 /// The best time of one call, over several rounds of many calls.
@@ -261,18 +301,19 @@ fn rollout(lines: &mut Vec<Line>) -> Result<(), Failure> {
 fn example(lines: &mut Vec<Line>, name: &str, arguments: &[std::path::PathBuf]) -> Result<(), Failure> {
     let program = root().join("target/release/examples").join(name);
     let printed = output(Command::new(program).args(arguments).current_dir(root()))?;
-    for line in printed.lines() {
+    lines.extend(printed_lines(&printed)?);
+    Ok(())
+}
+
+fn printed_lines(printed: &str) -> Result<Vec<Line>, Failure> {
+    let line = |line: &str| {
         let [what, figure, target, met] = line.split('\t').collect::<Vec<_>>()[..] else {
             return Err(Failure(format!("cannot read the line: {line}")));
         };
-        lines.push(Line {
-            what: what.to_owned().into(),
-            figure: figure.to_owned(),
-            target: target.to_owned().into(),
-            met: met == "true",
-        });
-    }
-    Ok(())
+        let (what, target) = (what.to_owned().into(), target.to_owned().into());
+        Ok(Line { what, figure: figure.to_owned(), target, met: met == "true" })
+    };
+    printed.lines().map(line).collect()
 }
 
 /// The node on a real runtime, where there is one: only root can measure it.
@@ -361,7 +402,7 @@ fn report(lines: &[Line]) -> Result<(), Failure> {
     if lines.iter().all(|line| line.met) { Ok(()) } else { Err(Failure("a target is missed".to_owned())) }
 }
 
-fn write_table(lines: &[Line]) -> Result<String, Failure> {
+fn render_table(lines: &[Line]) -> String {
     let mut table = String::from("| what | measured | target | |\n| --- | --- | --- | --- |\n");
     for line in lines {
         let mark = if line.target.is_empty() {
@@ -373,12 +414,20 @@ fn write_table(lines: &[Line]) -> Result<String, Failure> {
         };
         let _ = writeln!(table, "| {} | {} | {} | {mark} |", line.what, line.figure, line.target);
     }
+    table
+}
+
+fn write_table(lines: &[Line]) -> Result<String, Failure> {
+    let table = render_table(lines);
+    let path = root().join("BENCHMARKS.md");
+    let page = fs::read_to_string(&path).map_err(|error| Failure(error.to_string()))?;
+    let against = page.split_once(AGAINST).map(|(_, rest)| format!("{AGAINST}{rest}")).unwrap_or_default();
     let text = format!(
         "# Benchmarks\n\nMade by `cargo xtask bench` on {}. Each figure is the best of {ROUNDS} rounds (start-up and readiness: the \
-         median), since the best is the one least disturbed by other work on the machine.\n\n{table}",
+         median), since the best is the one least disturbed by other work on the machine.\n\n{table}{against}",
         machine()
     );
-    fs::write(root().join("BENCHMARKS.md"), text).map_err(|error| Failure(error.to_string()))?;
+    fs::write(path, text).map_err(|error| Failure(error.to_string()))?;
     Ok(table)
 }
 

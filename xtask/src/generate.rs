@@ -1,5 +1,5 @@
 //! Files made from the code: the references of checks and commands, the results of
-//! Kubernetes' tests, the Helm chart, the example of README.md. `check` fails if they are stale.
+//! Kubernetes' tests, the texts of the program, the Helm chart, the example of README.md. `check` fails if they are stale.
 
 use std::{fmt::Write as _, fs};
 
@@ -8,7 +8,7 @@ use palisade_policy::standards::{checks::CHECKS, level::Level};
 use crate::{
     Failure, e2e,
     process::{cargo, output},
-    root,
+    root, texts,
 };
 
 /// Write the files, or only compare them.
@@ -20,17 +20,19 @@ pub(crate) enum Mode {
 
 /// Makes every generated file.
 pub(crate) fn run_generate(mode: Mode) -> Result<(), Failure> {
-    let folder = root().join("docs");
-    fs::create_dir_all(&folder).map_err(|error| Failure(error.to_string()))?;
-    for (name, text) in [("checks.md", check_reference()), ("conformance.md", e2e::page()?)] {
-        let file = folder.join(name);
+    for (name, text) in [
+        ("docs/checks.md", check_reference()),
+        ("docs/conformance.md", e2e::page()?),
+        ("tests/data/texts.txt", texts::catalogue(&root())?),
+    ] {
+        let file = root().join(name);
         let current = fs::read_to_string(&file).unwrap_or_default();
         if current == text {
             continue;
         }
         match mode {
             Mode::Write => fs::write(&file, text).map_err(|error| Failure(error.to_string()))?,
-            Mode::Check => return Err(Failure(format!("docs/{name} is stale: run cargo xtask gen"))),
+            Mode::Check => return Err(Failure(format!("{name} is stale: run cargo xtask gen"))),
         }
     }
     match mode {

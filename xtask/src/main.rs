@@ -19,6 +19,7 @@ mod release;
 mod setup;
 mod string_errors;
 mod swallowed;
+mod texts;
 mod tidy;
 mod vm;
 
@@ -36,18 +37,20 @@ const USAGE: &str = "usage: cargo xtask CHORE
   conformance --server             only against the embedded API server, over HTTPS
   conformance --webhook            those about pods through /mutate and /validate of the webhook, over TLS
   bench                            measure, print a table, write BENCHMARKS.md
+  bench --against-kubernetes       measure side by side with kube-apiserver, from ../shared/kubernetes
   fuzz [TARGET] [--seconds N]      fuzz one target or each of them
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   docs                             build the documentation site into target/book
+  texts [DIR]                      print the texts of the program, or of another checkout of it, for review
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
   system [FILTER]                  the tests on a real containerd, kernel and virtual machine (as root)
   cluster [FILTER]                 the tests on a real Kubernetes, from ../shared/kubernetes (as root)
-  e2e [--focus TEXT] [--part N] [--write] [--processes N]
+  e2e [--focus TEXT] [--list FILE] [--part N] [--write] [--processes N]
                                    Kubernetes' own tests against palisade up --node, from ../shared/kubernetes (as root):
-                                   those whose names contain TEXT, else all of Conformance, or a part of those that pass;
-                                   --write writes down the results, and docs/conformance.md
+                                   those whose names contain TEXT or are in FILE, else all of Conformance, or a part of those
+                                   that pass; --write writes down the results, and docs/conformance.md
   image [--name REF] [--output FILE] [--profile NAME] [--twice]
                                    write the static binaries for amd64 and arm64 as an OCI archive, with their SBOMs;
                                    --twice builds them again in another folder and compares
@@ -81,6 +84,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("check") => check::run_check(arguments.iter().any(|argument| argument == "--without-system")),
         Some("demo") => demo::run_demo(),
         Some("setup") => setup::run_setup(),
+        Some("bench") if arguments.iter().any(|argument| argument == "--against-kubernetes") => {
+            bench::run_against_kubernetes()
+        }
         Some("bench") => bench::run_bench(),
         Some("gen") => match option("--kubernetes") {
             Some(folder) => {
@@ -90,6 +96,11 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             None => generate::run_generate(generate::Mode::Write),
         },
         Some("docs") => docs::run_docs(),
+        Some("texts") => {
+            let folder = arguments.get(1).map_or_else(root, PathBuf::from);
+            print!("{}", texts::catalogue(&folder)?);
+            Ok(())
+        }
         Some("tidy") => tidy::run_tidy(),
         Some("fuzz") => {
             let seconds = option("--seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
@@ -111,6 +122,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         Some("cluster") => check::run_cluster(arguments.get(1..).unwrap_or_default()),
         Some("e2e") => e2e::run_e2e(&e2e::Options {
             focus: option("--focus").map(String::as_str),
+            list: option("--list").map(Path::new),
             part: option("--part").map(|number| parse_number(number)).transpose()?,
             write: arguments.iter().any(|argument| argument == "--write"),
             processes: option("--processes").map(|number| parse_number(number)).transpose()?,

@@ -32,8 +32,10 @@ const CLUSTER_PACKAGES: &[(&str, &str, &str)] = &[
     ("etcd", "etcd-server", "the storage of a real Kubernetes"),
     ("ip", "iproute2", "the address of its API server"),
     ("xz", "xz-utils", "its binaries, which are packed"),
+    ("openssl", "openssl", "its certificates"),
     ("curl", "curl", "the image of its end-to-end tests"),
     ("iptables", "iptables", "ports of the node in its end-to-end tests"),
+    ("bash-static", "bash-static", "the shell of their images"),
 ];
 
 /// A cargo tool, and the crate it comes in.
@@ -78,6 +80,11 @@ pub(crate) fn need_cluster() -> Result<(), Failure> {
         return Err(Failure("tests on a real Kubernetes need root".to_owned()));
     }
     install(NODE_PACKAGES)?;
+    install(CLUSTER_PACKAGES)
+}
+
+/// Installs what a kube-apiserver without a node needs.
+pub(crate) fn need_api_server() -> Result<(), Failure> {
     install(CLUSTER_PACKAGES)
 }
 

@@ -1,8 +1,10 @@
 //! Measures a `palisade` binary as a user would see it: `measure PALISADE`. One line a figure, fields separated by tabs:
 //! what, figure, target, whether it is met. `measure PALISADE definitions [FOLDER]` measures custom resource definitions
-//! alone, those of a folder of JSON files if one is given.
+//! alone, those of a folder of JSON files if one is given; `measure PALISADE kubernetes SCRIPT` compares with a kube-apiserver that
+//! the script starts; `measure PALISADE deployment` measures the controllers.
 
 mod definitions;
+mod kubernetes;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -125,9 +127,12 @@ fn anonymous() -> Result<TlsConnector, Failure> {
 
 fn administrator(kubeconfig: &str) -> Result<TlsConnector, Failure> {
     let value = |key: &str| -> Result<Vec<u8>, Failure> {
-        let line = kubeconfig.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
-        let text = line.ok_or_else(|| format!("no {key} in the kubeconfig"))?;
-        Ok(base64::engine::general_purpose::STANDARD.decode(text.trim().trim_matches('"'))?)
+        let (_, text) =
+            kubeconfig.split_once(&format!("{key}:")).ok_or_else(|| format!("no {key} in the kubeconfig"))?;
+        let is_base64 = |sign: char| sign.is_ascii_alphanumeric() || "+/=".contains(sign);
+        let text: String =
+            text.trim_start_matches([' ', '"']).chars().take_while(|sign| is_base64(*sign)).collect();
+        Ok(base64::engine::general_purpose::STANDARD.decode(text)?)
     };
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&value("certificate-authority-data")?)?)?;
@@ -362,9 +367,51 @@ async fn silent_watches(palisade: &Path) -> Result<Vec<(usize, f64)>, Failure> {
     Ok(grown)
 }
 
+/// The time from a Deployment to its last pod, without a node.
+async fn deployment(palisade: &Path, print: definitions::Print<'_>) -> Result<(), Failure> {
+    const REPLICAS: usize = 100;
+    let up = Up::start(palisade, &[]).await?;
+    let mut sender = up.connect().await?;
+    let mut times = Vec::new();
+    for round in 0..7 {
+        let template = format!(
+            r#"{{"metadata":{{"labels":{{"app":"d{round}"}}}},"spec":{{"containers":[{{"name":"c","image":"busybox"}}]}}}}"#
+        );
+        let body = format!(
+            r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"d{round}"}},"spec":{{"replicas":{REPLICAS},"selector":{{"matchLabels":{{"app":"d{round}"}}}},"template":{template}}}}}"#
+        );
+        let watch = format!("/api/v1/namespaces/default/pods?watch=true&labelSelector=app%3Dd{round}");
+        let mut watcher = up.connect().await?;
+        let response =
+            watcher.send_request(request("GET", &watch, "application/json", String::new())?).await?;
+        let began = Instant::now();
+        let path = "/apis/apps/v1/namespaces/default/deployments";
+        let (code, _, _) = send(&mut sender, request("POST", path, "application/json", body)?).await?;
+        if code != 201 {
+            return Err(format!("the Deployment was answered with {code}").into());
+        }
+        let mut body = response.into_body();
+        let mut added = 0;
+        while added < REPLICAS {
+            let Some(frame) = body.frame().await else { return Err("the watch ended early".into()) };
+            let frame = frame?;
+            let text = frame.data_ref().map_or(&[][..], |data| data);
+            added += text.windows(15).filter(|bytes| *bytes == br#"{"type":"ADDED""#).count();
+        }
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let worst = times.last().copied().unwrap_or_default();
+    let shown =
+        format!("median {:.0} ms, worst {:.0} ms", median.as_secs_f64() * 1e3, worst.as_secs_f64() * 1e3);
+    let met = worst < Duration::from_secs(1);
+    Ok(print("a Deployment of 100 pods, until all are created", shown, "1 s", met)?)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let usage = "usage: measure PALISADE [definitions [FOLDER]]";
+    let usage = "usage: measure PALISADE [definitions [FOLDER] | deployment | kubernetes SCRIPT]";
     let palisade = std::env::args().nth(1).ok_or(usage)?;
     let palisade = Path::new(&palisade);
     let mut out = std::io::stdout();
@@ -376,6 +423,11 @@ async fn main() -> Result<(), Failure> {
         return match part.as_str() {
             "definitions" => {
                 definitions::measure(palisade, folder.as_deref().map(Path::new), &mut line).await
+            }
+            "deployment" => deployment(palisade, &mut line).await,
+            "kubernetes" => {
+                let script = folder.ok_or(usage)?;
+                kubernetes::measure(palisade, Path::new(&script), &mut line).await
             }
             _ => Err(usage.into()),
         };
@@ -410,5 +462,6 @@ async fn main() -> Result<(), Failure> {
     let shown = format!("{:.0} ms, {warnings} warnings", time.as_secs_f64() * 1e3);
     let met = time < Duration::from_secs(1) && warnings >= 2;
     line("label dry run on a namespace with 100,000 pods", shown, "1 s", met)?;
+    deployment(palisade, &mut line).await?;
     definitions::measure(palisade, None, &mut line).await
 }

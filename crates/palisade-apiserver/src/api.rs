@@ -110,6 +110,8 @@ pub struct Api {
     pub streams: Option<Arc<dyn crate::stream_source::StreamSource>>,
     /// The client of kubelets in other processes.
     pub(crate) kubelets: Option<Arc<rustls::ClientConfig>>,
+    /// Whether requests are proxied to kubelets on loopback.
+    pub(crate) loopback_kubelets: bool,
     /// Connections that are no longer requests.
     pub(crate) sessions: Arc<tokio::sync::Semaphore>,
     pub(crate) verifier: Option<ClientVerifier>,

@@ -145,7 +145,8 @@ async fn components(api: &Arc<Api>, entry: &Arc<Entry>) -> Result<(), Box<Status
     Ok(())
 }
 
-fn is_renewed(api: &Arc<Api>, lease: &str) -> bool {
+/// Whether an instance of a component of Kubernetes holds and renews its Lease.
+pub(crate) fn is_renewed(api: &Arc<Api>, lease: &str) -> bool {
     let key = meta::key(true, "kube-system", lease);
     let Some(lease) = api.store.bucket("leases.coordination.k8s.io").get(&key) else { return false };
     let lease = Value::Object(lease.parse());

@@ -262,17 +262,19 @@ impl ChangedSince {
         // swallowed: what cannot be looked at is reported when it is read
         let Ok(target) = path.canonicalize() else { return true };
         let written = crate::config::absolute(path);
-        // The path as it is written, in a folder that may be a link itself.
-        let own = match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) if written.is_symlink() => {
-                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                // swallowed: as above
-                let Ok(parent) = parent.canonicalize() else { return true };
-                parent.join(name)
-            }
-            _ => target.clone(),
+        !self.is_unchanged(&target) || written.ancestors().any(|part| self.is_other_link(part))
+    }
+
+    /// Whether a path is a link of one of the repositories that may have led elsewhere.
+    fn is_other_link(&self, path: &Path) -> bool {
+        let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), path.is_symlink()) else {
+            return false;
         };
-        !(self.is_unchanged(&target) && self.is_unchanged(&own))
+        // swallowed: what cannot be looked at is reported when it is read
+        let Ok(folder) = folder.canonicalize() else { return true };
+        let own = folder.join(name);
+        self.repositories.iter().any(|repository| own.starts_with(&repository.root))
+            && !self.is_unchanged(&own)
     }
 
     /// Whether a file of a folder may have changed, been added or deleted.

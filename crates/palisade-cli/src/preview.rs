@@ -1,6 +1,6 @@
 //! What an upgrade changes for an object: two API servers' answers and two nodes' effective contexts, compared.
 //!
-//! Pure. An answer is made by [`ServerSide`] as the release would make it, and the recordings of real API servers are compared with
+//! Pure. An answer is made by [`ServerSide`](crate::server_side::ServerSide) as the release would make it, and the recordings of real API servers are compared with
 //! it in the tests. A node is what `palisade explain` shows of it.
 
 use std::{

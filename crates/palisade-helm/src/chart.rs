@@ -3,7 +3,7 @@
 //! Implements: Helm, "Charts" and "Subcharts and Global Values": conditions, tags, aliases, imported values, globals.
 //! <https://helm.sh/docs/topics/charts/>
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{borrow::Cow, collections::BTreeMap, rc::Rc};
 
 use palisade_yaml::{Limits, parse};
 use serde_json::{Map, Value};
@@ -35,6 +35,8 @@ pub(crate) struct TemplateFile {
     /// What the user knows it as.
     pub(crate) shown: Rc<str>,
     pub(crate) text: Rc<str>,
+    /// Whether it is UTF-8; the text of one that is not has other letters in the place of what is none.
+    pub(crate) is_text: bool,
 }
 
 /// A chart with all charts below it.
@@ -185,15 +187,15 @@ impl Chart {
                 if is_library && !base.starts_with('_') {
                     continue;
                 }
-                // Binary files are no templates.
-                if let Ok(text) = std::str::from_utf8(bytes) {
-                    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                    templates.push(TemplateFile {
-                        path: (*path).into(),
-                        shown: shown(path).into(),
-                        text: text.into(),
-                    });
-                }
+                let text = String::from_utf8_lossy(bytes);
+                let is_text = matches!(text, Cow::Borrowed(_));
+                let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+                templates.push(TemplateFile {
+                    path: (*path).into(),
+                    shown: shown(path).into(),
+                    text: text.into(),
+                    is_text,
+                });
             } else if !matches!(
                 *path,
                 "Chart.yaml"
@@ -274,15 +276,28 @@ impl Chart {
         self.templates.iter().any(distinguishes) || self.charts.iter().any(Self::depends_on_upgrade)
     }
 
-    fn find(&self, required: &Requirement) -> Option<&Self> {
-        let fits = |chart: &&Self| {
-            let version =
-                chart.metadata.get("version").and_then(Value::as_str).and_then(semver::Version::parse);
-            required.version.is_empty()
-                || version.is_none_or(|version| semver::matches(&required.version, &version) != Some(false))
-        };
-        let mut named = self.charts.iter().filter(|chart| chart.name == required.name);
-        named.find(fits)
+    /// Whether it has the version that a requirement asks for. A version that cannot be read is taken for it.
+    fn fits(&self, required: &Requirement) -> bool {
+        let version = self.metadata.get("version").and_then(Value::as_str).and_then(semver::Version::parse);
+        required.version.is_empty()
+            || version.is_none_or(|version| semver::matches(&required.version, &version) != Some(false))
+    }
+
+    /// The charts below that a requirement means. Helm takes one if there are several, and does not say which.
+    fn find<'c>(&'c self, required: &Requirement) -> Vec<&'c Self> {
+        let is_it = |chart: &&Self| chart.name == required.name && chart.fits(required);
+        self.charts.iter().filter(is_it).collect()
+    }
+
+    /// The files in its `crds/`, which Helm creates as they are: the names that users know, and the contents.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = (Rc<str>, Rc<[u8]>)> {
+        let is_manifest = |path: &str| [".yaml", ".yml", ".json"].iter().any(|end| path.ends_with(end));
+        let files = self.files.iter().filter(move |(path, _)| path.starts_with("crds/") && is_manifest(path));
+        files.map(|(path, bytes)| {
+            let shown =
+                if self.folder.is_empty() { path.to_string() } else { format!("{}/{path}", self.folder) };
+            (shown.into(), Rc::clone(bytes))
+        })
     }
 }
 
@@ -318,18 +333,23 @@ fn build<'c>(
 ) -> Enabled<'c> {
     merge_missing(&mut values, &chart.values);
     let mut children: Vec<Child<'c>> = Vec::new();
+    let mut disabled: Vec<&str> = Vec::new();
     for required in &chart.requirements {
         let found = chart.find(required);
-        if !is_enabled(required, &values, found, tags) {
+        if !is_enabled(required, &values, found.first().copied(), tags) {
+            disabled.push(required.key());
             continue;
         }
-        match found {
-            Some(found) => children.push((found, required.key().to_owned(), &required.imports)),
-            None => missing.push(MissingDependency { name: required.name.clone(), of: chart.folder.clone() }),
+        if found.is_empty() {
+            missing.push(MissingDependency { name: required.name.clone(), of: chart.folder.clone() });
         }
+        children
+            .extend(found.into_iter().map(|found| (found, required.key().to_owned(), &*required.imports)));
     }
     for below in &chart.charts {
-        if !chart.requirements.iter().any(|required| required.name == below.name) {
+        // As in Helm: also one that is required in another version.
+        let is_required = |required: &Requirement| required.name == below.name && below.fits(required);
+        if !chart.requirements.iter().any(is_required) && !disabled.contains(&below.name.as_str()) {
             children.push((below, below.name.clone(), &[]));
         }
     }

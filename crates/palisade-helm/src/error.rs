@@ -12,6 +12,9 @@ pub enum TemplateErrorKind {
     /// The text is not a template.
     #[error("{0}")]
     Syntax(#[from] SyntaxError),
+    /// It is not UTF-8: Go's templates take it, and what they make of it is not known here.
+    #[error("the template is not UTF-8")]
+    NotText,
     /// A function that Helm has and this engine does not, or nobody has.
     #[error("the function {0:?} is not supported")]
     UnknownFunction(String),

@@ -97,6 +97,8 @@ pub struct Rendering {
     pub errors: Vec<RenderError>,
     /// Dependencies that are enabled and not there.
     pub missing: Vec<MissingDependency>,
+    /// The files in the `crds/` of the charts, which are created as they are: the names that users know, and the contents.
+    pub definitions: Vec<(Rc<str>, Rc<[u8]>)>,
     /// What it cost, in steps.
     pub work: u64,
     heap: Heap,
@@ -117,13 +119,15 @@ impl<'c> Engine<'c> {
         let mut charts = vec![chart];
         while let Some(chart) = charts.pop() {
             for file in &chart.templates {
-                let tree = parse::parse(&file.text).map_err(|misread| {
-                    let place = place_of(
-                        &NamedText { name: Rc::clone(&file.shown), text: Rc::clone(&file.text) },
-                        misread.at,
-                    );
-                    RenderError { kind: misread.error.into(), place: Some(place) }
-                });
+                let error = |kind: TemplateErrorKind, at: Range| {
+                    let named = NamedText { name: Rc::clone(&file.shown), text: Rc::clone(&file.text) };
+                    RenderError { kind, place: Some(place_of(&named, at)) }
+                };
+                let tree = if file.is_text {
+                    parse::parse(&file.text).map_err(|misread| error(misread.error.into(), misread.at))
+                } else {
+                    Err(error(TemplateErrorKind::NotText, Range { start: 0, end: 0 }))
+                };
                 parsed.insert(Rc::as_ptr(&file.text), Rc::new(tree));
             }
             charts.extend(&chart.charts);
@@ -138,6 +142,12 @@ impl<'c> Engine<'c> {
         let mut errors = Vec::new();
         let mut files = Vec::new();
         let mut trees = Vec::new();
+        let mut definitions = Vec::new();
+        let mut charts = vec![&root];
+        while let Some(node) = charts.pop() {
+            definitions.extend(node.chart.definitions());
+            charts.extend(&node.below);
+        }
         self.collect(&root, &root.name, &mut files, &mut trees, &mut errors);
         // Definitions of the outer charts win over those of the inner.
         let mut order: Vec<usize> = (0..trees.len()).collect();
@@ -194,7 +204,7 @@ impl<'c> Engine<'c> {
         }
         let work = run.steps + run.bytes / 256 + run.heap.size();
         let heap = run.heap;
-        Rendering { templates, errors, missing, work, heap, files }
+        Rendering { templates, errors, missing, definitions, work, heap, files }
     }
 
     fn collect<'e>(

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use palisade_yaml::{Limits, Span, parse};
 
 use crate::{
+    budget::Budget,
     error::{Problem, ProblemKind},
     generate::{Behavior, absorb, generate, hash},
     images::Image,
@@ -33,6 +34,8 @@ pub struct Build {
 
 const MAX_OBJECTS: usize = 20_000;
 const MAX_LOADS: usize = 2_000;
+/// How many kustomizations may include each other.
+const MAX_DEPTH: usize = 100;
 
 /// Fields that take part in a build.
 const FIELDS: &[&str] = &[
@@ -87,6 +90,7 @@ pub fn build(files: &dyn Files, folder: &Located) -> Build {
         loads: 0,
         read: BTreeSet::new(),
         parsed: HashMap::new(),
+        budget: Budget::new(),
     };
     let built = builder.layer(folder, None, None).and_then(|layer| {
         let mut objects = builder.accumulate(&layer, Vec::new())?;
@@ -123,6 +127,7 @@ struct Builder<'f> {
     read: BTreeSet<String>,
     /// Files that were parsed: one is read once, and is one source.
     parsed: HashMap<String, (usize, Vec<Node>)>,
+    budget: Budget,
 }
 
 /// A kustomization.
@@ -184,7 +189,7 @@ impl Builder<'_> {
             None => Box::new(Problem { file: folder.shown.clone(), at: None, kind }),
         };
         self.loads += 1;
-        if self.loads > MAX_LOADS {
+        if self.loads > MAX_LOADS || self.stack.len() >= MAX_DEPTH {
             return Err(problem(ProblemKind::TooLarge));
         }
         if self.stack.contains(&folder.canonical) {
@@ -291,6 +296,9 @@ impl Builder<'_> {
         let read = self.source(&file);
         let (_, documents) =
             read.map_err(|(kind, at)| Box::new(Problem { file: file.shown.clone(), at, kind }))?;
+        for document in &documents {
+            self.budget.take_copies(document, 1).map_err(|kind| layer.problem(kind, at))?;
+        }
         Ok(documents)
     }
 
@@ -362,6 +370,8 @@ impl Builder<'_> {
                 };
                 let generated = generate(kind, entry, layer.root.get("generatorOptions"), &mut read);
                 let (object, behavior) = generated.map_err(|kind| layer.problem(kind, entry.origin))?;
+                let taken = self.budget.take_copies(&object.node, 1);
+                taken.map_err(|kind| layer.problem(kind, entry.origin))?;
                 let id = object.id();
                 let same = |known: &Object| {
                     known.ids().iter().any(|known| {
@@ -396,12 +406,16 @@ impl Builder<'_> {
             self.patch(layer, objects, item)?;
         }
         if let Some((namespace, origin)) = layer.text("namespace")? {
+            let taken = self.budget.take(namespace.len().saturating_mul(objects.len()));
+            taken.map_err(|kind| layer.problem(kind, origin))?;
             for object in objects.iter_mut() {
                 set_namespace(object, namespace, origin);
             }
         }
         for (field, is_prefix) in [("namePrefix", true), ("nameSuffix", false)] {
             let Some((text, origin)) = layer.text(field)? else { continue };
+            let taken = self.budget.take(text.len().saturating_mul(objects.len()));
+            taken.map_err(|kind| layer.problem(kind, origin))?;
             for object in objects.iter_mut() {
                 let id = object.id();
                 if matches!(id.kind.as_str(), "CustomResourceDefinition" | "APIService" | "Namespace") {
@@ -411,6 +425,13 @@ impl Builder<'_> {
                 let name =
                     if is_prefix { format!("{text}{}", id.name) } else { format!("{}{text}", id.name) };
                 object.set_text(&["metadata", "name"], &name, origin);
+            }
+        }
+        // Pairs are written to objects, templates and selectors.
+        for field in ["commonLabels", "labels", "commonAnnotations"] {
+            if let Some(node) = layer.root.get(field) {
+                let taken = self.budget.take_copies(node, objects.len().saturating_mul(4));
+                taken.map_err(|kind| layer.problem(kind, node.origin))?;
             }
         }
         label(layer, objects)?;
@@ -444,6 +465,8 @@ impl Builder<'_> {
         }
         for item in layer.items("images")? {
             let image = Image::new(item);
+            let taken = self.budget.take_copies(item, objects.len());
+            taken.map_err(|kind| layer.problem(kind, item.origin))?;
             for object in objects.iter_mut() {
                 if object.node.text(&["kind"]) != "CustomResourceDefinition" {
                     image.apply(&mut object.node);
@@ -458,7 +481,7 @@ impl Builder<'_> {
                 let many = matches!(replacement.value, Value::List(_));
                 let all = if many { replacement.items() } else { std::slice::from_ref(&replacement) };
                 for replacement in all {
-                    let made = replace::apply(objects, replacement);
+                    let made = replace::apply(objects, replacement, &mut self.budget);
                     made.map_err(|kind| layer.problem(kind, item.origin))?;
                 }
             }
@@ -508,8 +531,8 @@ impl Builder<'_> {
                 (Value::List(_), Some(selector)) => {
                     for object in objects.iter_mut().filter(|object| selector.matches(object)) {
                         object.remember();
-                        let applied = json_patch::apply(&mut object.node, &patch);
-                        applied.map_err(|error| layer.problem(error.into(), item.origin))?;
+                        let applied = json_patch::apply(&mut object.node, &patch, &mut self.budget);
+                        applied.map_err(|kind| layer.problem(kind, item.origin))?;
                     }
                 }
                 (Value::Map(_), None) => self.merge_unique(layer, objects, &patch, item.origin)?,
@@ -518,6 +541,8 @@ impl Builder<'_> {
                         .filter(|&at| objects.get(at).is_some_and(|object| selector.matches(object)))
                         .collect();
                     let (names, kinds) = (option("allowNameChange"), option("allowKindChange"));
+                    let taken = self.budget.take_copies(&patch, selected.len());
+                    taken.map_err(|kind| layer.problem(kind, item.origin))?;
                     for at in selected.into_iter().rev() {
                         merge_at(objects, at, &patch, names, kinds)
                             .map_err(|kind| layer.problem(kind, item.origin))?;
@@ -568,8 +593,8 @@ impl Builder<'_> {
             for object in objects.iter_mut().filter(|object| selector.matches(object)) {
                 found = true;
                 object.remember();
-                let applied = json_patch::apply(&mut object.node, &patch);
-                applied.map_err(|error| layer.problem(error.into(), item.origin))?;
+                let applied = json_patch::apply(&mut object.node, &patch, &mut self.budget);
+                applied.map_err(|kind| layer.problem(kind, item.origin))?;
             }
             if !found && self.build.problems.is_empty() {
                 let name = format!("{} {}", target.text(&["kind"]), target.text(&["name"]));

@@ -86,6 +86,8 @@ pub enum ProblemKind {
     #[error("the patch cannot be applied: {0}")]
     JsonPatch(#[from] JsonPatchError),
     /// Too much to build.
-    #[error("the kustomization is too large: at most 20,000 objects and 2,000 inclusions are built")]
+    #[error(
+        "the kustomization is too large: at most 20,000 objects, 2,000 inclusions, 100 inside each other, and 512 MiB are built"
+    )]
     TooLarge,
 }

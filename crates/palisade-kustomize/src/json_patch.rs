@@ -3,7 +3,11 @@
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::tree::{Node, Value};
+use crate::{
+    budget::Budget,
+    error::ProblemKind,
+    tree::{Node, Value},
+};
 
 /// Why a JSON patch does not apply.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -20,8 +24,9 @@ pub enum JsonPatchError {
 }
 
 /// Applies the operations of a patch in order.
-pub(crate) fn apply(object: &mut Node, operations: &Node) -> Result<(), JsonPatchError> {
-    let Value::List(operations) = &operations.value else { return Err(JsonPatchError::Malformed) };
+pub(crate) fn apply(object: &mut Node, operations: &Node, budget: &mut Budget) -> Result<(), ProblemKind> {
+    budget.take_copies(operations, 1)?;
+    let Value::List(operations) = &operations.value else { return Err(JsonPatchError::Malformed.into()) };
     for operation in operations {
         let path = operation.get("path").and_then(Node::as_str).ok_or(JsonPatchError::Malformed)?;
         let from = || operation.get("from").and_then(Node::as_str).ok_or(JsonPatchError::Malformed);
@@ -41,16 +46,18 @@ pub(crate) fn apply(object: &mut Node, operations: &Node) -> Result<(), JsonPatc
                 add(object, path, taken)?;
             }
             "copy" => {
-                let copied = find_mut(object, from()?)?.clone();
+                let copied = find_mut(object, from()?)?;
+                budget.take_copies(copied, 1)?;
+                let copied = copied.clone();
                 add(object, path, copied)?;
             }
             "test" => {
                 let found = find_mut(object, path).map_or(Json::Null, |found| found.to_json());
                 if found != value()?.to_json() {
-                    return Err(JsonPatchError::Test(path.to_owned()));
+                    return Err(JsonPatchError::Test(path.to_owned()).into());
                 }
             }
-            _ => return Err(JsonPatchError::Malformed),
+            _ => return Err(JsonPatchError::Malformed.into()),
         }
     }
     Ok(())
@@ -116,4 +123,21 @@ fn take(object: &mut Node, path: &str) -> Result<Node, JsonPatchError> {
         Value::Scalar(_) => None,
     };
     taken.ok_or_else(|| not_found(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copies_of_copies_have_an_end() {
+        let operation = |at: usize| json!({"op": "copy", "from": "/a", "path": format!("/a/x{at}")});
+        let patch = |count: usize| Node::made((0..count).map(operation).collect(), None);
+        let mut object = Node::made(json!({"a": {}}), None);
+        assert!(apply(&mut object, &patch(5), &mut Budget::of(1 << 20)).is_ok());
+        let refused = apply(&mut object, &patch(40), &mut Budget::of(1 << 20));
+        assert!(matches!(refused, Err(ProblemKind::TooLarge)), "{refused:?}");
+    }
 }

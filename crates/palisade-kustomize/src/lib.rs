@@ -21,6 +21,7 @@
     reason = "problems are rare, and every result would be as large as one"
 )]
 
+mod budget;
 mod build;
 mod error;
 mod generate;

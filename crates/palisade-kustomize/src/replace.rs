@@ -6,8 +6,10 @@
 use serde_json::Value as Json;
 
 use crate::{
+    budget::Budget,
     error::ProblemKind,
     object::{Id, Object},
+    select::Selector,
     tree::{Node, Value},
 };
 
@@ -16,7 +18,11 @@ fn failed(what: impl Into<String>) -> ProblemKind {
 }
 
 /// Makes a replacement.
-pub(crate) fn apply(objects: &mut [Object], replacement: &Node) -> Result<(), ProblemKind> {
+pub(crate) fn apply(
+    objects: &mut [Object],
+    replacement: &Node,
+    budget: &mut Budget,
+) -> Result<(), ProblemKind> {
     let value = match (replacement.get("source"), replacement.get("sourceValue")) {
         (Some(source), None) => source_value(objects, source)?,
         (None, Some(value)) => value.clone(),
@@ -27,15 +33,21 @@ pub(crate) fn apply(objects: &mut [Object], replacement: &Node) -> Result<(), Pr
         return Err(failed("it has no targets"));
     }
     for target in targets {
-        let Some(select) = target.get("select") else { return Err(failed("a target has no select")) };
+        known_fields(target, &["select", "reject", "fieldPaths", "options"])?;
+        let Some(select) = target.get("select").filter(|select| !select.is_null()) else {
+            return Err(failed("a target has no select"));
+        };
+        let select = Selector::read(select)?;
         let rejects = target.get("reject").map(Node::items).unwrap_or_default();
+        let rejects = rejects.iter().map(Selector::read).collect::<Result<Vec<_>, _>>()?;
         let default = Node::made(Json::from("metadata.name"), None);
         let paths = target.get("fieldPaths").map_or(std::slice::from_ref(&default), Node::items);
         let options = target.get("options");
+        if let Some(options) = options {
+            known_fields(options, &["create", "delimiter", "index", "encoding"])?;
+        }
         for object in objects.iter_mut() {
-            let ids = object.ids();
-            let is = |select: &Node| ids.iter().any(|id| selects(select, id));
-            if !is(select) || rejects.iter().any(is) {
+            if !is_target(object, &select, &rejects) {
                 continue;
             }
             for path in paths {
@@ -45,7 +57,7 @@ pub(crate) fn apply(objects: &mut [Object], replacement: &Node) -> Result<(), Pr
                     object.remember();
                 }
                 let parts = parts(text);
-                let count = set(&mut object.node, &parts, &value, create, options)?;
+                let count = set(&mut object.node, &parts, &value, create, options, budget)?;
                 if count == 0 {
                     return Err(failed(format!("{} has no `{text}`", object.id().title())));
                 }
@@ -53,6 +65,27 @@ pub(crate) fn apply(objects: &mut [Object], replacement: &Node) -> Result<(), Pr
         }
     }
     Ok(())
+}
+
+fn known_fields(node: &Node, known: &[&str]) -> Result<(), ProblemKind> {
+    match node.entries().iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        Some((key, _)) => Err(ProblemKind::UnknownField(key.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Whether an object is written to. Selectors of targets are expressions, as those of patches, and see the names that it had before;
+/// only those have a namespace where none is written.
+fn is_target(object: &Object, select: &Selector, rejects: &[Selector]) -> bool {
+    let (now, ids) = (object.id(), object.ids());
+    let named = |selector: &Selector| {
+        selector.matches_id(&now, &now.namespace)
+            || ids.iter().filter(|id| **id != now).any(|id| selector.matches_id(id, id.effective_namespace()))
+    };
+    let is_rejected = |reject: &Selector| {
+        (!reject.is_for_any_id() && named(reject)) || (reject.has_labels() && reject.matches_labels(object))
+    };
+    named(select) && select.matches_labels(object) && !rejects.iter().any(is_rejected)
 }
 
 /// Whether a selector without expressions means an object; what it does not name, it does not ask for.
@@ -152,9 +185,10 @@ fn set(
     value: &Node,
     create: bool,
     options: Option<&Node>,
+    budget: &mut Budget,
 ) -> Result<usize, ProblemKind> {
     let Some((part, rest)) = parts.split_first() else {
-        write(node, value, options)?;
+        write(node, value, options, budget)?;
         return Ok(1);
     };
     let brackets = bracket(part);
@@ -169,7 +203,7 @@ fn set(
                 None => part == "*" || index == Some(at) || (part == "-" && at + 1 == length),
             };
             if is_it {
-                count += set(item, rest, value, create, options)?;
+                count += set(item, rest, value, create, options, budget)?;
             }
         }
         if count == 0
@@ -178,7 +212,7 @@ fn set(
         {
             let mut item = Node::map(value.origin);
             item.set(key, Node::made(wanted.into(), value.origin));
-            count += set(&mut item, rest, value, create, options)?;
+            count += set(&mut item, rest, value, create, options, budget)?;
             items.push(item);
         }
         return Ok(count);
@@ -190,7 +224,7 @@ fn set(
         let Value::Map(entries) = &mut node.value else { return Ok(0) };
         let mut count = 0;
         for (_, entry) in entries {
-            count += set(entry, rest, value, create, options)?;
+            count += set(entry, rest, value, create, options, budget)?;
         }
         return Ok(count);
     }
@@ -212,12 +246,18 @@ fn set(
         node.set(key, made);
     }
     match node.get_mut(key) {
-        Some(next) => set(next, rest, value, create, options),
+        Some(next) => set(next, rest, value, create, options, budget),
         None => Ok(0),
     }
 }
 
-fn write(node: &mut Node, value: &Node, options: Option<&Node>) -> Result<(), ProblemKind> {
+fn write(
+    node: &mut Node,
+    value: &Node,
+    options: Option<&Node>,
+    budget: &mut Budget,
+) -> Result<(), ProblemKind> {
+    budget.take_copies(value, 1)?;
     let (delimiter, index) = options.map_or(("", 0), delimiter);
     if let Some(encoding) = options.map(|options| options.text(&["encoding"])).filter(|text| !text.is_empty())
     {
@@ -230,6 +270,7 @@ fn write(node: &mut Node, value: &Node, options: Option<&Node>) -> Result<(), Pr
         return Ok(());
     }
     let old = node.as_str().ok_or_else(|| failed("a delimiter needs a string"))?;
+    budget.take(old.len())?;
     let new = match value.to_json() {
         Json::String(text) => text,
         other => other.to_string(),
@@ -248,4 +289,23 @@ fn write(node: &mut Node, value: &Node, options: Option<&Node>) -> Result<(), Pr
     node.value = Value::Scalar(joined.into());
     node.origin = value.origin;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_in_itself_has_an_end() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "annotations": {"a": "bbbb"}}});
+        let mut objects = [Object::new(Node::made(map, None))];
+        let replacement = json!({"source": {"kind": "ConfigMap", "fieldPath": "metadata.annotations.a"}, "targets": [{
+            "select": {"kind": "ConfigMap"}, "fieldPaths": ["metadata.annotations.a"], "options": {"delimiter": "b", "index": 99}}]});
+        let replacement = Node::made(replacement, None);
+        let mut budget = Budget::of(1 << 20);
+        let refused = (0..40).find_map(|_| apply(&mut objects, &replacement, &mut budget).err());
+        assert!(matches!(refused, Some(ProblemKind::TooLarge)), "{refused:?}");
+    }
 }

@@ -320,6 +320,13 @@ struct Object {
 }
 
 impl RunPod {
+    /// The service account it runs as.
+    #[must_use]
+    pub fn service_account(&self) -> &str {
+        let name = self.spec.service_account_name.as_str();
+        if name.is_empty() { "default" } else { name }
+    }
+
     /// Reads a pod. One without an identity gets one from its name, so that running it twice is the same pod.
     pub fn from_object(mut object: Value) -> Result<Self, PodError> {
         let Object { mut metadata, spec } = Object::deserialize(&object)?;

@@ -39,6 +39,10 @@ pub struct Image<'a> {
     pub command: &'a [&'a str],
     /// Files of this machine, and where they are in the image.
     pub files: Vec<(PathBuf, PathBuf)>,
+    /// Further lines of `/etc/passwd`.
+    pub users: &'a str,
+    /// Further lines of `/etc/group`.
+    pub groups: &'a str,
 }
 
 impl Image<'_> {
@@ -58,7 +62,7 @@ pub fn archive(folder: &Path, name: &str, user: &str, command: &[&str]) -> PathB
 
 /// Writes an archive with an image.
 pub fn write(folder: &Path, image: &Image<'_>) -> PathBuf {
-    let Image { name, user, entrypoint, command, files } = image;
+    let Image { name, user, entrypoint, command, files, users, groups } = image;
     let work = folder.join(format!("image-{}", name.replace(['/', ':'], "_")));
     let root = work.join("root");
     for part in ["bin", "etc", "tmp", "dev", "proc", "sys"] {
@@ -74,8 +78,10 @@ pub fn write(folder: &Path, image: &Image<'_>) -> PathBuf {
         fs::copy(source, path).unwrap();
     }
     fs::set_permissions(root.join("tmp"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
-    fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nweb:x:1234:5678::/:/bin/sh\n").unwrap();
-    fs::write(root.join("etc/group"), "root:x:0:\nweb:x:5678:\nextra:x:777:web\n").unwrap();
+    let passwd = format!("root:x:0:0::/:/bin/sh\nweb:x:1234:5678::/:/bin/sh\n{users}");
+    fs::write(root.join("etc/passwd"), passwd).unwrap();
+    let group = format!("root:x:0:\nweb:x:5678:\nextra:x:777:web\n{groups}");
+    fs::write(root.join("etc/group"), group).unwrap();
 
     let layout = work.join("layout");
     let blobs = layout.join("blobs/sha256");

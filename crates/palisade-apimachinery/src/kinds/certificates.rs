@@ -346,6 +346,12 @@ pub(crate) static POD_REQUEST: Strategy = Strategy {
     },
 };
 
+/// How long a certificate of a pod may be valid at most, in seconds: Kubernetes' own signers issue short ones.
+pub(super) fn longest_certificate(signer: &str) -> i64 {
+    let host = signer.split('/').next().unwrap_or_default();
+    if host == "kubernetes.io" || host.ends_with(".kubernetes.io") { DAY } else { 91 * DAY }
+}
+
 fn validate_pod_request(object: &Value, errors: &mut Errors) {
     let empty = Value::Null;
     let spec = object.get("spec").unwrap_or(&empty);
@@ -371,8 +377,7 @@ fn validate_pod_request(object: &Value, errors: &mut Errors) {
             errors.invalid(&annotations, key.as_str(), "must be a domain-prefixed key");
         }
     }
-    let host = signer.split('/').next().unwrap_or_default();
-    let most = if host == "kubernetes.io" || host.ends_with(".kubernetes.io") { DAY } else { 91 * DAY };
+    let most = longest_certificate(signer);
     let seconds = spec.int("maxExpirationSeconds").unwrap_or(0);
     if !(3600..=most).contains(&seconds) {
         let why = format!("must be in the range [3600, {most}]");

@@ -8,6 +8,7 @@ use palisade_base::field_path::Path;
 use palisade_base::version::KubeVersion;
 use serde_json::{Map, Value, json};
 
+use super::amounts;
 use super::pod::spec_selector;
 use super::workload::validate_int_or_percent;
 use super::{
@@ -109,19 +110,25 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     },
 };
 
-/// Kinds with a spec, a status and nothing else this server looks at.
+/// Kinds with a spec, a status and rules that hold on create and on update.
 macro_rules! spec_and_status {
-    ($name:ident, $default:expr, $validate:expr) => {
+    ($name:ident, $default:expr, $validate:expr, $changed:expr) => {
         pub(crate) static $name: Strategy = Strategy {
             default: $default,
             prepare_create: no_prepare_create,
             prepare_update: |new, old, subresource, _| {
                 if subresource == "status" { keep(new, old, "spec") } else { keep(new, old, "status") }
             },
-            validate: $validate,
-            validate_update: |new, old, _, kind, errors| {
+            validate: |object, kind, errors| {
+                validate_meta_only(object, kind, errors);
+                ($validate)(object, errors);
+            },
+            validate_update: |new, old, subresource, _, errors| {
                 meta::validate_update(new, old, errors);
-                ($validate)(new, kind, errors);
+                if subresource.is_empty() {
+                    ($validate)(new, errors);
+                    ($changed)(new, old, errors);
+                }
             },
             reset_fields: |subresource| match subresource {
                 "" => ResetFields::Exclude(&[&["status"]]),
@@ -132,8 +139,8 @@ macro_rules! spec_and_status {
     };
 }
 
-spec_and_status!(CLAIM, default_claim, validate_meta_only);
-spec_and_status!(QUOTA, no_default, validate_meta_only);
+spec_and_status!(CLAIM, default_claim, amounts::validate_claim, |_, _, _: &mut Errors| {});
+spec_and_status!(QUOTA, no_default, amounts::validate_quota, amounts::validate_quota_update);
 
 pub(crate) static BUDGET: Strategy = Strategy {
     default: no_default,
@@ -396,7 +403,13 @@ pub(crate) static LIMIT_RANGE: Strategy = Strategy {
     },
     prepare_create: no_prepare_create,
     prepare_update: no_prepare_update,
-    validate: validate_meta_only,
-    validate_update: super::validate_update_meta_only,
+    validate: |object, kind, errors| {
+        validate_meta_only(object, kind, errors);
+        amounts::validate_limit_range(object, errors);
+    },
+    validate_update: |new, old, _, _, errors| {
+        meta::validate_update(new, old, errors);
+        amounts::validate_limit_range(new, errors);
+    },
     reset_fields: no_reset,
 };

@@ -226,16 +226,27 @@ fn validate_ingress(object: &Value, errors: &mut Errors) {
     }
 }
 
-plain!(
-    IP_ADDRESS,
-    no_default,
-    |object: &Value, errors: &mut Errors| {
-        if object.get("spec").is_none_or(|spec| spec.child("parentRef").is_none()) {
-            errors.required(&Path::Root("spec").field("parentRef"), "");
-        }
+pub(crate) static IP_ADDRESS: Strategy = Strategy {
+    default: no_default,
+    prepare_create: no_prepare_create,
+    prepare_update: no_prepare_update,
+    validate: |object, _, errors| {
+        meta::validate(object, false, NameRule::Address, errors);
+        validate_address(object, errors);
     },
-    &["spec"]
-);
+    validate_update: |new, old, _, _, errors| {
+        meta::validate_update(new, old, errors);
+        validate_address(new, errors);
+        unchanged(new, old, &["spec"], errors);
+    },
+    reset_fields: no_reset,
+};
+
+fn validate_address(object: &Value, errors: &mut Errors) {
+    if object.get("spec").is_none_or(|spec| spec.child("parentRef").is_none()) {
+        errors.required(&Path::Root("spec").field("parentRef"), "");
+    }
+}
 
 with_status!(
     SERVICE_CIDR,

@@ -5,6 +5,7 @@
 //! Implements: `k8s.io/kubernetes/pkg/registry/*/strategy.go`, `pkg/apis/*/v1/defaults.go` and `pkg/apis/*/validation`.
 
 mod admission_policies;
+mod amounts;
 pub mod autoscaling;
 mod batch;
 mod certificates;

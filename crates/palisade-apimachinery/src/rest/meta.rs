@@ -21,12 +21,14 @@ pub enum NameRule {
     PathSegment,
     /// DNS label (RFC 1035): services.
     Label1035,
+    /// An IP address in its canonical form.
+    Address,
 }
 
 impl NameRule {
     fn check(self, name: &str, prefix: bool) -> names::Messages {
         let masked;
-        let name = if prefix && self != Self::PathSegment {
+        let name = if prefix && ![Self::PathSegment, Self::Address].contains(&self) {
             masked = names::masked_prefix(name);
             &masked
         } else {
@@ -37,6 +39,7 @@ impl NameRule {
             Self::Label => names::dns1123_label(name),
             Self::Label1035 => names::dns1035_label(name),
             Self::PathSegment => names::path_segment(name),
+            Self::Address => names::address(name),
         }
     }
 }

@@ -3,6 +3,9 @@
 //! Implements: `k8s.io/apimachinery/pkg/util/validation` and `…/api/validate/content`. Every check returns the messages
 //! for what is wrong, most often none; nothing is allocated for good values and no regular expression is used.
 
+use std::net::IpAddr;
+
+use palisade_base::go;
 use palisade_base::version::KubeVersion;
 
 /// Messages about a value.
@@ -64,6 +67,18 @@ pub fn dns1123_label(text: &str) -> Messages {
         });
     }
     out
+}
+
+/// An IP address in the form in which it is printed.
+#[must_use]
+pub fn address(text: &str) -> Messages {
+    match text.parse::<IpAddr>() {
+        Err(_) => vec![format!("ParseAddr({}): unable to parse IP", go::quote(text))],
+        Ok(address) if address.to_string() != text => {
+            vec!["must be a canonical format IP address".to_owned()]
+        }
+        Ok(_) => Vec::new(),
+    }
 }
 
 /// A DNS subdomain (RFC 1123).

@@ -99,7 +99,10 @@ pub(crate) fn references(pod: &Value) -> Vec<(Referent, String)> {
             own.push((Referent::Claim, name));
         }
     }
-    let statuses = pod.get("status").unwrap_or(&empty).list("resourceClaimStatuses");
+    let status = pod.get("status").unwrap_or(&empty);
+    let extended = status.get("extendedResourceClaimStatus").unwrap_or(&empty);
+    found.push((Referent::ResourceClaim, extended.text("resourceClaimName")));
+    let statuses = status.list("resourceClaimStatuses");
     for claim in spec.list("resourceClaims").iter().chain(statuses) {
         found.push((Referent::ResourceClaim, claim.text("resourceClaimName")));
     }

@@ -1,7 +1,8 @@
 //! What keeps a cluster tidy: namespaces are emptied, dependents follow their owners, pods find a service account.
 //!
 //! As in a real cluster, controllers act a moment after the change that calls for them: a client that looks at
-//! once sees an object on its way out.
+//! once sees an object on its way out. Those that kube-controller-manager has as well pause while it holds its Lease: two that do
+//! the same would run into each other's writes.
 
 mod garbage;
 mod namespace;
@@ -20,6 +21,8 @@ use crate::api::Api;
 use crate::plugins::quota;
 use crate::{crd, services, system_objects};
 
+/// The component that has these controllers in a real cluster.
+const MANAGER: &str = "kube-controller-manager";
 /// How long controllers wait after a change.
 pub(crate) const DELAY: Duration = Duration::from_millis(1500);
 /// How often the status of quotas is computed at most, where there are any.
@@ -40,21 +43,24 @@ pub(crate) async fn run(api: Arc<Api>, mut stop: watch::Receiver<bool>) {
     let mut quotas_at = Instant::now();
     loop {
         changed.mark_unchanged();
+        let leads = !system_objects::is_renewed(&api, MANAGER);
         // What people wait for comes at once.
-        accounts.run(&api).await;
-        roles::aggregate(&api, &mut roles_seen).await;
+        if leads {
+            accounts.run(&api).await;
+            roles::aggregate(&api, &mut roles_seen).await;
+            protection::run(&api).await;
+        }
         services::sync_addresses(&api, &mut addresses_seen).await;
         crd::finish_deletions(&api).await;
         signer::run(&api, &mut requests_seen).await;
         system_objects::follow(&api, &mut services_seen).await;
-        protection::run(&api).await;
         let mut again = RESYNC;
-        if Instant::now() >= quotas_at && quota::sync(&api).await {
+        if leads && Instant::now() >= quotas_at && quota::sync(&api).await {
             quotas_at = Instant::now() + QUOTAS;
         }
         if Instant::now() >= slow_at {
             collector.observe(&api);
-            let busy = collector.collect(&api).await | namespace::finish(&api).await;
+            let busy = leads && (collector.collect(&api).await | namespace::finish(&api).await);
             slow_at = Instant::now() + DELAY;
             if busy {
                 again = DELAY;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::MANAGER;
 use crate::api::Api;
 use crate::meta;
 use crate::registry::Entry;
 use crate::server::bootstrap;
 use crate::storage::{Expect, Object, Range};
+use crate::system_objects;
 use crate::verbs::write;
 
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -100,9 +102,9 @@ fn is_enabled(api: &Api) -> bool {
     api.chain.names().contains(&"ServiceAccount")
 }
 
-/// Makes what is missing.
+/// Makes what is missing, unless kube-controller-manager does.
 pub(crate) async fn ensure(api: &Arc<Api>) {
-    if !is_enabled(api) {
+    if !is_enabled(api) || system_objects::is_renewed(api, MANAGER) {
         return;
     }
     let served = api.registry.served();

@@ -224,8 +224,11 @@ impl ClientVerifier {
             return Some(PeerCertificate::Invalid);
         };
         let subject = certificate.subject();
-        let name = subject.iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default();
-        if name.is_empty() {
+        // The last one counts, as in Go and where requests for certificates are judged.
+        let name = subject.iter_common_name().last().and_then(|cn| cn.as_str().ok()).unwrap_or_default();
+        // The server itself has the certificate for kubelets. Who makes it connect to itself, by the address that a node states,
+        // is none of its users.
+        if name.is_empty() || name == crate::streaming::KUBELET_CLIENT {
             return Some(PeerCertificate::Invalid);
         }
         let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();

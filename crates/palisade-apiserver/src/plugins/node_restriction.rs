@@ -220,9 +220,14 @@ impl Kubelet<'_> {
         if labels(self.object) != labels(Some(old)) {
             return reject(format!("node {node:?} cannot update labels through pod status"));
         }
-        let claims = |pod: &Value| pod.pointer("/status/resourceClaimStatuses").cloned();
-        if claims(self.subject()) != claims(old) {
-            return reject(format!("node {node:?} cannot update resource claim statuses"));
+        for (field, what) in [
+            ("resourceClaimStatuses", "resource claim statuses"),
+            ("extendedResourceClaimStatus", "extended resource claim status"),
+        ] {
+            let claims = |pod: &Value| pod.get("status").and_then(|status| status.get(field)).cloned();
+            if claims(self.subject()) != claims(old) {
+                return reject(format!("node {node:?} cannot update {what}"));
+            }
         }
         Ok(())
     }

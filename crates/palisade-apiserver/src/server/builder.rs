@@ -31,7 +31,7 @@ use crate::pod_security::{
 };
 use crate::registry::{self, Registry};
 use crate::router::Router;
-use crate::storage::Store;
+use crate::storage::{Store, compaction};
 use crate::stream_source::StreamSource;
 use crate::webhooks::{self, Webhooks};
 use crate::{controllers, meta, openshift, plugins, set_aside, streaming};
@@ -67,6 +67,7 @@ pub struct Builder {
     logs: Option<Arc<dyn LogSource>>,
     streams: Option<Arc<dyn StreamSource>>,
     store: Option<Store>,
+    loopback_kubelets: bool,
 }
 
 impl std::fmt::Debug for Builder {
@@ -99,6 +100,7 @@ impl Default for Builder {
             logs: None,
             streams: None,
             store: None,
+            loopback_kubelets: false,
         }
     }
 }
@@ -122,6 +124,14 @@ impl Builder {
     #[must_use]
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Proxy requests to kubelets that state a loopback address, such as those of tests. A node says where its kubelet is: what else
+    /// listens on the machine of the server is then in the reach of every node.
+    #[must_use]
+    pub fn loopback_kubelets(mut self, proxied: bool) -> Self {
+        self.loopback_kubelets = proxied;
         self
     }
 
@@ -293,6 +303,7 @@ impl Builder {
             services: crate::services::Allocator::default(),
             streams: self.streams,
             kubelets: parts.kubelets,
+            loopback_kubelets: self.loopback_kubelets,
             sessions: Arc::new(Semaphore::new(streaming::MOST_SESSIONS)),
             verifier: parts.verifier,
             stop: parts.stop,
@@ -374,7 +385,8 @@ impl Builder {
         bootstrap::run(&api).await;
         set_aside::report_unserved(&api);
         let serving = palisade_serve::serve(listener, Some(acceptor), LIMITS, api.clone(), stop.clone());
-        let mut tasks = vec![tokio::spawn(serving)];
+        let compacting = compaction::run(api.store.clone(), stop.clone());
+        let mut tasks = vec![tokio::spawn(serving), tokio::spawn(compacting)];
         if controllers_on {
             tasks.push(tokio::spawn(controllers::run(api.clone(), stop)));
         }

@@ -188,6 +188,13 @@ pub struct Changes {
 }
 
 impl State {
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.log.pop_front() {
+            self.log_bytes = self.log_bytes.saturating_sub(oldest.object.json.len());
+            self.compacted = oldest.revision;
+        }
+    }
+
     /// The objects of a range from a key on, as they were at a revision that the log reaches back to, until they have
     /// so many bytes; then also the key to go on with.
     fn read_at(
@@ -290,8 +297,9 @@ impl Bucket {
         if at > current {
             return Err(RevisionError::TooLarge(at, current));
         }
-        if at < state.compacted {
-            return Err(RevisionError::TooOld(at, state.compacted));
+        let oldest = state.compacted.max(self.clock.expired.load(Ordering::Acquire));
+        if at < oldest {
+            return Err(RevisionError::TooOld(at, oldest));
         }
         let (objects, next) = state.read_at(range, from, at, usize::MAX);
         debug_assert!(next.is_none(), "a list is complete");
@@ -360,6 +368,18 @@ impl Bucket {
         if revision < compacted { Err(RevisionError::TooOld(revision, compacted)) } else { Ok(()) }
     }
 
+    /// Forgets the changes up to a revision.
+    pub(super) fn compact(&self, revision: u64) {
+        let mut state = write(&self.state);
+        while state.log.front().is_some_and(|event| event.revision <= revision) {
+            state.forget_oldest();
+        }
+        // The memory of a burst goes with it.
+        if state.log.len() < state.log.capacity() / 4 {
+            state.log.shrink_to_fit();
+        }
+    }
+
     /// Wakes on every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
@@ -388,10 +408,8 @@ impl Bucket {
         let event = Event { kind, revision, object, previous, line: OnceLock::new() };
         state.log_bytes = state.log_bytes.saturating_add(event.object.json.len());
         state.log.push_back(Arc::new(event));
-        while state.log.len() > LOG_EVENTS || state.log_bytes > LOG_BYTES {
-            let Some(oldest) = state.log.pop_front() else { break };
-            state.log_bytes = state.log_bytes.saturating_sub(oldest.object.json.len());
-            state.compacted = oldest.revision;
+        while !state.log.is_empty() && (state.log.len() > LOG_EVENTS || state.log_bytes > LOG_BYTES) {
+            state.forget_oldest();
         }
         self.clock.revision.store(revision, Ordering::Release);
         drop(state);

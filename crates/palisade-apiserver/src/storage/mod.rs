@@ -8,6 +8,7 @@
 //! that watches read. `disk.rs` makes commits durable before they become visible.
 
 mod bucket;
+pub(crate) mod compaction;
 mod disk;
 mod object;
 mod set_aside;
@@ -201,11 +202,17 @@ pub(crate) struct Clock {
     /// The revision of the last visible write.
     pub(crate) revision: AtomicU64,
     pub(crate) changed: watch::Sender<u64>,
+    /// States before this revision have expired with time.
+    pub(crate) expired: AtomicU64,
 }
 
 impl Clock {
     fn new(revision: u64) -> Arc<Self> {
-        Arc::new(Self { revision: AtomicU64::new(revision), changed: watch::Sender::new(revision) })
+        Arc::new(Self {
+            revision: AtomicU64::new(revision),
+            changed: watch::Sender::new(revision),
+            expired: AtomicU64::new(0),
+        })
     }
 }
 
@@ -287,6 +294,15 @@ impl Store {
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.inner.clock.revision.load(Ordering::Acquire)
+    }
+
+    /// Lets the states before a revision expire, and forgets the changes up to it. Lists at an older revision fail from then on; so do
+    /// watches that would need a forgotten change.
+    pub fn compact(&self, revision: u64) {
+        self.inner.clock.expired.fetch_max(revision.min(self.revision()), Ordering::AcqRel);
+        for bucket in self.buckets() {
+            bucket.compact(revision);
+        }
     }
 
     /// Wakes on every change of anything.

@@ -161,6 +161,38 @@ async fn a_namespace_goes_with_its_content() {
 }
 
 #[tokio::test]
+async fn namespaces_are_left_to_a_controller_manager_that_leads() {
+    let server = start(Server::builder()).await;
+    let client = admin(&server);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let now = palisade_base::time::rfc3339_micro(jiff::Timestamp::now().as_microsecond());
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "kube-controller-manager"},
+        "spec": {"holderIdentity": "elsewhere", "leaseDurationSeconds": 3600, "renewTime": now}});
+    assert_eq!(send(&client, "POST", leases, &lease).await.code, 201);
+    for name in ["left", "taken"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        assert_eq!(send(&client, "POST", "/api/v1/namespaces", &namespace).await.code, 201);
+    }
+    assert_eq!(send(&client, "DELETE", "/api/v1/namespaces/left", &Value::Null).await.code, 200);
+    // What only this server does goes on: an address that appears shows that the controllers had a turn.
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let made = send(&client, "POST", "/api/v1/namespaces/taken/services", &service).await;
+    let address = made.body["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    until(&client, &format!("/apis/networking.k8s.io/v1/ipaddresses/{address}"), 200).await;
+    let account = get(&client, "/api/v1/namespaces/taken/serviceaccounts/default").await;
+    assert_eq!(account.code, 404, "accounts are the controller manager's");
+    assert_eq!(get(&client, "/api/v1/namespaces/left").await.body["status"]["phase"], "Terminating");
+
+    let freed = json!({"spec": {"holderIdentity": ""}});
+    let path = format!("{leases}/kube-controller-manager");
+    assert_eq!(send(&client, "PATCH", &path, &freed).await.code, 200);
+    until(&client, "/api/v1/namespaces/left", 404).await;
+    until(&client, "/api/v1/namespaces/taken/serviceaccounts/default", 200).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn pods_leave_a_namespace_before_anything_else() {
     let server = start(Server::builder()).await;
     let client = admin(&server);

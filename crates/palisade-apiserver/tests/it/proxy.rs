@@ -95,14 +95,39 @@ async fn answer(mut stream: TlsStream<TcpStream>, heads: &Mutex<Vec<String>>) {
 
 async fn world() -> (Server, Client, Kubelet) {
     let kubelet = Kubelet::start().await;
-    let server = start(Server::builder().disable_plugins(["ServiceAccount".to_owned()])).await;
+    let builder = Server::builder().loopback_kubelets(true).disable_plugins(["ServiceAccount".to_owned()]);
+    let server = start(builder).await;
     let admin = admin(&server);
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
-    assert_eq!(send(&admin, "POST", "/api/v1/nodes", &node).await.code, 201);
-    let status = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
-    assert_eq!(send(&admin, "PATCH", "/api/v1/nodes/n/status", &status).await.code, 200);
+    add_node(&admin, kubelet.port).await;
     (server, admin, kubelet)
+}
+
+/// Adds a node that states a kubelet at this port of the machine of the server.
+async fn add_node(admin: &Client, port: u16) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    assert_eq!(send(admin, "POST", "/api/v1/nodes", &node).await.code, 201);
+    let status = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
+    assert_eq!(send(admin, "PATCH", "/api/v1/nodes/n/status", &status).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_node_that_states_the_address_of_the_server_gets_nothing_of_its_rights() {
+    for proxied in [false, true] {
+        let builder = Server::builder().loopback_kubelets(proxied);
+        let server = start(builder).await;
+        let admin = admin(&server);
+        let url = server.url();
+        let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        add_node(&admin, port).await;
+        for path in ["n/proxy/api/v1/secrets".to_owned(), format!("https:n:{port}/proxy/api/v1/secrets")] {
+            let answer = get(&admin, &format!("/api/v1/nodes/{path}")).await;
+            let expected = if proxied { (401, "Unauthorized") } else { (400, "address not allowed") };
+            assert_eq!(answer.code, expected.0, "{path}: {}", answer.body);
+            assert!(answer.body.to_string().contains(expected.1), "{path}: {}", answer.body);
+        }
+        server.shutdown().await;
+    }
 }
 
 /// What a client gets: the code, the headers as they are, and the body.

@@ -63,6 +63,29 @@ async fn namespaces_do_not_run_into_each_other() {
 }
 
 #[tokio::test]
+async fn compaction_ends_old_lists_and_only_watches_that_would_miss_a_change() {
+    let store = Store::in_memory();
+    let x = put(&store, "a/x", Expect::Absent, "1").await.expect("new");
+    let old = store.revision();
+    put(&store, "a/x", Expect::Revision(x.revision), "2").await.expect("changed");
+    let kept = store.revision();
+    put(&store, "a/y", Expect::Absent, "1").await.expect("new");
+    let (things, quiet) = (store.bucket("things"), store.bucket("quiet"));
+    store.compact(kept);
+    for bucket in [&things, &quiet] {
+        let refused = bucket.list_at(&Range::All, None, old).expect_err("expired");
+        assert_eq!(refused, RevisionError::TooOld(old, kept), "{}", bucket.name());
+        assert!(bucket.list_at(&Range::All, None, kept).is_ok(), "{}", bucket.name());
+    }
+    assert_eq!(
+        things.changes(&Range::All, old, 9).expect_err("a change is forgotten"),
+        RevisionError::TooOld(old, kept)
+    );
+    assert_eq!(things.changes(&Range::All, kept, 9).expect("complete").0.len(), 1);
+    assert_eq!(quiet.changes(&Range::All, old, 9).expect("nothing is missing").0.len(), 0);
+}
+
+#[tokio::test]
 async fn lists_can_look_back() {
     let store = Store::in_memory();
     let x = put(&store, "a/x", Expect::Absent, "1").await.expect("new");

@@ -4,17 +4,20 @@ use std::{
     collections::BTreeMap,
     fs, io,
     io::Read,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
 };
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use palisade_helm::Chart;
+use tar::EntryType;
 use thiserror::Error;
 use walkdir::WalkDir;
 
 /// The largest chart that is read, unpacked.
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_FILES: usize = 20_000;
+/// How deep packed charts are packed into each other.
+const MAX_PACKED: usize = 8;
 
 /// Why the files of a chart cannot be read.
 #[derive(Debug, Error)]
@@ -23,6 +26,17 @@ pub(super) enum FolderError {
     Io { path: String, source: io::Error },
     #[error("{0} is larger than 64 MiB or has more than 20,000 files")]
     TooLarge(String),
+    /// Helm takes one of them; which one depends on its release.
+    #[error("{archive} has the file {name:?} twice")]
+    Twice { archive: String, name: String },
+    /// Links, devices, files with holes.
+    #[error("{archive} has {name:?}, which is neither a file nor a folder")]
+    NoFile { archive: String, name: String },
+    /// Helm rejects such a chart, or reads the file under another name.
+    #[error("{archive} has the file {name:?}, which is not below the folder of its chart")]
+    Outside { archive: String, name: String },
+    #[error("{0}: packed charts are nested too deeply")]
+    TooDeep(String),
 }
 
 /// Files by their path in the chart.
@@ -38,7 +52,7 @@ pub(super) fn read_chart(path: &Path) -> Result<Files, FolderError> {
     let mut reader = Reader { files: Files::new(), bytes: 0 };
     if path.extension().is_some_and(|extension| extension == "tgz") && path.is_file() {
         let bytes = fs::read(path).map_err(|source| io_error(path, source))?;
-        reader.unpack(path, &bytes, "")?;
+        reader.unpack(path, &bytes, "", 0)?;
         return Ok(reader.files);
     }
     reader.folder(if path.as_os_str().is_empty() { Path::new(".") } else { path }, "")?;
@@ -48,6 +62,30 @@ pub(super) fn read_chart(path: &Path) -> Result<Files, FolderError> {
 
 fn io_error(path: &Path, source: io::Error) -> FolderError {
     FolderError::Io { path: path.display().to_string(), source }
+}
+
+/// Whether a file is a packed chart in the `charts/` of a chart.
+fn is_packed(name: &str) -> bool {
+    name.strip_suffix(".tgz")
+        .and_then(|name| name.rsplit_once('/'))
+        .is_some_and(|(at, _)| at == "charts" || at.ends_with("/charts"))
+}
+
+/// The name of a file of an archive in its chart: without the first folder, which has the name of the chart. As in Helm, a name with a
+/// backslash is divided by backslashes.
+fn name_in_chart(name: &str) -> Option<String> {
+    let delimiter = if name.contains('\\') { '\\' } else { '/' };
+    let (_, inner) = name.split_once(delimiter)?;
+    let inner = inner.replace(delimiter, "/");
+    let mut parts = Vec::new();
+    for part in Path::new(&inner).components() {
+        match part {
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
 }
 
 impl Reader {
@@ -61,9 +99,14 @@ impl Reader {
     }
 
     fn folder(&mut self, folder: &Path, prefix: &str) -> Result<(), FolderError> {
-        let visible = |name: &std::ffi::OsStr| !name.as_encoded_bytes().starts_with(b".");
+        // Helm leaves out what is hidden in the templates of the chart itself, and there alone. A repository is no part of a chart.
+        let is_read = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            let of_templates = path.parent() == Some(&folder.join("templates"));
+            name != b".git" && !(name.starts_with(b".") && of_templates)
+        };
         let walk = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
-        let walk = walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name()));
+        let walk = walk.filter_entry(|entry| entry.depth() == 0 || is_read(entry.path()));
         for entry in walk {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -89,10 +132,8 @@ impl Reader {
                 return Err(FolderError::TooLarge(folder.display().to_string()));
             }
             let bytes = fs::read(path).map_err(|source| io_error(path, source))?;
-            let is_packed = path.extension().is_some_and(|extension| extension == "tgz")
-                && name.rsplit_once('/').is_some_and(|(at, _)| at == "charts" || at.ends_with("/charts"));
-            if is_packed {
-                self.unpack(path, &bytes, &format!("{name}/"))?;
+            if is_packed(&name) {
+                self.unpack(path, &bytes, &format!("{name}/"), 0)?;
             } else {
                 self.add(name, bytes, folder)?;
             }
@@ -100,26 +141,39 @@ impl Reader {
         Ok(())
     }
 
-    /// Unpacks an archive without its first folder, which has the name of the chart.
-    fn unpack(&mut self, path: &Path, bytes: &[u8], prefix: &str) -> Result<(), FolderError> {
+    /// Unpacks an archive, and the packed charts in its `charts/`. What Helm would read and this does not is an error.
+    fn unpack(&mut self, path: &Path, bytes: &[u8], prefix: &str, depth: usize) -> Result<(), FolderError> {
         let failed = |source| io_error(path, source);
+        let archive = || path.display().to_string();
+        if depth > MAX_PACKED {
+            return Err(FolderError::TooDeep(archive()));
+        }
         let limit = MAX_BYTES.saturating_sub(self.bytes) + 1;
-        let mut archive = tar::Archive::new(GzDecoder::new(bytes).take(limit));
-        for entry in archive.entries().map_err(failed)? {
+        // Helm reads all members of a compressed file as one.
+        let mut tar = tar::Archive::new(MultiGzDecoder::new(bytes).take(limit));
+        for entry in tar.entries().map_err(failed)? {
             let mut entry = entry.map_err(failed)?;
-            if !entry.header().entry_type().is_file() {
-                continue;
+            let written = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            match entry.header().entry_type() {
+                EntryType::Directory | EntryType::XGlobalHeader | EntryType::XHeader => continue,
+                EntryType::Regular | EntryType::Continuous => {}
+                _ => return Err(FolderError::NoFile { archive: archive(), name: written }),
             }
-            let inner = entry.path().map_err(failed)?.into_owned();
-            let mut parts = inner.components();
-            parts.next();
-            let inner: PathBuf = parts.collect();
-            let is_plain = inner.components().all(|part| matches!(part, Component::Normal(_)));
-            let Some(name) = inner.to_str().filter(|name| is_plain && !name.is_empty()) else { continue };
+            // swallowed: a name that is no text is the name of no file of a chart
+            let name = std::str::from_utf8(&entry.path_bytes()).ok().and_then(name_in_chart);
+            let Some(name) = name else {
+                return Err(FolderError::Outside { archive: archive(), name: written });
+            };
             let name = format!("{prefix}{name}");
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(failed)?;
-            self.add(name, content, path)?;
+            if is_packed(&name) {
+                self.unpack(path, &content, &format!("{name}/"), depth + 1)?;
+            } else if self.files.contains_key(&name) {
+                return Err(FolderError::Twice { archive: archive(), name: written });
+            } else {
+                self.add(name, content, path)?;
+            }
         }
         Ok(())
     }

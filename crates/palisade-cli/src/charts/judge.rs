@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity, ValuesPatch},
     fix::unified_diff,
-    judge::{FileReport, Settings, judge_text},
+    judge::{FileReport, Settings, judge_bytes, judge_text},
     replace::replace,
     source_map::Lines,
 };
@@ -212,6 +212,7 @@ impl Checker<'_> {
         let (reports, proven) = search.reports();
         answer.reports.push(self.chart_report(&round.rendering, &chart));
         answer.reports.extend(reports);
+        answer.reports.extend(self.definitions(&round.rendering, base));
         if chart.depends_on_upgrade() {
             let upgrade = self.round_on(&engine, &nothing, None, true);
             if round.rendering.errors.is_empty() && !upgrade.rendering.errors.is_empty() {
@@ -265,6 +266,25 @@ impl Checker<'_> {
             })
             .collect();
         Round { rendering, reports }
+    }
+
+    /// The reports of files in `crds/`: Helm creates what is in them, whatever it is. Those of a folder that was searched are
+    /// manifests like others.
+    fn definitions(&self, rendering: &Rendering, base: &str) -> Vec<FileReport> {
+        let own = if base.is_empty() { "crds/".to_owned() } else { format!("{base}/crds/") };
+        let is_searched = |file: &str| !self.path.is_file() && file.starts_with(&own);
+        let reports =
+            rendering.definitions.iter().filter(|(file, _)| !is_searched(file)).map(|(file, bytes)| {
+                let file: Arc<str> = Arc::from(&**file);
+                let accepted = self.config.accepted_in(&PathBuf::from(&*file));
+                let mut report = judge_bytes(&file, bytes, self.settings, &accepted);
+                // What has no text of its own on disk is not edited.
+                for finding in &mut report.diagnostics {
+                    finding.fix = None;
+                }
+                report
+            });
+        reports.collect()
     }
 
     /// What is wrong with the chart as a whole: one finding for what failed, and one for what is missing.

@@ -17,6 +17,7 @@ use std::{
 use palisade_helm::merged_values;
 use palisade_yaml::{Limits, parse};
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 pub use self::judge::{ChartAnswer, ChartMode, Overlay, check_chart, check_chart_with};
 pub(crate) use self::{
@@ -81,20 +82,46 @@ impl HelmValues {
     }
 }
 
-/// The values of a text; an empty one has none.
-fn values_of(text: &str) -> Result<Value, palisade_yaml::Error> {
+/// Why a text holds no values.
+#[derive(Debug, Error)]
+enum ValuesError {
+    /// No YAML.
+    #[error(transparent)]
+    Syntax(#[from] palisade_yaml::Error),
+    /// A value that no template can use.
+    #[error(transparent)]
+    NoJson(#[from] palisade_yaml::DeserializeError),
+    /// A list or a text, which Helm rejects as well.
+    #[error("values must be a mapping")]
+    NoMapping,
+}
+
+/// The values of a text; an empty one has none. As in Helm, the first document counts.
+fn values_of(text: &str) -> Result<Value, ValuesError> {
     let parsed = parse(text, &Limits::default());
     if let Some(error) = parsed.errors.into_iter().next() {
-        return Err(error);
+        return Err(error.into());
     }
-    // What JSON cannot hold is no value that a template can use.
-    let json = parsed.documents.first().and_then(|document| document.root().to_json().ok());
-    Ok(json.filter(Value::is_object).unwrap_or_else(|| Value::Object(Map::new())))
+    let Some(document) = parsed.documents.first() else { return Ok(Value::Object(Map::new())) };
+    match document.root().to_json()? {
+        Value::Null => Ok(Value::Object(Map::new())),
+        values @ Value::Object(_) => Ok(values),
+        _ => Err(ValuesError::NoMapping),
+    }
 }
 
 fn is_chart_file(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(b"Chart.yaml")
         && path.file_name().is_some_and(|name| name == "Chart.yaml")
+}
+
+/// The paths, and for each Chart.yaml among them the `crds/` of its chart, which Helm installs with it.
+#[must_use]
+pub fn with_definitions(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let charts = paths.iter().filter(|path| is_chart_file(path));
+    let folders = charts.map(|path| path.with_file_name("crds")).filter(|folder| folder.is_dir());
+    let folders: Vec<PathBuf> = folders.collect();
+    paths.iter().cloned().chain(folders).collect()
 }
 
 /// Replaces the files of charts by the charts. Without a Chart.yaml nothing changes.

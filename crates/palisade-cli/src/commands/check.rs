@@ -17,7 +17,7 @@ use palisade_policy::standards::{
 use crate::{
     args::{ApiVersion, FeatureGate, policy_version},
     baseline::{Baseline, BaselineChange, BaselineMode},
-    charts::{ChartMode, HelmValues, check_chart, take_charts},
+    charts::{ChartMode, HelmValues, check_chart, take_charts, with_definitions},
     cluster::ClusterError,
     config::{self, Chosen, Config, glob_matches},
     diagnostic::{Code, Diagnostic, Severity},
@@ -29,7 +29,7 @@ use crate::{
     input::{Found, Input, Overlay, discover_in},
     judge::{Configured, FileReport, Settings, decode, definitions_of, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
-    overlays::{OverlayMode, check_overlays, take_overlays},
+    overlays::{OverlayMode, check_overlays, files_of, take_overlays},
     parallel::{Progress, default_jobs, in_order},
     render::{Format, Fragment, Output, Renderer, Sinks, Totals, human},
     replace::{ReplaceError, replace},
@@ -117,7 +117,7 @@ pub struct CheckArgs {
     /// Remove findings that are gone from the file of --baseline; none is added
     #[arg(long, requires = "baseline", conflicts_with = "write_baseline")]
     pub update_baseline: bool,
-    /// OCI image layout whose images tell which user they run as, optionally with the name of its image; may be repeated
+    /// OCI image layout with the images of the pods, for the user that each runs as, optionally with the name of its image; may be repeated
     #[arg(long, value_name = "[IMAGE=]DIR")]
     pub image_layout: Vec<ImageLayout>,
     /// Treat objects of kinds that are not checked as errors
@@ -285,7 +285,7 @@ fn check(
         }
         Found::default()
     } else {
-        discover_in(&args.input.paths, !args.input.no_ignore, |path: &Path| {
+        discover_in(&with_definitions(&args.input.paths), !args.input.no_ignore, |path: &Path| {
             excluded(path) || is_baseline(path)
         })
     };
@@ -296,7 +296,7 @@ fn check(
     let undecided =
         if live.cluster { namespace_policies(args, &objects, &mut settings) } else { BTreeSet::new() };
     let settings = &settings;
-    let left_out = take_overlays(&mut found.inputs, &args.input.paths, mode != Mode::Report);
+    let left_out = take_overlays(&mut found.inputs, &args.input.paths, mode != Mode::Report, settings.compat);
     let mut folded = fold(objects, live.owned, settings);
     found.problems.append(&mut undecided_problems(&undecided, unreadable_namespaces.as_ref(), &mut folded));
     found.inputs.append(&mut folded);
@@ -507,7 +507,10 @@ fn leave_unchanged(args: &CheckArgs, inputs: &mut Vec<Input>) -> Result<Option<u
         Input::Chart(path) if path.is_file() => values_changed || changed.file(path),
         Input::Chart(path) => values_changed || has_outer_parts(path) || changed.folder(path),
         Input::Overlays(overlays) => {
-            let differs = |overlay: &Overlay| changed.folder(&overlay.folder) || reaches_out(&overlay.file);
+            let differs = |overlay: &Overlay| {
+                let may_differ = |files: Vec<PathBuf>| files.iter().any(|file| changed.file(file));
+                changed.folder(&overlay.folder) || files_of(overlay).is_none_or(may_differ)
+            };
             overlays.retain(differs);
             !overlays.is_empty()
         }
@@ -521,11 +524,6 @@ fn has_outer_parts(chart: &Path) -> bool {
     ["Chart.yaml", "requirements.yaml"].iter().any(|name| {
         std::fs::read(chart.join(name)).is_ok_and(|bytes| memchr::memmem::find(&bytes, b"file:").is_some())
     })
-}
-
-/// Whether a kustomization is made of files outside its folder, or cannot be read.
-fn reaches_out(kustomization: &Path) -> bool {
-    std::fs::read(kustomization).map_or(true, |bytes| memchr::memmem::find(&bytes, b"..").is_some())
 }
 
 /// Files that are templates, by folder: a folder of them is one finding.

@@ -46,6 +46,7 @@ use crate::{
     judge::{FileReport, Settings, Verdict, decode, judge_text},
     live::{LiveArgs, workloads},
     manifest::{Object, objects},
+    overlays::not_built,
     parallel::{Progress, default_jobs, in_order},
     preview::{AnswerChange, ContainerChange, Reason, StoredChange, answer_changes, container_changes},
     render::human,
@@ -293,6 +294,9 @@ fn changes_of(
     };
     let (before, after) = (report(from), report(to));
     let mut found = Changes { verdicts: after.verdicts.clone(), found: Vec::new(), problems: Vec::new() };
+    if let Some(problem) = not_built(&file, &text) {
+        found.problems.push(Diagnostic::unchecked(Code::of("kustomize/not-supported"), &file, problem));
+    }
     compare_reports(&before, &after, from, to, &mut found);
     let parsed = parse(&text, &Limits::default());
     let source = Source::new(&text);

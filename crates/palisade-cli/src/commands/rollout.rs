@@ -47,6 +47,7 @@ use crate::{
     input::{Input, discover},
     judge::decode,
     manifest::{Object, misnamed, objects},
+    overlays::not_built,
     service,
     terminal::Terminal,
 };
@@ -426,6 +427,7 @@ impl<'a> Reading<'a> {
             Ok(text) => text,
             Err(problem) => return self.problems.push(problem.summary),
         };
+        self.problems.extend(not_built(&file, &text));
         let parsed = parse(&text, &Limits::default());
         self.problems.extend(parsed.errors.iter().map(|error| format!("{file}: {error}")));
         for document in &parsed.documents {

@@ -57,7 +57,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub follow: bool,
     /// Record the system calls of the pod until it ends or Ctrl-C, and write a seccomp profile that allows them
-    /// [default FILE: <pod>.seccomp.json]
+    /// [default FILE: POD.seccomp.json]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub record: Option<Option<PathBuf>>,
     /// Seconds to record

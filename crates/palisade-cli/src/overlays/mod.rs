@@ -8,14 +8,23 @@ mod files;
 mod judge;
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
 
-use palisade_kustomize::{KUSTOMIZATION_FILES, Use, references};
+use palisade_kustomize::{Files as _, KUSTOMIZATION_FILES, Use, build, references};
+use palisade_model::compat::Compat;
+use palisade_yaml::{Limits, parse};
 
+use self::files::Disk;
 pub use self::judge::{OverlayAnswer, OverlayMode, check_overlays};
-use crate::input::{Input, Overlay};
+use crate::{
+    charts::shown,
+    input::{Input, Overlay},
+    manifest::{Object, objects},
+    server_side::{Asked, ServerSide},
+};
 
 /// The parts of searched files, without the cost of resolving each of them.
 #[derive(Default)]
@@ -51,6 +60,18 @@ fn is_kustomization_file(path: &Path) -> bool {
         && path.file_name().is_some_and(|name| KUSTOMIZATION_FILES.iter().any(|known| name == *known))
 }
 
+/// What a command that builds nothing has to say about a file: what a kustomization makes of its resources is not known to it.
+#[must_use]
+pub fn not_built(file: &str, text: &str) -> Option<String> {
+    if !is_kustomization_file(Path::new(file)) || references(text).is_none() {
+        return None;
+    }
+    let folder = Path::new(file).parent().map(shown)?;
+    Some(format!(
+        "{file} is a kustomization, which is not built here: pass the output of kubectl kustomize {folder}"
+    ))
+}
+
 fn read(path: &Path, resolved: &mut Resolved) -> Option<Found> {
     // swallowed: a file that cannot be read is reported where it is judged
     let bytes = Input::File(path.to_owned()).read().ok()?;
@@ -82,7 +103,9 @@ fn read(path: &Path, resolved: &mut Resolved) -> Option<Found> {
 /// Replaces the files of kustomizations by the overlays that are built of them. Without a kustomization nothing changes.
 /// A base is built by the overlays that include it, and by itself if the user named it or nothing includes it.
 /// Returns how many files were left out because they are patches of kustomizations that are not built.
-pub fn take_overlays(inputs: &mut Vec<Input>, named: &[PathBuf], together: bool) -> usize {
+///
+/// A patch that an API server would take as it is stays among the inputs: what it patches says nothing about who applies it.
+pub fn take_overlays(inputs: &mut Vec<Input>, named: &[PathBuf], together: bool, compat: Compat) -> usize {
     let mut resolved = Resolved::default();
     let mut all: BTreeMap<PathBuf, Found> = BTreeMap::new();
     let mut patches: BTreeSet<PathBuf> = BTreeSet::new();
@@ -125,9 +148,15 @@ pub fn take_overlays(inputs: &mut Vec<Input>, named: &[PathBuf], together: bool)
     }
     let own: BTreeSet<PathBuf> = all.values().filter_map(|found| resolved.file(&found.file)).collect();
     let (mut counts, mut left_out) = (vec![0_usize; order.len()], 0);
+    let server = OnceCell::new();
     inputs.retain(|input| {
         let Input::File(path) = input else { return true };
         let Some(file) = resolved.file(path) else { return true };
+        if patches.contains(&file)
+            && holds_a_whole_object(path, server.get_or_init(|| ServerSide::new(compat)))
+        {
+            return true;
+        }
         if let Some(count) = taken.get(&file).and_then(|index| counts.get_mut(*index)) {
             // A file that the user names is checked as it is, unless it is a patch.
             if named.contains(path) && !patches.contains(&file) && !own.contains(&file) {
@@ -154,6 +183,29 @@ pub fn take_overlays(inputs: &mut Vec<Input>, named: &[PathBuf], together: bool)
     }
     inputs.sort();
     left_out
+}
+
+/// Whether an API server would create an object of a file as it is written there.
+fn holds_a_whole_object(path: &Path, server: &ServerSide) -> bool {
+    // swallowed: a file that cannot be read is reported by the build that patches with it
+    let Ok(bytes) = Input::File(path.to_owned()).read() else { return false };
+    let Ok(text) = palisade_yaml::decode(&bytes) else { return false };
+    let parsed = parse(&text, &Limits::default());
+    let is_whole = |object: &Object<'_>| {
+        let (Some(workload), Ok(value)) = (object.workload, object.node.to_json()) else { return false };
+        let asked = Asked { object: &value, api_version: object.api_version, workload, namespace: "default" };
+        server.serves(&asked) && server.rejections(&asked).is_empty()
+    };
+    parsed.documents.iter().any(|document| objects(document).iter().any(is_whole))
+}
+
+/// The files that an overlay is built of; `None` if it cannot be built.
+#[must_use]
+pub fn files_of(overlay: &Overlay) -> Option<Vec<PathBuf>> {
+    let disk = Disk::default();
+    let build = build(&disk, &disk.look("", &shown(&overlay.folder))?);
+    let files = build.files.iter().map(|file| PathBuf::from(&file.shown)).collect();
+    build.problems.is_empty().then_some(files)
 }
 
 /// The kustomizations to build: those that the user named, those that nothing includes, and one of each circle.

@@ -10,8 +10,15 @@ use crate::{
 
 const NAMESPACE: &str = "tenant";
 
-/// Allows everything: without the runtime's default, the container would be unconfined.
-const ALLOW_ALL: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#;
+/// Allows everything but one call that no program makes: without the runtime's default, the container would be unconfined.
+const ALLOW_ALL: &str =
+    r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["acct"],"action":"SCMP_ACT_ERRNO"}]}"#;
+
+/// Documents that are no profile, or none that confines, and what is reported.
+const REJECTED: [(&str, &str, &str); 2] = [
+    ("foo.json", r#"{"foo":1}"#, "is not a seccomp profile"),
+    ("unconfined.json", r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#, "confines nothing"),
+];
 
 /// Allows everything but new folders.
 const NO_FOLDERS: &str = r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO"}]}"#;
@@ -52,13 +59,14 @@ fn a_profile_of_a_tenant_that_allows_everything_allows_no_more_than_the_runtimes
     cluster.apply(&namespace(NAMESPACE, "restricted").to_string());
     let account = ["get", "serviceaccount", "-n", NAMESPACE, "default"];
     cluster.until("service account", || (cluster.kubectl(&account).code == 0).then_some(()));
-    cluster.apply(
-        &json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "profiles", "namespace": NAMESPACE},
-            "data": {"all.json": ALLOW_ALL, "no-folders.json": NO_FOLDERS, "none.json": r#"{"foo":1}"#},
-        })
-        .to_string(),
-    );
+    let mut profiles = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "profiles", "namespace": NAMESPACE},
+        "data": {"all.json": ALLOW_ALL, "no-folders.json": NO_FOLDERS},
+    });
+    for (key, document, _) in REJECTED {
+        profiles["data"][key] = json!(document);
+    }
+    cluster.apply(&profiles.to_string());
 
     // Nobody has allowed such profiles in the namespace.
     let rejected =
@@ -82,9 +90,11 @@ fn a_profile_of_a_tenant_that_allows_everything_allows_no_more_than_the_runtimes
         });
         admitted.then_some(())
     });
-    let rejected =
-        cluster.kubectl_with_input(&["create", "-f", "-"], &pod("none", Some("none.json")).to_string());
-    assert_ne!(rejected.code, 0, "a document that is no profile: {rejected:?}");
+    for (key, _, reason) in REJECTED {
+        let rejected =
+            cluster.kubectl_with_input(&["create", "-f", "-"], &pod("rejected", Some(key)).to_string());
+        assert!(rejected.code != 0 && rejected.err.contains(reason), "{key}: {rejected:?}");
+    }
 
     for (name, key) in [("all", Some("all.json")), ("no-folders", Some("no-folders.json")), ("default", None)]
     {

@@ -1,5 +1,7 @@
 //! The webhook in front of a real API server.
 
+use std::path::Path;
+
 use palisade_testkit::{
     command::output,
     kubernetes::{Cluster, Parts},
@@ -168,12 +170,34 @@ fn upstreams_pod_security_tests_pass_with_the_webhook_instead_of_the_plugin() {
         return;
     };
     start_webhook(&mut cluster, 8443, &[]);
+    println!("{}", run_pod_security_suite(&cluster));
+}
+
+/// The same tests on the embedded API server, with its own plugin.
+#[test]
+fn upstreams_pod_security_tests_pass_on_palisade_up() {
+    for mode in [&[][..], &["--emulate-kubernetes=v1.37"]] {
+        let palisade = Path::new(env!("CARGO_BIN_EXE_palisade"));
+        let started = Cluster::start_on(palisade, Parts::Api, |kubeconfig: &Path, listen: &str, _: &Path| {
+            let own = [
+                "up".to_owned(),
+                format!("--listen={listen}"),
+                format!("--kubeconfig={}", kubeconfig.display()),
+            ];
+            own.into_iter().chain(mode.iter().map(|&option| option.to_owned())).collect()
+        });
+        let Some(cluster) = started else { return };
+        println!("palisade up {}: {}", mode.concat(), run_pod_security_suite(&cluster));
+    }
+}
+
+/// Runs them; how many there are. None may fail.
+fn run_pod_security_suite(cluster: &Cluster) -> String {
     let suite = cluster.binary("pod-security.test");
     let mut command = cluster.command(suite);
     let ran = output(command.args(["-test.v", "-test.timeout=20m"]).current_dir(cluster.path("")));
     let count = |word: &str| ran.out.lines().filter(|line| line.trim_start().starts_with(word)).count();
     let (passed, failed, skipped) = (count("--- PASS"), count("--- FAIL"), count("--- SKIP"));
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
     let failures: Vec<_> = ran
         .out
         .lines()
@@ -181,4 +205,5 @@ fn upstreams_pod_security_tests_pass_with_the_webhook_instead_of_the_plugin() {
         .take(40)
         .collect();
     assert!(ran.code == 0 && failed == 0 && passed > 700, "{failures:#?}\n{}", ran.err);
+    format!("{passed} passed, {failed} failed, {skipped} skipped")
 }

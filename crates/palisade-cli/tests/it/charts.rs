@@ -584,6 +584,78 @@ fn packed_charts_are_read_in_bounded_size() {
     assert!(run.status == 2 && run.stdout.contains("error[chart/unreadable]"), "{run}");
 }
 
+/// An archive of one member with these files, whatever their names and types.
+fn archived(files: &[(&[u8], u8, &[u8])]) -> Vec<u8> {
+    let mut blocks = Vec::new();
+    for (name, kind, content) in files {
+        let mut header = tar::Header::new_ustar();
+        header.as_ustar_mut().unwrap().name[..name.len()].copy_from_slice(name);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_entry_type(tar::EntryType::new(*kind));
+        header.set_cksum();
+        blocks.extend_from_slice(header.as_bytes());
+        blocks.extend_from_slice(content);
+        blocks.resize(blocks.len().next_multiple_of(512), 0);
+    }
+    blocks
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut file = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut file, bytes).unwrap();
+    file.finish().unwrap()
+}
+
+#[test]
+fn a_packed_chart_hides_no_file_that_helm_reads() {
+    const EVIL: &[u8] = b"apiVersion: v1\nkind: Pod\nmetadata: {name: evil}\nspec: {hostPID: true, containers: [{name: c, image: i}]}\n";
+    const OTHER: &[u8] =
+        b"apiVersion: v1\nkind: Pod\nmetadata: {name: other}\nspec: {containers: [{name: c, image: i}]}\n";
+    const ABOUT: &[u8] = b"apiVersion: v2\nname: shop\nversion: 1.0.0\n";
+    let not_text = [b"{{/* \xff */}}\n", EVIL].concat();
+    let below = compressed(&archived(&[
+        (b"db/Chart.yaml", b'0', b"apiVersion: v2\nname: db\nversion: 1.0.0\n"),
+        (b"db/templates/evil.yaml", b'0', EVIL),
+    ]));
+    let start: [(&[u8], u8, &[u8]); 2] =
+        [(b"shop/Chart.yaml", b'0', ABOUT), (b"shop/templates/good.yaml", b'0', OTHER)];
+    let with = |name: &'static [u8], kind: u8, content: &[u8]| {
+        compressed(&archived(&[start.as_slice(), &[(name, kind, content)]].concat()))
+    };
+    let members =
+        [compressed(&archived(&start)), compressed(&archived(&[(b"shop/templates/evil.yaml", b'0', EVIL)]))];
+    for (case, archive, expected) in [
+        ("a file of another member", members.concat(), "hostNamespaces"),
+        ("a contiguous file", with(b"shop/templates/evil.yaml", b'7', EVIL), "hostNamespaces"),
+        ("a name with backslashes", with(br"shop\templates\evil.yaml", b'0', EVIL), "hostNamespaces"),
+        ("a file in crds", with(b"shop/crds/evil.yaml", b'0', EVIL), "hostNamespaces"),
+        ("a chart in a packed chart", with(b"shop/charts/db-1.0.0.tgz", b'0', &below), "hostNamespaces"),
+        ("crds of a chart below", with(b"shop/crds/more/evil.yml", b'0', EVIL), "hostNamespaces"),
+        (
+            "a template that is not UTF-8",
+            with(b"shop/templates/evil.yaml", b'0', &not_text),
+            "the template is not UTF-8",
+        ),
+        (
+            "a name with ..",
+            with(b"shop/x/../templates/evil.yaml", b'0', EVIL),
+            "not below the folder of its chart",
+        ),
+        ("a name outside", with(b"evil.yaml", b'0', EVIL), "not below the folder of its chart"),
+        ("a link", with(b"shop/templates/evil.yaml", b'2', b""), "neither a file nor a folder"),
+        ("a file twice", with(b"shop/templates/good.yaml", b'0', EVIL), "twice"),
+        ("the harmless twin", with(b"shop/templates/other.yaml", b'0', OTHER), ""),
+        ("a folder", with(b"shop/templates/", b'5', b""), ""),
+    ] {
+        let project = Project::new();
+        project.file("shop.tgz", archive);
+        let run = project.run(&["check", "--level=baseline", "shop.tgz"]);
+        assert_eq!(run.status == 0, expected.is_empty(), "{case}: {run}");
+        assert!(run.stdout.contains(expected), "{case}: {run}");
+    }
+}
+
 #[test]
 fn dependencies_that_are_not_there_are_an_error() {
     let project = Project::new();

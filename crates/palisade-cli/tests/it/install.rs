@@ -53,6 +53,7 @@ fn every_object_is_printed_once() {
     CustomResourceDefinition/profilepolicies.palisade.dev
     CustomResourceDefinition/publishedprofiles.palisade.dev
     CustomResourceDefinition/securityexceptions.palisade.dev
+    CustomResourceDefinition/syscallguards.palisade.dev
     ServiceAccount/palisade-webhook
     ClusterRole/palisade-webhook
     ClusterRoleBinding/palisade-webhook
@@ -303,7 +304,7 @@ async fn kubectl_applies_the_manifests_twice_without_changes() {
         let documents: Vec<&str> =
             text.split("---\n").filter(|text| !text.contains("\nkind: ValidatingAdmissionPolicy")).collect();
         let (count, text) = (documents.len(), documents.join("---\n"));
-        assert_eq!(count, 26, "{arguments:?}");
+        assert_eq!(count, 27, "{arguments:?}");
         let (first, second) = tokio::task::spawn_blocking({
             let kubeconfig = kubeconfig.clone();
             move || (apply(&text, &kubeconfig), apply(&text, &kubeconfig))

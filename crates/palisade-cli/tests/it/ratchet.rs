@@ -418,6 +418,40 @@ fn charts_and_submodules_are_checked_as_a_whole_when_something_in_them_changed()
 }
 
 #[test]
+fn an_overlay_is_checked_when_something_that_it_is_built_of_changed() {
+    let project = Project::new();
+    let root = project.path("");
+    git(&root, &["init", "--quiet"]);
+    project
+        .file("base/kustomization.yaml", "resources: [pod.yaml]\n")
+        .file("base/pod.yaml", GOOD)
+        .file("other/kustomization.yaml", "resources: [pod.yaml]\n")
+        .file("other/pod.yaml", PRIVILEGED.replace("bad", "other"))
+        .file("outer/app/kustomization.yaml", "resources: [../../base]\n")
+        .file("outer/kustomization.yaml", "resources: [app]\n")
+        .file("linked/kustomization.yaml", "resources: [../outer/app, ../links/current]\n")
+        .file("apart/kustomization.yaml", "resources: [pod.yaml]\n")
+        .file("apart/pod.yaml", GOOD.replace("good", "apart"));
+    fs::create_dir(project.path("links")).unwrap();
+    let link = project.path("links/current");
+    std::os::unix::fs::symlink("../apart", &link).unwrap();
+    committed(&project);
+    let run = || project.run(&["check", "--level=baseline", ".", "--changed-since=HEAD"]);
+    let clean = run();
+    assert!(clean.status == 0 && clean.stderr.contains("0 objects"), "{clean}");
+    // Neither kustomization of the overlay has `..`, but the one between them.
+    project.file("base/pod.yaml", PRIVILEGED);
+    let run_of_base = run();
+    assert!(run_of_base.status == 1 && run_of_base.stdout.contains("outer"), "{run_of_base}");
+    project.file("base/pod.yaml", GOOD);
+    // What a link leads to is in order in git, and the link is not.
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("../other", &link).unwrap();
+    let run_of_link = run();
+    assert!(run_of_link.status == 1 && run_of_link.stdout.contains("linked"), "{run_of_link}");
+}
+
+#[test]
 fn a_watched_folder_is_checked_again_when_something_changes() {
     let project = Project::with(PRIVILEGED);
     let running = Running::start(project.command().args([

@@ -1,8 +1,9 @@
 //! Kubernetes' own end-to-end tests, `e2e.test` of `../shared/kubernetes`, against `palisade up --node --emulate-kubernetes v1.37`.
 //!
 //! `cargo xtask e2e` chooses the tests through the environment and judges the results, which are written for it. The images are
-//! made by `images.py` of that folder, except that upstream's agnhost has curl and a certificate, and its pause ends on SIGTERM. Tests that
-//! upstream marks as serial run one after another at the end.
+//! made by `images.py` of that folder, except that upstream's agnhost has curl, a certificate and further users, its pause ends on SIGTERM, and its
+//! shell keeps variables whose names are no identifiers; a web server stands in for nginx. Tests that upstream marks as serial run one
+//! after another at the end. What Debian's containerd cannot do runs on containerd 2.3.
 
 use std::{
     collections::BTreeMap,
@@ -30,6 +31,19 @@ const TAGS: [(&str, &str); 2] =
 
 /// Upstream's pause ends on SIGTERM.
 const PAUSE: &[&str] = &["sh", "-c", "trap exit TERM INT; while :; do sleep 3600 & wait; done"];
+
+/// Makes images with the functions of `images.py`, beside those that it makes.
+const MORE_IMAGES: &str = "
+import os, runpy
+made = runpy.run_path(os.environ['IMAGES'])
+image, registry = made['image'], made['R']
+image('../busybox-with-bash.tar', [registry + 'busybox:1.37.0-2'], [('bin/sh', '/usr/bin/bash-static', 0o755)], {'Cmd': ['sh']})
+image('../nginx.tar', [registry + 'nginx:1.27.0-2'], config={'Cmd': ['httpd', '-f', '-p', '80']})
+";
+
+/// Parts of the names of tests that need containerd 2.
+const NEWER_CONTAINERD: [&str; 3] =
+    ["[Feature:UserNamespacesSupport]", "[Feature:SupplementalGroupsPolicy]", "ImageVolume"];
 
 /// Tests end on their own; this ends those that do not.
 const GINKGO_TIMEOUT: &str = "-ginkgo.timeout=60m";
@@ -85,23 +99,42 @@ fn the_end_to_end_tests_of_kubernetes() {
     let names = choice.names(&all_names(&binaries));
     assert!(!names.is_empty(), "no test has such a name");
 
-    let mut world = World::new();
-    import_images(&world, &material, &binaries);
-    world.up(&["--emulate-kubernetes", "v1.37"]);
-    let mut suite =
-        Suite { world: &world, binaries: &binaries, choice: &choice, rounds: 0, results: BTreeMap::new() };
-    suite.run(&names);
-    if choice.retry {
-        let failed: Vec<String> = names.iter().filter(|name| !suite.passed(name)).cloned().collect();
-        suite.run(&failed);
+    let needs_newer = |name: &&String| NEWER_CONTAINERD.iter().any(|part| name.contains(part));
+    let (newer, usual): (Vec<_>, Vec<_>) = names.iter().partition(needs_newer);
+    let mut results = BTreeMap::new();
+    for (label, names) in [("usual", usual), ("containerd-2.3", newer)] {
+        if names.is_empty() {
+            continue;
+        }
+        let mut world = if label == "usual" {
+            World::new()
+        } else {
+            World::with_newer_containerd(&material.join("containerd-2.3"))
+        };
+        import_images(&world, &material, &binaries);
+        world.up(&["--emulate-kubernetes", "v1.37"]);
+        let names: Vec<String> = names.into_iter().cloned().collect();
+        let mut suite = Suite {
+            world: &world,
+            binaries: &binaries,
+            choice: &choice,
+            label,
+            rounds: 0,
+            results: BTreeMap::new(),
+        };
+        suite.run(&names);
+        if choice.retry {
+            let failed: Vec<String> = names.iter().filter(|name| !suite.passed(name)).cloned().collect();
+            suite.run(&failed);
+        }
+        for name in names {
+            let result = suite.results.get(&name).cloned().unwrap_or(json!({"state": "not run"}));
+            results.insert(name, result);
+        }
+        fs::copy(world.path("up.log"), choice.folder.join(format!("up-{label}.log"))).unwrap();
     }
-    let results: BTreeMap<_, _> = names
-        .iter()
-        .map(|name| (name, suite.results.get(name).cloned().unwrap_or(json!({"state": "not run"}))))
-        .collect();
     let text = serde_json::to_string_pretty(&results).unwrap();
     fs::write(choice.folder.join("results.json"), text).unwrap();
-    fs::copy(world.path("up.log"), choice.folder.join("up.log")).unwrap();
 }
 
 /// The names of all tests of the suite.
@@ -117,14 +150,22 @@ fn import_images(world: &World, material: &Path, binaries: &Binaries) {
     let mut script = Command::new("python3");
     script.arg(material.join("images.py")).arg(binaries.folder()).arg(&archives);
     let _ = output(&mut script).expect_success();
+    let mut more = Command::new("python3");
+    more.args(["-c", MORE_IMAGES]).arg(binaries.folder()).arg(&archives);
+    let _ = output(more.env("IMAGES", material.join("images.py"))).expect_success();
     for archive in fs::read_dir(&archives).unwrap() {
         world.containerd.import(&archive.unwrap().path());
+    }
+    for name in ["busybox-with-bash.tar", "nginx.tar"] {
+        world.containerd.import(&world.path(name));
     }
     write_localhost_certificate(&archives);
     let mut agnhost = Image {
         name: &format!("{REGISTRY}/agnhost:2.66.1"),
         entrypoint: &["/agnhost"],
         command: &["pause"],
+        users: "user-defined-in-image:x:1000:1000::/:/bin/sh\n",
+        groups: "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
         ..Image::default()
     };
     agnhost.add_program(Path::new("/usr/bin/curl"));
@@ -150,6 +191,8 @@ struct Suite<'a> {
     world: &'a World,
     binaries: &'a Binaries,
     choice: &'a Choice,
+    /// Of the runtime, for the names of logs.
+    label: &'a str,
     rounds: usize,
     results: BTreeMap<String, Value>,
 }
@@ -182,7 +225,8 @@ impl Suite<'_> {
         if names.is_empty() {
             return None;
         }
-        let file = |kind: &str| self.choice.folder.join(format!("{}-{label}.{kind}", self.rounds));
+        let file =
+            |kind: &str| self.choice.folder.join(format!("{}-{}-{label}.{kind}", self.label, self.rounds));
         let log = fs::File::create(file("log")).unwrap();
         let report = file("json");
         let focus: Vec<String> = names.iter().map(|name| pattern(name)).collect();

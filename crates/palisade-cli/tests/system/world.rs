@@ -37,9 +37,17 @@ impl World {
     }
 
     fn with_runc(runc: impl FnOnce(&Path) -> Option<PathBuf>) -> Self {
+        Self::on(|folder| Containerd::start(folder, runc(folder).as_deref()))
+    }
+
+    /// On a containerd 2.3, whose programs are packed in a folder.
+    pub(crate) fn with_newer_containerd(packed: &Path) -> Self {
+        Self::on(|folder| Containerd::start_with_plugins(folder, packed))
+    }
+
+    fn on(start: impl FnOnce(&Path) -> Containerd) -> Self {
         let folder = tempfile::Builder::new().prefix("pal").tempdir_in("/tmp").unwrap();
-        let wrapper = runc(folder.path());
-        let containerd = Containerd::start(folder.path(), wrapper.as_deref());
+        let containerd = start(folder.path());
         fs::create_dir_all(folder.path().join("agent/seccomp")).unwrap();
         fs::write(folder.path().join("agent/seccomp/ok.json"), DENY_MKDIR).unwrap();
         Self { up: None, containerd, folder }

@@ -143,3 +143,15 @@ fn values_come_from_the_file_that_decided_them() {
         assert_eq!(origin(&folder, "o", wanted), expected, "{wanted}");
     }
 }
+
+#[test]
+fn a_chain_of_kustomizations_has_an_end() {
+    let chain: Vec<(String, String)> = (0..1000)
+        .map(|at| (format!("d{at}/kustomization.yaml"), format!("resources: [../d{}]\n", at + 1)))
+        .collect();
+    let chain: Vec<(&str, &str)> = chain.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let built = Folder::new(&chain).build("d0");
+    let is_too_large =
+        matches!(&built.problems[..], [problem] if matches!(problem.kind, ProblemKind::TooLarge));
+    assert!(is_too_large, "{:?}", built.problems);
+}

@@ -30,10 +30,11 @@ use palisade_base::{
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use super::{ApiError, ConfigMap, PodChange, PodKey, PodSource, Secret};
+use super::{ApiError, CertificateWish, ConfigMap, PodChange, PodKey, PodSource, Secret};
 use crate::{
     events::EventRecord,
     guards::{GuardChange, watch::guard_changes},
+    pod::RunPod,
 };
 
 /// The pods of one node on an API server.
@@ -76,6 +77,16 @@ fn trust_bundle_resource() -> ApiResource {
         api_version: "certificates.k8s.io/v1".to_owned(),
         kind: "ClusterTrustBundle".to_owned(),
         plural: "clustertrustbundles".to_owned(),
+    }
+}
+
+fn certificate_request_resource() -> ApiResource {
+    ApiResource {
+        group: "certificates.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "certificates.k8s.io/v1".to_owned(),
+        kind: "PodCertificateRequest".to_owned(),
+        plural: "podcertificaterequests".to_owned(),
     }
 }
 
@@ -191,6 +202,29 @@ impl KubeSource {
             .await
             .map_err(from_kube_error)?;
         Ok(())
+    }
+
+    async fn try_request_certificate(&self, pod: &RunPod, wish: CertificateWish) -> Result<String, ApiError> {
+        let key = &pod.key;
+        let account = pod.service_account();
+        let of_account = self.namespaced(&key.namespace, &core("ServiceAccount", "serviceaccounts"));
+        let of_account = of_account.get(account).await.map_err(from_kube_error)?;
+        let of_node = self.all(&core("Node", "nodes")).get(&self.node).await.map_err(from_kube_error)?;
+        let request = object(json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "PodCertificateRequest",
+            "metadata": {"generateName": "req-", "namespace": key.namespace, "ownerReferences":
+                [{"apiVersion": "v1", "kind": "Pod", "name": key.name, "uid": key.uid}]},
+            "spec": {
+                "signerName": wish.signer, "maxExpirationSeconds": wish.max_expiration_seconds,
+                "podName": key.name, "podUID": key.uid,
+                "serviceAccountName": account, "serviceAccountUID": of_account.metadata.uid,
+                "nodeName": &*self.node, "nodeUID": of_node.metadata.uid,
+                "stubPKCS10Request": wish.request, "unverifiedUserAnnotations": wish.annotations,
+            },
+        }))?;
+        let api = self.namespaced(&key.namespace, &certificate_request_resource());
+        let made = api.create(&PostParams::default(), &request).await.map_err(from_kube_error)?;
+        made.metadata.name.ok_or_else(|| ApiError::Other("the request has no name".to_owned()))
     }
 
     async fn try_renew_lease(&self, node: &str, seconds: u32) -> Result<(), ApiError> {
@@ -404,6 +438,26 @@ impl PodSource for KubeSource {
             let answer: Value = self.client.request(request).await.map_err(from_kube_error)?;
             let token = answer.pointer("/status/token").and_then(Value::as_str);
             token.map(str::to_owned).ok_or_else(|| ApiError::Other("the answer holds no token".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn request_certificate<'a>(
+        &'a self,
+        pod: &'a RunPod,
+        wish: CertificateWish,
+    ) -> BoxFuture<'a, Result<String, ApiError>> {
+        self.try_request_certificate(pod, wish).boxed()
+    }
+
+    fn certificate_request<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+        async move {
+            let api = self.namespaced(namespace, &certificate_request_resource());
+            Ok(api.get_opt(name).await.map_err(from_kube_error)?.as_ref().map(plain))
         }
         .boxed()
     }

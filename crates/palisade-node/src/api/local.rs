@@ -16,7 +16,7 @@ use palisade_model::guard::{GuardObjectError, SyscallGuard};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::{ApiError, ConfigMap, PodChange, PodKey, PodSource, Secret};
+use super::{ApiError, CertificateWish, ConfigMap, PodChange, PodKey, PodSource, Secret};
 use crate::{
     events::EventRecord,
     guards::{GuardChange, KnownGuard},
@@ -43,6 +43,8 @@ struct State {
     guards: BTreeMap<String, KnownGuard>,
     guard_rows: Vec<Value>,
     guard_watchers: Vec<mpsc::UnboundedSender<GuardChange>>,
+    /// What was requested, and the request as it is now.
+    certificates: Vec<(CertificateWish, Value)>,
 }
 
 impl LocalSource {
@@ -145,6 +147,22 @@ impl LocalSource {
         (state.node.clone(), state.leases)
     }
 
+    /// The certificates that were requested, oldest first.
+    #[must_use]
+    pub fn certificate_wishes(&self) -> Vec<CertificateWish> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.certificates.iter().map(|(wish, _)| wish.clone()).collect()
+    }
+
+    /// Answers a request as a signer does; without an answer it stays pending.
+    pub fn answer_certificate(&self, number: usize, request: Value) {
+        self.with(|state| {
+            if let Some((_, known)) = state.certificates.get_mut(number) {
+                *known = request;
+            }
+        });
+    }
+
     /// A signal for every change.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -235,6 +253,30 @@ impl PodSource for LocalSource {
     ) -> BoxFuture<'a, Result<String, ApiError>> {
         let text = format!("service account {account:?} has no token without an API server");
         async move { Err(ApiError::Other(text)) }.boxed()
+    }
+
+    fn request_certificate<'a>(
+        &'a self,
+        _pod: &'a RunPod,
+        wish: CertificateWish,
+    ) -> BoxFuture<'a, Result<String, ApiError>> {
+        let name = self.with(|state| {
+            state.certificates.push((wish, Value::Object(serde_json::Map::new())));
+            format!("req-{}", state.certificates.len() - 1)
+        });
+        async move { Ok(name) }.boxed()
+    }
+
+    fn certificate_request<'a>(
+        &'a self,
+        _namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = state.certificates.iter().enumerate();
+        let found = requests.find(|(number, _)| name == format!("req-{number}"));
+        let found = found.map(|(_, (_, request))| request.clone());
+        async move { Ok(found) }.boxed()
     }
 
     fn write_status<'a>(&'a self, pod: &'a PodKey, status: Value) -> BoxFuture<'a, Result<(), ApiError>> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::guards::GuardChange;
+use crate::{guards::GuardChange, pod::RunPod};
 
 /// Why the API server did not answer as hoped.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -42,6 +42,19 @@ pub struct ConfigMap {
 #[allow(missing_docs, reason = "the fields are the API's own")]
 pub struct Secret {
     pub data: BTreeMap<String, Vec<u8>>,
+}
+
+/// A certificate that a pod needs, and the request that its key has signed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CertificateWish {
+    /// Who is to issue it.
+    pub signer: String,
+    /// How long it may be valid at most; the API server has a default.
+    pub max_expiration_seconds: Option<i64>,
+    /// What the author of the pod has for the signer.
+    pub annotations: BTreeMap<String, String>,
+    /// A PKCS #10 request in base64.
+    pub request: String,
 }
 
 /// A change among the pods of this node.
@@ -121,6 +134,20 @@ pub trait PodSource: Send + Sync + 'static {
         audience: Option<&'a str>,
         expiration_seconds: i64,
     ) -> BoxFuture<'a, Result<String, ApiError>>;
+
+    /// Requests a certificate for a pod; the name of the request.
+    fn request_certificate<'a>(
+        &'a self,
+        pod: &'a RunPod,
+        wish: CertificateWish,
+    ) -> BoxFuture<'a, Result<String, ApiError>>;
+
+    /// A request for a certificate, as it is now.
+    fn certificate_request<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
 
     /// Writes `status` of a pod.
     fn write_status<'a>(&'a self, pod: &'a PodKey, status: Value) -> BoxFuture<'a, Result<(), ApiError>>;

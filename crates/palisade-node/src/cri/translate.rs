@@ -257,6 +257,15 @@ mod tests {
         compat: &Compat,
         image_user: &ImageUser,
     ) -> Result<LinuxContainerSecurityContext, TranslateError> {
+        translated_with(spec, compat, image_user, Some("/profiles/p"))
+    }
+
+    fn translated_with(
+        spec: &str,
+        compat: &Compat,
+        image_user: &ImageUser,
+        seccomp_path: Option<&str>,
+    ) -> Result<LinuxContainerSecurityContext, TranslateError> {
         let pod = Prepared::new(serde_json::from_str(spec).unwrap(), Subject::Pod, compat);
         let contexts = effective_contexts(&pod);
         let features = NodeFeatures { thermal_throttle: vec!["/sys/cpu0".to_owned()], ..Default::default() };
@@ -264,7 +273,7 @@ mod tests {
             compat,
             features: &features,
             image_user,
-            seccomp_path: Some("/profiles/p"),
+            seccomp_path,
             is_recorded: false,
             target: None,
             ids: None,
@@ -357,13 +366,18 @@ mod tests {
     #[test]
     fn seccomp_types_become_the_three_of_cri() {
         use ProfileType::{Localhost, RuntimeDefault, Unconfined};
-        for (profile, kind, reference) in [
-            (r#"{"type":"RuntimeDefault"}"#, RuntimeDefault, ""),
-            (r#"{"type":"Unconfined"}"#, Unconfined, ""),
-            (r#"{"type":"Localhost","localhostProfile":"p"}"#, Localhost, "/profiles/p"),
-            (r#"{"type":"ConfigMap","configMapProfile":"m/k"}"#, Localhost, "/profiles/p"),
+        let file = Some("/profiles/p");
+        for (profile, path, kind, reference) in [
+            (r#"{"type":"RuntimeDefault"}"#, None, RuntimeDefault, ""),
+            (r#"{"type":"Unconfined"}"#, None, Unconfined, ""),
+            (r#"{"type":"Localhost","localhostProfile":"p"}"#, file, Localhost, "/profiles/p"),
+            (r#"{"type":"ConfigMap","configMapProfile":"m/k"}"#, file, Localhost, "/profiles/p"),
+            // A guard replaces what the runtime would apply by itself.
+            (r#"{"type":"RuntimeDefault"}"#, file, Localhost, "/profiles/p"),
+            (r#"{"type":"Unconfined"}"#, file, Localhost, "/profiles/p"),
         ] {
-            let context = context(&pod("", &format!(r#"{{"seccompProfile":{profile}}}"#)));
+            let spec = pod("", &format!(r#"{{"seccompProfile":{profile}}}"#));
+            let context = translated_with(&spec, &designs(), &ImageUser::Uid(0), path).unwrap();
             let seccomp = context.seccomp.unwrap();
             assert_eq!(
                 (seccomp.profile_type(), seccomp.localhost_ref.as_str()),
@@ -372,8 +386,8 @@ mod tests {
             );
             assert_eq!(context.seccomp_profile_path, "", "{profile}");
         }
-        let unset = context(&pod("", "{}")).seccomp.unwrap();
-        assert_eq!(unset.profile_type(), Unconfined, "no profile is no confinement");
+        let unset = translated_with(&pod("", "{}"), &designs(), &ImageUser::Uid(0), None).unwrap();
+        assert_eq!(unset.seccomp.unwrap().profile_type(), Unconfined, "no profile is no confinement");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::cri::{
     client::{Runtime, RuntimeError},
-    proto::{self, ContainerState, LinuxContainerResources, PodSandboxState},
+    proto::{self, ContainerState, LinuxContainerResources, LinuxContainerUser, PodSandboxState},
 };
 
 /// Labels and annotations on sandboxes and containers.
@@ -86,6 +86,8 @@ pub struct Instance {
     pub log_path: String,
     /// What it has of the node, if the runtime reports it.
     pub resources: Option<LinuxContainerResources>,
+    /// Who its first process was started as, if the runtime reports it.
+    pub user: Option<LinuxContainerUser>,
 }
 
 impl Default for Instance {
@@ -109,6 +111,7 @@ impl Default for Instance {
             seccomp_source_hash: None,
             log_path: String::new(),
             resources: None,
+            user: None,
         }
     }
 }
@@ -216,6 +219,7 @@ fn instance(sandbox: String, status: proto::ContainerStatus) -> Instance {
         image_ref: status.image_ref,
         log_path: status.log_path,
         resources: status.resources.and_then(|resources| resources.linux),
+        user: status.user.and_then(|user| user.linux),
         sandbox,
         id: status.id,
     }

@@ -277,6 +277,9 @@ fn container_state<'a>(
     State { container, kind, now, last, newest, health }
 }
 
+/// Kubelets report users since the gate `SupplementalGroupsPolicy` is on by default.
+const REPORTS_USERS: u16 = 33;
+
 impl State<'_> {
     const fn is_running(&self) -> bool {
         matches!(self.now, Now::Running(_))
@@ -337,6 +340,13 @@ impl State<'_> {
             fields.insert("imageID".to_owned(), run.image_ref.clone().into());
             if !run.image.is_empty() {
                 fields.insert("image".to_owned(), run.image.clone().into());
+            }
+            if let Some(user) = run.user.as_ref().filter(|_| facts.minor >= REPORTS_USERS) {
+                let mut linux = json!({"uid": user.uid, "gid": user.gid});
+                if let (false, Value::Object(linux)) = (user.supplemental_groups.is_empty(), &mut linux) {
+                    linux.insert("supplementalGroups".to_owned(), user.supplemental_groups.clone().into());
+                }
+                fields.insert("user".to_owned(), json!({"linux": linux}));
             }
             if let Some(hash) = &run.seccomp_profile_hash {
                 let mut context = json!({"seccompProfileHash": hash});

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::runner::observed::Sandbox;
+use crate::{cri::proto::LinuxContainerUser, runner::observed::Sandbox};
 
 fn pod(policy: &str) -> RunPod {
     RunPod::from_object(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"restartPolicy": policy,
@@ -67,13 +67,15 @@ struct Case {
     waiting: BTreeMap<String, Reason>,
     failed: BTreeMap<String, (Reason, Timestamp)>,
     health: BTreeMap<String, Health>,
+    minor: u16,
 }
 
 impl Case {
     fn new(runs: Vec<Instance>) -> Self {
         let sandbox = Sandbox { id: "s".into(), ready: true, ..Sandbox::default() };
         let observed = Observed { sandboxes: vec![sandbox], containers: runs };
-        Self { observed, waiting: BTreeMap::new(), failed: BTreeMap::new(), health: BTreeMap::new() }
+        let (waiting, failed, health) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { observed, waiting, failed, health, minor: 31 }
     }
 
     fn waits(mut self, reason: &str) -> Self {
@@ -92,7 +94,7 @@ impl Case {
             host_ip: "10.0.0.1",
             start_time: Timestamp::UNIX_EPOCH,
             runtime_name: "containerd",
-            minor: 31,
+            minor: self.minor,
             now: Timestamp::UNIX_EPOCH,
         }
     }
@@ -173,6 +175,27 @@ fn the_status_has_the_hash_of_the_profile() {
         found["containerStatuses"][0]["securityContext"],
         json!({"seccompProfileHash": "abc", "seccompProfileSourceHash": "def"})
     );
+}
+
+#[test]
+fn the_status_has_the_users_that_the_runtime_reports() {
+    let user =
+        |groups: &[i64]| LinuxContainerUser { uid: 1000, gid: 3000, supplemental_groups: groups.to_vec() };
+    for (minor, reported, expected) in [
+        (33, None, Value::Null),
+        (32, Some(user(&[3000])), Value::Null),
+        (33, Some(user(&[])), json!({"linux": {"uid": 1000, "gid": 3000}})),
+        (
+            33,
+            Some(user(&[3000, 60000])),
+            json!({"linux": {"uid": 1000, "gid": 3000, "supplementalGroups": [3000, 60000]}}),
+        ),
+    ] {
+        let running = Instance { user: reported, ..run(ContainerState::Running, 0, "") };
+        let mut case = Case::new(vec![running]);
+        case.minor = minor;
+        assert_eq!(case.status(&pod("Always"))["containerStatuses"][0]["user"], expected, "v1.{minor}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ use crate::{
     events::EventType,
     node::Node,
     pod::{Resources, RestartPolicy, RunPod},
-    volumes::{self, HostVolume},
+    volumes::{self, HostVolume, PodCertificates, VolumeProblem},
 };
 
 /// Why a sandbox cannot be described to the runtime.
@@ -141,6 +141,7 @@ pub(super) struct Life {
     /// What the node gave to each container.
     pub(super) allocated: BTreeMap<String, Resources>,
     pub(super) resizing: Resizing,
+    certificates: PodCertificates,
 }
 
 impl Life {
@@ -165,6 +166,7 @@ impl Life {
             reservation: None,
             allocated: BTreeMap::new(),
             resizing: Resizing::default(),
+            certificates: PodCertificates::default(),
         }
     }
 
@@ -367,9 +369,13 @@ impl Life {
         // What containers have written since is theirs.
         let fresh = observed.containers.is_empty();
         let folder = &self.paths.folder;
-        volumes::set_up(pod, folder, self.node.source.as_ref(), &around, fresh).await.map_err(|error| {
+        let source = self.node.source.as_ref();
+        let made = volumes::set_up(pod, folder, source, &around, &mut self.certificates, fresh).await;
+        made.map_err(|error| {
             self.node.recorder.record(&pod.key, "", EventType::Warning, "FailedMount", &error.to_string());
-            FLAT_RETRY
+            // A signer is usually quick.
+            let pending = matches!(error.reason, VolumeProblem::CertificatePending);
+            if pending { FLAT_RETRY / 10 } else { FLAT_RETRY }
         })
     }
 

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{VolumeProblem, trust_bundles};
+use super::{PodCertificates, VolumeProblem, trust_bundles};
 use crate::{
     api::PodSource,
     pod::RunPod,
@@ -157,19 +157,22 @@ fn of_downward_api(
 }
 
 /// What a `projected` volume is made of.
-const SOURCES: [&str; 5] =
-    ["configMap", "secret", "downwardAPI", "clusterTrustBundle", "serviceAccountToken"];
+const SOURCES: [&str; 6] =
+    ["configMap", "secret", "downwardAPI", "clusterTrustBundle", "serviceAccountToken", "podCertificate"];
 
 /// The files of a `projected` volume: several sources in one folder.
 pub(super) async fn projected(
     pod: &RunPod,
+    name: &str,
     volume: &Value,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
+    certificates: &mut PodCertificates,
 ) -> Result<Files, VolumeProblem> {
     let mode = mode_of(volume, "defaultMode").unwrap_or(DEFAULT_MODE);
     let mut files = Files::new();
-    for part in volume.get("sources").and_then(Value::as_array).into_iter().flatten() {
+    let parts = volume.get("sources").and_then(Value::as_array).into_iter().flatten();
+    for (index, part) in parts.enumerate() {
         let given = part.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
         if let Some((unknown, _)) = given.clone().find(|(kind, _)| !SOURCES.contains(&kind.as_str())) {
             return Err(VolumeProblem::UnsupportedSource(unknown.clone()));
@@ -188,8 +191,7 @@ pub(super) async fn projected(
             files.insert(text(bundle, "path").to_owned(), (content, mode));
         }
         if let Some(token) = part.get("serviceAccountToken").filter(|value| !value.is_null()) {
-            let account = &pod.spec.service_account_name;
-            let account = if account.is_empty() { "default" } else { account };
+            let account = pod.service_account();
             let audience = token.get("audience").and_then(Value::as_str);
             let seconds = token.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
             let text_of_token = source
@@ -197,6 +199,10 @@ pub(super) async fn projected(
                 .await
                 .map_err(ReferenceError::Api)?;
             files.insert(text(token, "path").to_owned(), (text_of_token.into_bytes(), mode));
+        }
+        if let Some(wanted) = part.get("podCertificate").filter(|value| !value.is_null()) {
+            let credentials = certificates.files(pod, name, index, wanted, source).await?;
+            files.extend(credentials.into_iter().map(|(path, content)| (path, (content, mode))));
         }
     }
     Ok(files)

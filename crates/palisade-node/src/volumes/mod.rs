@@ -6,6 +6,7 @@
 
 pub mod files;
 pub mod host;
+mod pod_certificates;
 mod trust_bundles;
 
 use std::{
@@ -26,6 +27,8 @@ use crate::{
     pod::{RunPod, VolumeMount},
     runner::environment::{ReferenceError, Surroundings},
 };
+
+pub use pod_certificates::PodCertificates;
 
 /// Where a volume is on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,18 @@ pub enum VolumeProblem {
     /// A signer has no ClusterTrustBundle with such labels.
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoTrustBundleSelected,
+    /// The signer has not issued the certificate of the pod.
+    #[error("credential bundle is not issued yet")]
+    CertificatePending,
+    /// The signer does not issue it.
+    #[error("{0}")]
+    CertificateRefused(String),
+    /// A type of keys that this node does not make.
+    #[error("this node does not make keys of type {0:?}")]
+    KeyType(String),
+    /// A key or a request could not be made.
+    #[error("cannot make a key: {0}")]
+    Key(#[from] rcgen::Error),
     /// A source of a projected volume that this node does not make.
     #[error("projected volumes with the source {0} are not supported by this node")]
     UnsupportedSource(String),
@@ -113,6 +128,7 @@ pub async fn set_up(
     folder: &Path,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
+    certificates: &mut PodCertificates,
     fresh: bool,
 ) -> Result<BTreeMap<String, HostVolume>, VolumeError> {
     let fs_group = pod.object.pointer("/spec/securityContext/fsGroup").and_then(Value::as_u64);
@@ -124,7 +140,8 @@ pub async fn set_up(
         if !is_plain_name(name) {
             return Err(error(VolumeProblem::Name));
         }
-        let made = set_up_one(pod, name, volume, folder, source, around).await.map_err(error)?;
+        let made =
+            set_up_one(pod, name, volume, folder, source, around, certificates).await.map_err(error)?;
         // The group owns what the node made; the node's own files keep their owners.
         if let Some(group) = fs_group
             && made.path.starts_with(folder)
@@ -144,6 +161,7 @@ async fn set_up_one(
     folder: &Path,
     source: &dyn PodSource,
     around: &Surroundings<'_>,
+    certificates: &mut PodCertificates,
 ) -> Result<HostVolume, VolumeProblem> {
     let below = |kind: &str| folder.join("volumes").join(format!("kubernetes.io~{kind}")).join(name);
     let given = |field: &str| volume.get(field).filter(|value| !value.is_null());
@@ -170,7 +188,7 @@ async fn set_up_one(
         return Ok(HostVolume { path, read_only: true });
     }
     if let Some(projected) = given("projected") {
-        let content = files::projected(pod, projected, source, around).await?;
+        let content = files::projected(pod, name, projected, source, around, certificates).await?;
         let path = below("projected");
         in_memory(&path, None)?;
         files::write(&path, &content)?;
@@ -329,7 +347,9 @@ mod tests {
         );
         let folder = temp.path().join("pod");
         for _ in 0..2 {
-            let made = set_up(&pod, &folder, &source, &around(), true).await.unwrap();
+            let made = set_up(&pod, &folder, &source, &around(), &mut PodCertificates::default(), true)
+                .await
+                .unwrap();
             assert_eq!(fs::metadata(&made["e"].path).unwrap().mode() & 0o777, 0o777);
             assert_eq!(fs::read_to_string(made["m"].path.join("k")).unwrap(), "v");
             assert_eq!(fs::read_to_string(made["d"].path.join("l/a")).unwrap(), "app=\"x\"");
@@ -356,9 +376,10 @@ mod tests {
                 "hostPath type check failed: /no/such is not a directory",
             ),
         ] {
-            let error = set_up(&pod(&json!([volume]), None), temp.path(), &source, &around(), true)
-                .await
-                .unwrap_err();
+            let mut certificates = PodCertificates::default();
+            let pod = pod(&json!([volume]), None);
+            let error =
+                set_up(&pod, temp.path(), &source, &around(), &mut certificates, true).await.unwrap_err();
             assert_eq!(error.reason.to_string(), reason, "{volume}");
         }
     }

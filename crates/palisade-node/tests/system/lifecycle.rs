@@ -30,6 +30,9 @@ async fn init_containers_sidecars_and_ephemeral_containers() {
         "echo side >> /v/order; trap 'echo stopped >> /v/order; exit 0' TERM; sleep 600 & wait",
     );
     side["restartPolicy"] = json!("Always");
+    // Containers that are running have not necessarily done anything.
+    side["startupProbe"] =
+        json!({"exec": {"command": ["grep", "-q", "side", "/v/order"]}, "periodSeconds": 1});
     let object = json!({"metadata": {"name": "ordered"}, "spec": {"hostNetwork": true, "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 2, "volumes": [{"name": "v", "emptyDir": {}}],
         "initContainers": [container("first", "echo first >> /v/order"), side, container("second", "echo second >> /v/order")],
@@ -40,7 +43,9 @@ async fn init_containers_sidecars_and_ephemeral_containers() {
         status["initContainerStatuses"].as_array().unwrap().iter().map(|one| one["ready"].clone()).collect();
     assert_eq!(inits, [json!(true), json!(true), json!(true)]);
     let volume = lab.root.join("pods").join(&pod.key.uid).join("volumes/kubernetes.io~empty-dir/v");
-    assert_eq!(fs::read_to_string(volume.join("order")).unwrap(), "first\nside\nsecond\nmain\n");
+    let order = || fs::read_to_string(volume.join("order")).unwrap();
+    lab.until(&pod, "all have written", |_| order().ends_with("main\n")).await;
+    assert_eq!(order(), "first\nside\nsecond\nmain\n");
 
     // Look inside the container.
     let mut with_ephemeral = object;
@@ -59,10 +64,7 @@ async fn init_containers_sidecars_and_ephemeral_containers() {
     fs::write(volume.join("stop"), "").unwrap();
     let status = lab.until_phase(&pod, "Succeeded").await;
     assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
-    lab.until(&pod, "without sidecar", |_| {
-        fs::read_to_string(volume.join("order")).unwrap().ends_with("stopped\n")
-    })
-    .await;
+    lab.until(&pod, "without sidecar", |_| order().ends_with("stopped\n")).await;
     assert_eq!(logs(&lab, &pod, "debug", LogOptions::default()).await, "1\n");
     lab.delete(&pod).await;
     assert!(!lab.root.join("pods").join(&pod.key.uid).exists());

@@ -73,6 +73,8 @@ pub struct Cluster {
     apiserver_program: PathBuf,
     apiserver_arguments: Vec<String>,
     node: Option<Node>,
+    /// Whether the components hold Leases, so that the API server sees that they run.
+    elects_leaders: bool,
     address: Ipv4Addr,
     port: u16,
     binaries: Binaries,
@@ -215,6 +217,7 @@ impl Cluster {
             apiserver_program,
             apiserver_arguments: Vec::new(),
             node,
+            elects_leaders: is_own,
             address,
             port,
             binaries,
@@ -328,7 +331,7 @@ impl Cluster {
         let mut flags: Vec<_> = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
             .map(|flag| format!("--{flag}={kubeconfig}"))
             .into();
-        flags.push("--leader-elect=false".to_owned());
+        flags.push(format!("--leader-elect={}", self.elects_leaders));
         // No test reads their metrics, so they need no port.
         flags.push("--secure-port=0".to_owned());
         flags
@@ -487,10 +490,16 @@ impl Cluster {
 
     /// Each request of users whose names begin so that the API server forbade: user, verb, URI and message.
     pub fn forbidden(&self, user_prefix: &str) -> Vec<String> {
+        self.forbidden_after(0, user_prefix)
+    }
+
+    /// The same, without the first events of the audit log.
+    pub fn forbidden_after(&self, events: usize, user_prefix: &str) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut found: Vec<_> = self
             .audit()
             .iter()
+            .skip(events)
             .filter(|event| event["responseStatus"]["code"] == 403)
             .filter(|event| text(&event["user"]["username"]).starts_with(user_prefix))
             .map(|event| {

@@ -4,7 +4,7 @@ use palisade_base::field_path::Path;
 use serde_json::Value;
 
 use super::validate::Context;
-use crate::kinds::certificates::validate_signer_name;
+use crate::kinds::certificates::{longest_certificate, validate_signer_name};
 use crate::rest::names;
 use crate::rest::path::{Errors, Get};
 
@@ -423,6 +423,11 @@ fn validate_pod_certificate(certificate: &Value, at: &Path<'_>, errors: &mut Err
         let why = "if provided, maxExpirationSeconds must be >= 3600";
         errors.invalid(&at.field("maxExpirationSeconds"), seconds, why);
     }
+    let most = longest_certificate(certificate.text("signerName"));
+    if let Some(seconds) = certificate.int("maxExpirationSeconds").filter(|seconds| *seconds > most) {
+        let why = format!("if provided, maxExpirationSeconds must be <= {most}");
+        errors.invalid(&at.field("maxExpirationSeconds"), seconds, why);
+    }
     let given = CERTIFICATE_PATHS.map(|field| (field, certificate.text(field)));
     for (field, path) in given.iter().filter(|(_, path)| !path.is_empty()) {
         validate_local_path(path, &at.field(field), errors);
@@ -450,6 +455,10 @@ mod tests {
     #[test]
     fn every_file_of_a_projected_volume_stays_in_it() {
         let bundle = |path: &str| json!({"clusterTrustBundle": {"name": "a", "path": path}});
+        let lived = |signer: &str, seconds: i64| {
+            json!({"podCertificate": {"signerName": signer, "keyType": "ED25519", "keyPath": "a",
+                "maxExpirationSeconds": seconds}})
+        };
         let certificate = |field: &str, path: &str| json!({"podCertificate": {"signerName": "a.example/b", "keyType": "ED25519", field: path}});
         let token = |path: &str| json!({"serviceAccountToken": {"path": path, "expirationSeconds": 600}});
         for source in [
@@ -457,6 +466,8 @@ mod tests {
             token("a/b"),
             certificate("credentialBundlePath", "a"),
             certificate("keyPath", "b"),
+            lived("a.example/b", 91 * 86_400),
+            lived("kubernetes.io/b", 86_400),
         ] {
             assert_eq!(problems(NEWEST_MINOR, &source), [""; 0], "{source}");
         }
@@ -484,6 +495,9 @@ mod tests {
                 "no key",
                 json!({"podCertificate": {"signerName": "a.example/b", "keyType": "DSA", "keyPath": "a"}}),
             ),
+            ("too short", lived("a.example/b", 3599)),
+            ("too long", lived("a.example/b", 91 * 86_400 + 1)),
+            ("too long for a signer of Kubernetes", lived("kubernetes.io/b", 86_401)),
             (
                 "two sources",
                 json!({"clusterTrustBundle": {"name": "a", "path": "a"}, "secret": {"name": "s"}}),

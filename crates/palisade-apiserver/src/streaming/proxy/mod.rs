@@ -140,7 +140,8 @@ fn backend(location: Location) -> Result<Backend, Box<Status>> {
     Ok(Backend { addresses: location.addresses, tls, target: "/".to_owned() })
 }
 
-/// The kubelet of a node, with this server's certificate; or another port, with nothing.
+/// The kubelet of a node, with this server's certificate; or another port, with nothing. A node states its addresses itself, so they are
+/// judged in both cases.
 async fn node(call: &Call<'_>, entry: &Entry, id: Id<'_>) -> Result<Destination, Box<Status>> {
     let node = object(call, "nodes", id.name)
         .ok_or_else(|| Status::not_found(entry.kind.resource_name(), id.name))?;
@@ -151,6 +152,12 @@ async fn node(call: &Call<'_>, entry: &Entry, id: Id<'_>) -> Result<Destination,
     };
     match (kubelet, &call.api.kubelets) {
         (Some(addresses), Some(tls)) if is_kubelet(&addresses) => {
+            let addresses = if call.api.loopback_kubelets {
+                addresses
+            } else {
+                let port = addresses.first().map_or(0, |(_, port)| *port);
+                allowed(&node, true, port).await?.addresses
+            };
             let backend = Backend { addresses, tls: Some(tls.clone()), target: "/".to_owned() };
             return Ok(Destination { backend, owner });
         }
@@ -161,14 +168,22 @@ async fn node(call: &Call<'_>, entry: &Entry, id: Id<'_>) -> Result<Destination,
         _ => {}
     }
     let port = location::other_port(id)?;
-    let mut found = Vec::new();
-    for host in kubelet::hosts(&node) {
-        // The addresses that are checked are the ones that are connected to.
+    let backend = backend(allowed(&node, id.https, port).await?)?;
+    Ok(Destination { backend, owner })
+}
+
+/// A port of a node at the first of its names all of whose addresses are allowed. The addresses that are checked are the ones that are
+/// connected to.
+async fn allowed(node: &Value, https: bool, port: u16) -> Result<Location, Box<Status>> {
+    let mut answer = location::of_addresses(https, port, &[]);
+    for host in kubelet::hosts(node) {
         if let Ok(addresses) = tokio::net::lookup_host((host.as_str(), port)).await {
-            found = addresses.map(|address| address.ip()).collect::<Vec<IpAddr>>();
-            break;
+            let found: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+            answer = location::of_addresses(https, port, &found);
+            if answer.is_ok() {
+                break;
+            }
         }
     }
-    let backend = backend(location::of_addresses(id.https, port, &found)?)?;
-    Ok(Destination { backend, owner })
+    answer
 }

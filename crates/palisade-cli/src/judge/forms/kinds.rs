@@ -31,6 +31,8 @@ pub(super) enum Part {
     Manifests(&'static [&'static str]),
     /// Texts with manifests.
     Texts(&'static [&'static str]),
+    /// Something at a path that changes what the other parts make, and how it does.
+    Changes(&'static [&'static str], &'static str),
 }
 
 const fn form(
@@ -140,9 +142,21 @@ pub(super) static FORMS: &[Form] = &[
         &[
             Part::Manifests(&["spec", "resources", "*", "base"]),
             Part::Manifests(&["spec", "pipeline", "*", "input", "resources", "*", "base"]),
+            Part::Changes(&["spec", "resources", "*", "patches"], "its patches change what it makes"),
+            Part::Changes(&["spec", "pipeline"], "the functions of its pipeline change what it makes"),
         ],
     ),
-    holder("kubernetes.crossplane.io", "Object", &[Part::Manifests(&["spec", "forProvider", "manifest"])]),
+    holder(
+        "kubernetes.crossplane.io",
+        "Object",
+        &[
+            Part::Manifests(&["spec", "forProvider", "manifest"]),
+            Part::Changes(
+                &["spec", "references", "*", "patchesFrom"],
+                "what it refers to patches its manifest",
+            ),
+        ],
+    ),
     holder("bootstrap.cluster.x-k8s.io", "KubeadmConfig", &[Part::Texts(&["spec", "files", "*", "content"])]),
     holder(
         "bootstrap.cluster.x-k8s.io",

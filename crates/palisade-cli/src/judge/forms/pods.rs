@@ -14,7 +14,7 @@ pub(super) struct Pods {
 }
 
 /// The fields of a pod's specification that take part in a decision.
-const SPEC_FIELDS: [&str; 9] = [
+const SPEC_FIELDS: [&str; 10] = [
     "securityContext",
     "hostNetwork",
     "hostPID",
@@ -24,6 +24,7 @@ const SPEC_FIELDS: [&str; 9] = [
     "volumes",
     "containers",
     "initContainers",
+    "ephemeralContainers",
 ];
 
 /// The fields of a container that take part in a decision.
@@ -95,7 +96,10 @@ fn list(items: Vec<Node>, origin: Option<Origin>) -> Option<Node> {
 fn spec_of(node: &Node) -> Node {
     let mut spec = only(node, &SPEC_FIELDS);
     for field in ["containers", "initContainers"] {
-        let Some(known) = node.get(field) else { continue };
+        // What is no list stays as it is, so that it is judged as the wrong type that it is.
+        let Some(known) = node.get(field).filter(|known| matches!(known.value, Value::List(_))) else {
+            continue;
+        };
         let made = Node { value: Value::List(containers(Some(known), field)), ..known.clone() };
         put(&mut spec, field, made);
     }
@@ -124,12 +128,27 @@ impl Pods {
     /// Adds what is at a path that the user or a definition names: templates, or specifications.
     pub(super) fn add_at(&mut self, root: &Node, path: &[&str]) {
         for node in at(root, path) {
-            match (node.get("spec"), node.get("containers")) {
-                (Some(spec), None) => self.pod(node.get("metadata"), spec_of(spec)),
-                (_, Some(_)) => self.pod(None, spec_of(node)),
-                (None, None) => {}
+            // Which of the two its controller reads is not known.
+            if let Some(spec) = node.get("spec") {
+                self.read_pod(node.get("metadata"), spec);
+            }
+            if node.get("containers").is_some() {
+                self.read_pod(None, node);
             }
         }
+    }
+
+    /// Adds a pod that is written out. Without containers it is none, and what its controller makes of it is not known.
+    fn read_pod(&mut self, metadata: Option<&Node>, spec: &Node) {
+        let is_empty = |list: &Node| match &list.value {
+            Value::List(items) => items.is_empty(),
+            Value::Scalar(scalar) => scalar.is_null(),
+            Value::Map(_) => false,
+        };
+        if spec.get("containers").is_none_or(is_empty) {
+            self.undecided.push("it has a pod without containers".to_owned());
+        }
+        self.pod(metadata, spec_of(spec));
     }
 
     /// Adds the pods of a part.
@@ -167,6 +186,12 @@ impl Pods {
                     if node.get("apiVersion").is_some() && node.get("kind").is_some() {
                         self.sketches.push(Sketch { node: node.clone(), kind: SketchKind::Manifest });
                     }
+                }
+            }
+            Part::Changes(path, reason) => {
+                let is_set = |node: &&Node| !node.items().is_empty() || !node.entries().is_empty();
+                if at(root, path).iter().any(is_set) {
+                    self.undecided.push(reason.to_owned());
                 }
             }
             Part::Texts(path) => {

@@ -318,6 +318,26 @@ pub struct ContainerStatus {
     pub resources: Option<ContainerResources>,
     #[prost(string, tag = "17")]
     pub image_id: String,
+    #[prost(message, optional, tag = "18")]
+    pub user: Option<ContainerUser>,
+}
+
+/// CRI `ContainerUser`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ContainerUser {
+    #[prost(message, optional, tag = "1")]
+    pub linux: Option<LinuxContainerUser>,
+}
+
+/// CRI `LinuxContainerUser`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LinuxContainerUser {
+    #[prost(int64, tag = "1")]
+    pub uid: i64,
+    #[prost(int64, tag = "2")]
+    pub gid: i64,
+    #[prost(int64, repeated, tag = "3")]
+    pub supplemental_groups: Vec<i64>,
 }
 
 /// CRI `ContainerResources`.
