@@ -5,7 +5,7 @@ pub(crate) mod links;
 use std::{fs, path::PathBuf, process::Command};
 
 use crate::{
-    Failure,
+    Failure, playground,
     process::{exists, run},
     root,
 };
@@ -21,7 +21,11 @@ pub(crate) fn run_docs() -> Result<(), Failure> {
         return Err(Failure(format!("the documentation is not in order:\n  {}", problems.join("\n  "))));
     }
     run(Command::new(mdbook()?).args(["build", "docs"]).current_dir(root()))?;
+    let playground = playground::write_page(&root().join("target/book/playground/index.html"))?;
     println!("\nthe book is in target/book: open target/book/index.html");
+    if let Err(missing) = playground {
+        println!("\nLEFT OUT: the engine of the page that checks a manifest in the browser: {missing}");
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod generate;
 mod image;
 mod kubernetes;
 mod package;
+mod playground;
 mod process;
 mod release;
 mod setup;
@@ -42,6 +43,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   gen                              write generated files
   gen --kubernetes DIR             write the tables of Kubernetes' types from DIR/v1.N, checkouts of its sources
   docs                             build the documentation site into target/book
+  playground                       build the page that checks a manifest in a browser into target/playground/index.html;
+                                   needs the target wasm32-unknown-unknown
   texts [DIR]                      print the texts of the program, or of another checkout of it, for review
   tidy                             edges between crates, module docs, names, links
   setup                            install what the tests need
@@ -96,6 +99,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             None => generate::run_generate(generate::Mode::Write),
         },
         Some("docs") => docs::run_docs(),
+        Some("playground") => playground::run_playground(),
         Some("texts") => {
             let folder = arguments.get(1).map_or_else(root, PathBuf::from);
             print!("{}", texts::catalogue(&folder)?);

@@ -14,6 +14,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("kubectl", "kubernetes-client", "sessions with the embedded API server"),
     ("go", "golang-go", "the template engine of Helm, which renders the chart"),
     ("python3", "python3", "a session with the Python client"),
+    ("docker-registry", "docker-registry", "seccomp profiles from registries"),
     ("chromium", "chromium", "the dashboard in a browser"),
 ];
 

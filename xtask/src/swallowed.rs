@@ -44,6 +44,7 @@ const JUDGING: &[&str] = &[
     "crates/palisade-node/src/kernel/process.rs",
     "crates/palisade-node/src/profiles/",
     "crates/palisade-node/src/verify.rs",
+    "crates/palisade-registry/src/",
     "crates/palisade-cli/src/commands/verify.rs",
 ];
 

@@ -34,8 +34,22 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         "palisade-webhook",
         &["palisade-admission", "palisade-base", "palisade-model", "palisade-policy", "palisade-serve"],
     ),
+    (
+        "palisade-check",
+        &[
+            "palisade-admission",
+            "palisade-apimachinery",
+            "palisade-base",
+            "palisade-kustomize",
+            "palisade-model",
+            "palisade-policy",
+            "palisade-yaml",
+        ],
+    ),
+    ("palisade-browser", &["palisade-base", "palisade-check", "palisade-model", "palisade-policy"]),
     ("palisade-serve", &[]),
-    ("palisade-node", &["palisade-base", "palisade-model"]),
+    ("palisade-registry", &["palisade-base", "palisade-model"]),
+    ("palisade-node", &["palisade-base", "palisade-model", "palisade-registry"]),
     ("palisade-testkit", &["palisade-apiserver", "palisade-base", "palisade-node", "palisade-policy"]),
 ];
 
@@ -47,6 +61,8 @@ const PURE: &[(&str, &[&str])] = &[
     ("palisade-kustomize", &["base64", "regex", "serde_json", "thiserror"]),
     ("palisade-model", &["serde", "serde_json", "thiserror"]),
     ("palisade-policy", &["serde", "serde_json", "thiserror"]),
+    ("palisade-browser", &["jiff", "serde", "serde_json", "thiserror"]),
+    ("palisade-check", &["jiff", "memchr", "serde", "serde_json", "similar", "thiserror"]),
 ];
 
 /// Runs every check.

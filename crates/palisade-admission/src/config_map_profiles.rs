@@ -17,6 +17,7 @@ use palisade_model::{
     pod_view::{ContainerKind, PodView},
     profile::{
         ProfileRef,
+        artifact::SCHEME,
         baseline::{Baseline, in_published_folder, published_sha256},
         config_map::{ConfigMapProblem, Source},
         kind, published, seccomp,
@@ -96,6 +97,28 @@ pub const DISABLED: &str =
 #[must_use]
 pub fn disabled(view: &PodView<'_, '_>) -> Vec<FieldError> {
     references(view).into_iter().map(|reference| reference.problem(DISABLED.to_owned())).collect()
+}
+
+/// Why a reference to a registry is refused beside a kubelet that cannot pull it.
+const REGISTRY: &str = "profiles from registries need a node of Palisade (palisade up --node): put the profile into a ConfigMap, which palisade profile pull can fetch";
+
+/// The problems of a pod or template that refers to a profile in a registry: nothing would pull it, and the pod would run without.
+#[must_use]
+pub fn of_registries(view: &PodView<'_, '_>) -> Vec<FieldError> {
+    let annotations = &view.metadata().annotations;
+    let is_ours = |key: &str| {
+        seccomp::is_annotation(key)
+            || key == published::POD_ANNOTATION
+            || key.starts_with(published::CONTAINER_ANNOTATION_PREFIX)
+    };
+    let names_registry = |value: &str| {
+        value.trim_start().get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
+    };
+    annotations
+        .iter()
+        .filter(|(key, value)| is_ours(key) && names_registry(value))
+        .map(|(key, value)| FieldError::invalid(view.annotation_path(key), Quoted(value), REGISTRY))
+        .collect()
 }
 
 /// Why a reference is refused in a namespace whose policies do not allow it.

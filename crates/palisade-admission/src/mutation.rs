@@ -156,6 +156,8 @@ impl<'r, 'a> Mutation<'r, 'a> {
     fn answer_template(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         let view = self.kind.subject().view(&self.pod);
         let mut response = Response::default();
+        let of_registries = config_map_profiles::of_registries(&view).into_iter();
+        response.warnings.extend(of_registries.map(|problem| format!("{problem}; pods will be refused")));
         if !self.rules.resolves_config_maps() {
             let problems = config_map_profiles::disabled(&view).into_iter();
             response.warnings.extend(problems.map(|problem| format!("{problem}; pods will be refused")));
@@ -174,6 +176,10 @@ impl<'r, 'a> Mutation<'r, 'a> {
     fn answer_pod(&self, facts: &MutationFacts<'_>) -> Result<Response, Unreadable> {
         if let Some(why) = facts.policies.refusal() {
             return Ok(Response::refuse(Refusal::forbidden_pod(&self.review.name, &why)));
+        }
+        let of_registries = config_map_profiles::of_registries(&PodView::of_pod(&self.pod));
+        if !of_registries.is_empty() {
+            return Ok(Response::refuse(self.refusal(Refused::Invalid(of_registries))));
         }
         let mut response = Response::default();
         let mut draft = Draft::default();
@@ -418,6 +424,7 @@ pub fn future_pod(
         let pod = pod_in(&object)?;
         let view = PodView::of_pod(&pod);
         let mut problems = config_map_profiles::without_source(&view);
+        problems.extend(config_map_profiles::of_registries(&view));
         if rules.resolves_config_maps() && config_map_baseline(policies).is_none() {
             problems.extend(config_map_profiles::not_allowed(&view));
         }

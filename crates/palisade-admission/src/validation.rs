@@ -8,6 +8,7 @@ use palisade_model::{
     change::Change,
     compat::Compat,
     metadata::ObjectMeta,
+    pod_view::PodView,
     prepare::Prepared,
     profile::{apparmor_profile, published},
     workload::WorkloadKind,
@@ -212,7 +213,10 @@ fn by_policies(
     if beside {
         let problems = match (review.operation.as_ref(), review.request_sub_resource.as_ref()) {
             ("CREATE", _) => {
-                config_map_profiles::contradictions(&pod, config_map_baseline(policies).as_ref())
+                let baseline = config_map_baseline(policies);
+                let mut problems = config_map_profiles::of_registries(&PodView::of_pod(&pod));
+                problems.extend(config_map_profiles::contradictions(&pod, baseline.as_ref()));
+                problems
             }
             (_, "ephemeralcontainers") => config_map_profiles::ephemeral_without_source(&pod),
             _ => Vec::new(),

@@ -8,6 +8,8 @@ use palisade_model::compat::Compat;
 use palisade_policy::standards::level::{self, Version};
 use thiserror::Error;
 
+use crate::failure::Failure;
+
 /// Why the value of an option cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ValueError {
@@ -138,6 +140,8 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, ValueError> {
 pub enum FeatureGate {
     /// Seccomp profiles from ConfigMaps.
     SeccompConfigMaps(bool),
+    /// Seccomp profiles from registries.
+    SecurityProfileOciArtifact(bool),
     /// AppArmor.
     AppArmor(bool),
     /// Enforced Pod Security in an OpenShift cluster: the break-glass of its rollout.
@@ -151,6 +155,7 @@ impl FeatureGate {
         for gate in gates {
             match *gate {
                 Self::SeccompConfigMaps(on) => compat.gates.seccomp_config_maps = on,
+                Self::SecurityProfileOciArtifact(on) => compat.gates.security_profile_oci_artifact = on,
                 Self::AppArmor(on) => compat.gates.app_armor = on,
                 Self::OpenShiftPodSecurityAdmission(_) => {}
             }
@@ -158,12 +163,22 @@ impl FeatureGate {
         compat
     }
 
+    /// Rejects the gate of profiles from registries where kubelets run the pods: none of them pulls profiles.
+    pub fn refuse_registries(gates: &[Self]) -> Result<(), Failure> {
+        if gates.contains(&Self::SecurityProfileOciArtifact(true)) {
+            return Err(Failure::input(
+                "--feature-gates SecurityProfileOCIArtifact=true: only nodes of Palisade pull seccomp profiles from registries (palisade up --node, run)",
+            ));
+        }
+        Ok(())
+    }
+
     /// The gate of enforced Pod Security, if it is set.
     #[must_use]
     pub fn enforcement(gates: &[Self]) -> Option<bool> {
         gates.iter().rev().find_map(|gate| match *gate {
             Self::OpenShiftPodSecurityAdmission(on) => Some(on),
-            Self::SeccompConfigMaps(_) | Self::AppArmor(_) => None,
+            Self::SeccompConfigMaps(_) | Self::SecurityProfileOciArtifact(_) | Self::AppArmor(_) => None,
         })
     }
 }
@@ -179,10 +194,11 @@ impl FromStr for FeatureGate {
             .map_err(|_| ValueError::Neither { given: value.to_owned(), expected: ("true", "false") })?;
         match name {
             "SeccompConfigMaps" => Ok(Self::SeccompConfigMaps(on)),
+            "SecurityProfileOCIArtifact" => Ok(Self::SecurityProfileOciArtifact(on)),
             "AppArmor" => Ok(Self::AppArmor(on)),
             "OpenShiftPodSecurityAdmission" => Ok(Self::OpenShiftPodSecurityAdmission(on)),
             _ => Err(ValueError::Form(
-                "feature gates are SeccompConfigMaps, AppArmor and OpenShiftPodSecurityAdmission",
+                "feature gates are SeccompConfigMaps, SecurityProfileOCIArtifact, AppArmor and OpenShiftPodSecurityAdmission",
             )),
         }
     }

@@ -62,7 +62,7 @@ pub enum Command {
     Preview(Box<preview::PreviewArgs>),
     /// Review exceptions: used, unused, expired, too broad
     Exceptions(exceptions::ExceptionsArgs),
-    /// Check, compare, combine and hash seccomp profiles
+    /// Check, compare, combine, hash, push and pull seccomp profiles
     Profile {
         /// The subcommand.
         #[command(subcommand)]

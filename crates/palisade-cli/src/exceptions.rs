@@ -1,30 +1,12 @@
-//! Exceptions from manifests: read for `check`, and with what they accept for `palisade exceptions`.
+//! Exceptions from manifests, for `check` and `palisade exceptions`; [`palisade_check::exceptions`] applies them.
 //!
 //! A manifest that cannot be read, and an exception that cannot be applied, end the command: leaving it out would change the
 //! verdict without a word.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::path::PathBuf;
 
 use palisade_base::time::Time;
-use palisade_model::{
-    compat::Compat,
-    json::from_value,
-    metadata::{ObjectMeta, StringMap},
-    pod::Pod,
-    prepare::Prepared,
-    workload::{read_template, workload_kind},
-};
-use palisade_policy::{
-    exceptions::{
-        object::is_exception,
-        set::{ExceptionSet, ExceptionUse, Excused, NamespaceExceptions},
-        workload::{Provenance, Workload, of_pod, of_template},
-    },
-    standards::{
-        evaluator::{Evaluator, StandardsOutcome},
-        level::{Level, LevelVersion, Version},
-    },
-};
+use palisade_check::exceptions::Exceptions;
 use palisade_yaml::Limits;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -36,133 +18,36 @@ use crate::{
     manifest::{Object, misnamed, objects},
 };
 
-/// Exceptions, and the namespaces that they may select by label.
-#[derive(Debug)]
-pub struct Exceptions {
-    /// The exceptions.
-    pub set: ExceptionSet,
-    /// Labels of namespaces, by name.
-    pub namespaces: BTreeMap<String, StringMap<'static>>,
-    /// The moment at which they are applied.
-    pub now: Time,
-}
-
-impl Default for Exceptions {
-    fn default() -> Self {
-        Self { set: ExceptionSet::default(), namespaces: BTreeMap::new(), now: now() }
-    }
-}
-
 /// This moment.
 #[must_use]
 pub fn now() -> Time {
     Time { seconds: jiff::Timestamp::now().as_second(), micros: 0 }
 }
 
-impl Exceptions {
-    /// The exceptions and namespaces in files and folders.
-    pub fn of_paths(paths: &[PathBuf]) -> Result<Self, Failure> {
-        Self::of_paths_and(paths, Vec::new())
-    }
-
-    /// The same, with objects of a cluster. Exceptions of the cluster that cannot be applied accept nothing there either.
-    pub fn of_paths_and(paths: &[PathBuf], mut live: Vec<Value>) -> Result<Self, Failure> {
-        if paths.is_empty() && live.is_empty() {
-            return Ok(Self::default());
-        }
-        let mut objects = read_paths(paths)?;
-        let exceptions = Self::of_objects(&objects);
-        match exceptions.set.unreadable() {
-            [] if live.is_empty() => Ok(exceptions),
-            [] => {
-                objects.append(&mut live);
-                Ok(Self::of_objects(&objects))
-            }
-            [first, ..] => Err(Failure::input(format!(
-                "SecurityException {:?} cannot be applied: {}",
-                first.name, first.error
-            ))),
-        }
-    }
-
-    /// The exceptions and namespaces among objects.
-    #[must_use]
-    pub fn of_objects(objects: &[Value]) -> Self {
-        let set = ExceptionSet::read(objects.iter().filter(|object| is_exception(object)));
-        let is_namespace = |object: &&Value| object["kind"] == "Namespace" && object["apiVersion"] == "v1";
-        let namespaces = objects
-            .iter()
-            .filter(is_namespace)
-            // swallowed: a namespace whose labels cannot be read is one that no label selects
-            .filter_map(|object| from_value::<ObjectMeta<'_>>(object.get("metadata")?).ok())
-            .map(|metadata| {
-                let name = metadata.name.as_str();
-                let own = metadata.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-                // Every API server sets this label.
-                let set = std::iter::once((METADATA_NAME.to_owned(), name.to_owned()));
-                let labels = own.chain(set).map(|(key, value)| (key.into(), value.into())).collect();
-                (name.to_owned(), labels)
-            })
-            .collect();
-        Self { set, namespaces, now: now() }
-    }
-
-    /// What is left of a verdict on an object of a namespace.
-    #[must_use]
-    pub fn excuse(
-        &self,
-        outcome: StandardsOutcome,
-        pod: &Prepared<'_>,
-        namespace: Option<&str>,
-        workloads: &[Workload],
-    ) -> Excused {
-        if outcome.allowed() || self.set.is_empty() {
-            return Excused { outcome, used: Vec::new() };
-        }
-        let namespace = namespace.unwrap_or_default();
-        let labels = self.namespaces.get(namespace);
-        NamespaceExceptions { set: &self.set, namespace, labels, now: self.now }
-            .excuse(outcome, pod, workloads)
-    }
-
-    /// What the exceptions accept of objects, at every level.
-    #[must_use]
-    pub fn uses(
-        &self,
-        objects: &[Value],
-        namespace: Option<&str>,
-        compat: &Compat,
-        live: bool,
-    ) -> Vec<ExceptionUse> {
-        let evaluator = Evaluator::of(compat);
-        let mut used = Vec::new();
-        for object in objects {
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            let Some(kind) = workload_kind(text("/apiVersion"), text("/kind")) else { continue };
-            // swallowed: what cannot be read is accepted by nothing, and `palisade check` reports it
-            let Ok(Some(pod)) = read_template(object, kind.path) else { continue };
-            let own: &Pod<'_> = &pod;
-            let workloads = if kind.path.is_empty() {
-                of_pod(&own.metadata, if live { Provenance::Stored } else { Provenance::Unknown })
-            } else {
-                of_template(kind, text("/metadata/name"))
-            };
-            let pod = Prepared::future_pod(pod, kind.subject(), compat);
-            let namespace = Some(text("/metadata/namespace")).filter(|name| !name.is_empty()).or(namespace);
-            for level in [Level::Baseline, Level::Restricted] {
-                let outcome = evaluator.evaluate(LevelVersion::new(level, Version::Latest), &pod);
-                used.extend(self.excuse(outcome, &pod, namespace, &workloads).used);
-            }
-        }
-        // The same finding is found at both levels.
-        used.sort();
-        used.dedup();
-        used
-    }
+/// The exceptions and namespaces in files and folders.
+pub fn of_paths(paths: &[PathBuf]) -> Result<Exceptions, Failure> {
+    of_paths_and(paths, Vec::new())
 }
 
-/// The label with which an API server names every namespace.
-pub const METADATA_NAME: &str = "kubernetes.io/metadata.name";
+/// The same, with objects of a cluster. Exceptions of the cluster that cannot be applied accept nothing there either.
+pub fn of_paths_and(paths: &[PathBuf], mut live: Vec<Value>) -> Result<Exceptions, Failure> {
+    if paths.is_empty() && live.is_empty() {
+        return Ok(Exceptions::default());
+    }
+    let mut objects = read_paths(paths)?;
+    let exceptions = Exceptions::of_objects(&objects, now());
+    match exceptions.set().unreadable() {
+        [] if live.is_empty() => Ok(exceptions),
+        [] => {
+            objects.append(&mut live);
+            Ok(Exceptions::of_objects(&objects, now()))
+        }
+        [first, ..] => Err(Failure::input(format!(
+            "SecurityException {:?} cannot be applied: {}",
+            first.name, first.error
+        ))),
+    }
+}
 
 /// The objects in files and folders.
 pub fn read_paths(paths: &[PathBuf]) -> Result<Vec<Value>, Failure> {

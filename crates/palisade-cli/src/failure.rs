@@ -4,6 +4,7 @@
 
 use std::{error::Error, fmt, io, path::Path, process::ExitCode};
 
+use palisade_check::diagnostic::Diagnostic;
 use thiserror::Error;
 
 /// The exit status of a command.
@@ -80,6 +81,12 @@ impl fmt::Display for Failure {
             source = cause.source();
         }
         f.write_str(text.trim_end())
+    }
+}
+
+impl From<Box<Diagnostic>> for Failure {
+    fn from(problem: Box<Diagnostic>) -> Self {
+        Self::input(problem.summary)
     }
 }
 

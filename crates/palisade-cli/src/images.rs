@@ -14,6 +14,7 @@ use std::{
 };
 
 use palisade_base::sha256;
+use palisade_check::images::{Images, decisive};
 use palisade_model::json;
 use palisade_policy::standards::fixes::ImageUser;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -75,10 +76,6 @@ enum LayoutError {
     Unnamed { path: PathBuf },
 }
 
-/// The users of images, by their full reference.
-#[derive(Debug, Clone, Default)]
-pub struct Images(BTreeMap<String, ImageUser>);
-
 #[derive(Debug, Deserialize)]
 struct Index {
     #[serde(default)]
@@ -113,65 +110,41 @@ struct ContainerConfig {
     user: Option<String>,
 }
 
-impl Images {
-    /// The users of the images in layouts.
-    pub fn of_layouts(layouts: &[ImageLayout]) -> Result<Self, Failure> {
-        let mut images = Self::default();
-        for layout in layouts {
-            images.add(layout).map_err(Failure::input)?;
-        }
-        Ok(images)
+/// The users of the images in layouts.
+pub fn of_layouts(layouts: &[ImageLayout]) -> Result<Images, Failure> {
+    let mut images = Images::default();
+    for layout in layouts {
+        add(&mut images, layout).map_err(Failure::input)?;
     }
+    Ok(images)
+}
 
-    /// The user that an image sets, if it is known.
-    #[must_use]
-    pub fn user(&self, image: &str) -> Option<ImageUser> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let digest = image.rsplit_once('@').map(|(_, digest)| digest);
-        match digest {
-            // A digest names the bytes, whatever stands before it.
-            Some(digest) => self.0.get(digest).cloned(),
-            None => self.0.get(&full_reference(image)).cloned(),
-        }
+fn add(images: &mut Images, layout: &ImageLayout) -> Result<(), LayoutError> {
+    let folder = &layout.folder;
+    let index: Index = parse(&folder.join("index.json"), &read(&folder.join("index.json"))?)?;
+    if layout.image.is_some() && index.manifests.len() != 1 {
+        return Err(LayoutError::Ambiguous { path: folder.clone(), found: index.manifests.len() });
     }
-
-    fn add(&mut self, layout: &ImageLayout) -> Result<(), LayoutError> {
-        let folder = &layout.folder;
-        let index: Index = parse(&folder.join("index.json"), &read(&folder.join("index.json"))?)?;
-        if layout.image.is_some() && index.manifests.len() != 1 {
-            return Err(LayoutError::Ambiguous { path: folder.clone(), found: index.manifests.len() });
-        }
-        let mut has_name = false;
-        for descriptor in &index.manifests {
-            let names: Vec<&str> = match &layout.image {
-                Some(image) => vec![image],
-                None => names(descriptor),
-            };
-            let mut found = BTreeMap::new();
-            let user = user_of(folder, descriptor, 0, &mut found)?;
-            for (digest, user) in found {
-                self.merge(digest, user);
-            }
-            for name in names {
-                has_name = true;
-                self.merge(full_reference(name), user.clone());
-            }
-        }
-        if !has_name {
-            return Err(LayoutError::Unnamed { path: folder.clone() });
-        }
-        Ok(())
-    }
-
-    fn merge(&mut self, name: String, user: ImageUser) {
-        let merged = match self.0.remove(&name) {
-            Some(other) => decisive(other, user),
-            None => user,
+    let mut has_name = false;
+    for descriptor in &index.manifests {
+        let names: Vec<&str> = match &layout.image {
+            Some(image) => vec![image],
+            None => names(descriptor),
         };
-        self.0.insert(name, merged);
+        let mut found = BTreeMap::new();
+        let user = user_of(folder, descriptor, 0, &mut found)?;
+        for (digest, user) in found {
+            images.add_digest(digest, user);
+        }
+        for name in names {
+            has_name = true;
+            images.add(name, user.clone());
+        }
     }
+    if !has_name {
+        return Err(LayoutError::Unnamed { path: folder.clone() });
+    }
+    Ok(())
 }
 
 /// The full references of an image: only those are used that name a repository, because a tag alone fits any image.
@@ -180,16 +153,6 @@ fn names(descriptor: &Descriptor) -> Vec<&str> {
     let full = of("io.containerd.image.name");
     let reference = of("org.opencontainers.image.ref.name").filter(|name| name.contains(['/', ':']));
     full.into_iter().chain(reference).collect()
-}
-
-/// Of two users, the one that decides whether the image can run: root first, then a name.
-fn decisive(a: ImageUser, b: ImageUser) -> ImageUser {
-    match (&a, &b) {
-        (ImageUser::Id(0), _) => a,
-        (_, ImageUser::Id(0)) => b,
-        (ImageUser::Name(_), _) => a,
-        _ => b,
-    }
 }
 
 fn user_of(
@@ -267,36 +230,9 @@ fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, LayoutErro
     json::from_slice(bytes).map_err(|source| LayoutError::Invalid { path: path.to_owned(), source })
 }
 
-/// `nginx` as container runtimes complete it: `docker.io/library/nginx:latest`.
-fn full_reference(image: &str) -> String {
-    let (registry, rest) = match image.split_once('/') {
-        Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => (first, rest.to_owned()),
-        _ => ("docker.io", image.to_owned()),
-    };
-    let registry = if registry == "index.docker.io" { "docker.io" } else { registry };
-    let path = if registry == "docker.io" && !rest.contains('/') { format!("library/{rest}") } else { rest };
-    let has_tag = path.rsplit('/').next().is_some_and(|name| name.contains(':'));
-    let tag = if has_tag { "" } else { ":latest" };
-    format!("{registry}/{path}{tag}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn references_are_completed_as_runtimes_do() {
-        for (image, full) in [
-            ("nginx", "docker.io/library/nginx:latest"),
-            ("nginx:1.27", "docker.io/library/nginx:1.27"),
-            ("grafana/loki", "docker.io/grafana/loki:latest"),
-            ("localhost/a", "localhost/a:latest"),
-            ("registry:5000/a/b:1", "registry:5000/a/b:1"),
-            ("index.docker.io/library/nginx", "docker.io/library/nginx:latest"),
-        ] {
-            assert_eq!(full_reference(image), full, "{image}");
-        }
-    }
 
     #[test]
     fn users_are_numbers_or_names_and_nobody_is_root() {

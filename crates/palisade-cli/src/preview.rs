@@ -17,7 +17,7 @@ use palisade_model::{
 };
 use serde_json::{Value, json};
 
-use crate::server_side::{Refusal, ServerAnswer};
+use crate::server_side::{Reason, Refusal, ServerAnswer};
 
 /// What differs between two answers.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,17 +32,6 @@ pub enum AnswerChange {
     NoLongerWarned(String),
     /// A part of the stored object differs.
     Stored(StoredChange),
-}
-
-/// Why an object is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reason {
-    /// The field, as upstream writes it; empty if there is none.
-    pub field: String,
-    /// The machine-readable reason of the field or of the whole answer.
-    pub reason: String,
-    /// The sentence.
-    pub message: String,
 }
 
 /// A field or annotation of the stored pod.

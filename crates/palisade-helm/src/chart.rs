@@ -340,14 +340,15 @@ fn build<'c>(
             disabled.push(required.key());
             continue;
         }
-        if found.is_empty() {
+        // Helm renders one of another version, see below.
+        if found.is_empty() && !chart.charts.iter().any(|below| below.name == required.name) {
             missing.push(MissingDependency { name: required.name.clone(), of: chart.folder.clone() });
         }
         children
             .extend(found.into_iter().map(|found| (found, required.key().to_owned(), &*required.imports)));
     }
+    // What is there and not required is rendered, and so is what has a version that is not required.
     for below in &chart.charts {
-        // As in Helm: also one that is required in another version.
         let is_required = |required: &Requirement| required.name == below.name && below.fits(required);
         if !chart.requirements.iter().any(is_required) && !disabled.contains(&below.name.as_str()) {
             children.push((below, below.name.clone(), &[]));

@@ -44,6 +44,8 @@ pub(crate) struct Interpreter<'r> {
     pub(crate) api_versions: &'r dyn Fn(&str) -> bool,
     pub(crate) steps: u64,
     pub(crate) bytes: u64,
+    /// Whether `fail` and `required` end the rendering.
+    pub(crate) may_refuse: bool,
     depth: usize,
     nesting: usize,
     limits: Limits,
@@ -88,6 +90,7 @@ impl<'r> Interpreter<'r> {
             api_versions,
             steps: 0,
             bytes: 0,
+            may_refuse: true,
             depth: 0,
             nesting: 0,
             limits,

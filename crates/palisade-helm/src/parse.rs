@@ -401,8 +401,11 @@ fn number(rest: &str) -> Result<(Token, usize), SyntaxError> {
     let digits = rest.get(1..).unwrap_or_default();
     let mut length = 1;
     let mut before = rest.chars().next().unwrap_or_default();
+    let is_hex =
+        rest.trim_start_matches(['+', '-']).get(..2).is_some_and(|start| start.eq_ignore_ascii_case("0x"));
     for c in digits.chars() {
-        let exponent_sign = matches!(c, '+' | '-') && matches!(before, 'e' | 'E') && !rest.starts_with("0x");
+        let exponent = if is_hex { matches!(before, 'p' | 'P') } else { matches!(before, 'e' | 'E') };
+        let exponent_sign = matches!(c, '+' | '-') && exponent;
         if !(c.is_ascii_alphanumeric() || c == '_' || c == '.' || exponent_sign) {
             break;
         }
@@ -419,7 +422,12 @@ fn number(rest: &str) -> Result<(Token, usize), SyntaxError> {
     let radix =
         |digits: &str, radix| i64::from_str_radix(digits, radix).map(|value| sign * value).map_err(|_| bad());
     let lower = digits.to_ascii_lowercase();
-    let token = if let Some(hex) = lower.strip_prefix("0x") {
+    let token = if let Some((mantissa, exponent)) =
+        lower.strip_prefix("0x").and_then(|hex| hex.split_once('p'))
+    {
+        let value = hex_float(mantissa, exponent).ok_or_else(bad)?;
+        Token::Float(if sign < 0 { -value } else { value })
+    } else if let Some(hex) = lower.strip_prefix("0x") {
         Token::Int(radix(hex, 16)?)
     } else if let Some(octal) = lower.strip_prefix("0o") {
         Token::Int(radix(octal, 8)?)
@@ -436,6 +444,19 @@ fn number(rest: &str) -> Result<(Token, usize), SyntaxError> {
         Token::Float(if sign < 0 { -value } else { value })
     };
     Ok((token, length))
+}
+
+/// `1.8` and `3` of `0x1.8p3`: a mantissa in hexadecimal digits, and a power of two.
+fn hex_float(mantissa: &str, exponent: &str) -> Option<f64> {
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits: String = [whole, fraction].concat();
+    // What does not fit into the mantissa of a float is no number that a template means.
+    let value = u64::from_str_radix(&digits, 16).ok().filter(|value| *value <= 1 << 53)?;
+    let shift = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
+    let exponent = exponent.parse::<i32>().ok()?.checked_sub(shift)?;
+    #[expect(clippy::cast_precision_loss, reason = "it fits into the mantissa")]
+    let value = (value as f64) * f64::from(exponent).exp2();
+    value.is_finite().then_some(value)
 }
 
 /// What ended a list of nodes, with the rest of its action.
@@ -671,6 +692,10 @@ impl Words {
             commands.push(command);
             if self.peek() == Some(&Token::Pipe) {
                 self.skip();
+                // Go takes `a |` for `a`.
+                if matches!(self.peek(), None | Some(Token::Close)) {
+                    break;
+                }
             } else {
                 break;
             }

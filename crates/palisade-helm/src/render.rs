@@ -24,6 +24,8 @@ pub struct Target<'t> {
     pub kubernetes: (u16, u16),
     /// Whether the release exists already.
     pub is_upgrade: bool,
+    /// Whether `fail` and `required` end a rendering. If not, it goes on as if the chart had accepted the values.
+    pub may_refuse: bool,
     /// Whether the API server has a group and version, or also a kind.
     pub has_api: &'t dyn Fn(&str) -> bool,
     /// What it may cost.
@@ -169,6 +171,7 @@ impl<'c> Engine<'c> {
             }
         }
         let mut run = Interpreter::new(&files, Rc::new(defines), target.has_api, target.limits);
+        run.may_refuse = target.may_refuse;
         let values = chart_values(&mut run.heap, &root, ROOT);
         let mut dots = HashMap::new();
         dot(&mut run, &root, &values, true, target, &mut dots);
@@ -197,6 +200,7 @@ impl<'c> Engine<'c> {
                     let read = std::mem::take(&mut run.read);
                     let read = read.into_iter().map(|path| run.heap.path(path)).collect();
                     let shown = run.files.get(index).map_or_else(|| "".into(), |file| Rc::clone(&file.name));
+                    let output = output.separated();
                     templates.push(RenderedTemplate { file: shown, id: Rc::clone(&parsed.id), output, read });
                 }
                 Err(error) => errors.push(located(&files, &error)),

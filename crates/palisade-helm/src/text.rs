@@ -63,6 +63,31 @@ impl Text {
         self.marks.get(index).map_or(0, |mark| mark.source)
     }
 
+    /// The text with every separator of documents on a line of its own.
+    ///
+    /// Helm splits manifests at `---` at the beginning of a line, whatever comes after it; in YAML `---# text` and `---kind: Pod` are no
+    /// separators. The line feed that is put in has the source of the separator.
+    pub(crate) fn separated(self) -> Self {
+        let is_joined = |at: &usize| {
+            let begins = *at == 0 || self.text.as_bytes().get(at - 1) == Some(&b'\n');
+            let next = self.text.as_bytes().get(at + 3);
+            begins && next.is_some_and(|next| !next.is_ascii_whitespace())
+        };
+        let joined: Vec<usize> = self.text.match_indices("---").map(|(at, _)| at).filter(is_joined).collect();
+        if joined.is_empty() {
+            return self;
+        }
+        let mut out = Out::default();
+        let mut written = 0;
+        for at in joined {
+            out.push(&self, written..at + 3);
+            out.push_str("\n", self.source_at(at));
+            written = at + 3;
+        }
+        out.push(&self, written..self.text.len());
+        out.finish()
+    }
+
     /// A part of the text with its marks.
     pub(crate) fn slice(&self, range: Span<usize>) -> Self {
         let mut out = Out::default();

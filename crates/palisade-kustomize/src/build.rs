@@ -46,6 +46,7 @@ const FIELDS: &[&str] = &[
     "commonLabels",
     "components",
     "configMapGenerator",
+    "configurations",
     "generatorOptions",
     "images",
     "kind",
@@ -62,11 +63,11 @@ const FIELDS: &[&str] = &[
     "resources",
     "secretGenerator",
     "sortOptions",
+    "vars",
 ];
 
 /// Fields of kustomize that are not supported.
 const NOT_SUPPORTED: &[&str] = &[
-    "configurations",
     "crds",
     "generators",
     "helmChartInflationGenerator",
@@ -77,8 +78,43 @@ const NOT_SUPPORTED: &[&str] = &[
     "openapi",
     "transformers",
     "validators",
-    "vars",
 ];
+
+/// Fields of files of `configurations` that change nothing that is checked.
+const CONFIGURATIONS: &[&str] = &[
+    "commonLabels",
+    "images",
+    "labels",
+    "namePrefix",
+    "nameReference",
+    "nameSuffix",
+    "namespace",
+    "replicas",
+    "templateLabels",
+    "varReference",
+];
+
+/// Fields whose text decides nothing that is checked.
+const PLAIN_FIELDS: &[&str] = &["args", "command", "data", "env", "stringData", "volumeMounts"];
+
+/// Whether an object has fields of pods.
+fn has_pod_fields(node: &Node) -> bool {
+    const FIELDS: [&str; 4] = ["containers", "initContainers", "securityContext", "volumes"];
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        match &node.value {
+            Value::Map(entries) => {
+                if entries.iter().any(|(key, _)| FIELDS.contains(&key.as_str())) {
+                    return true;
+                }
+                open.extend(entries.iter().map(|(_, value)| value));
+            }
+            Value::List(items) => open.extend(items),
+            Value::Scalar(_) => {}
+        }
+    }
+    false
+}
 
 /// Builds the kustomization of a folder.
 #[must_use]
@@ -89,6 +125,7 @@ pub fn build(files: &dyn Files, folder: &Located) -> Build {
         stack: Vec::new(),
         loads: 0,
         read: BTreeSet::new(),
+        variables: Vec::new(),
         parsed: HashMap::new(),
         budget: Budget::new(),
     };
@@ -104,6 +141,7 @@ pub fn build(files: &dyn Files, folder: &Located) -> Build {
         objects.retain(|object| {
             object.node.text(&["metadata", "annotations", "config.kubernetes.io/local-config"]) != "true"
         });
+        builder.check_variables(&objects)?;
         Ok(objects)
     });
     match built {
@@ -125,6 +163,8 @@ struct Builder<'f> {
     stack: Vec<String>,
     loads: usize,
     read: BTreeSet<String>,
+    /// `$(NAME)` of every variable that a kustomization declares.
+    variables: Vec<String>,
     /// Files that were parsed: one is read once, and is one source.
     parsed: HashMap<String, (usize, Vec<Node>)>,
     budget: Budget,
@@ -318,6 +358,11 @@ impl Builder<'_> {
             }
             objects = self.accumulate(&component, objects)?;
         }
+        for item in layer.items("configurations")? {
+            self.configuration(layer, item)?;
+        }
+        let declared = layer.items("vars")?.iter().map(|item| format!("$({})", item.text(&["name"])));
+        self.variables.extend(declared);
         self.generate(layer, &mut objects)?;
         self.transform(layer, &mut objects)?;
         for object in &mut objects {
@@ -325,6 +370,57 @@ impl Builder<'_> {
         }
         self.stack.pop();
         Ok(objects)
+    }
+
+    /// Reads a configuration of transformers. Those that are taken add fields of other kinds for names, labels, images and
+    /// variables, which changes nothing that is checked.
+    fn configuration(&mut self, layer: &Layer, item: &Node) -> Fallible<()> {
+        let Some(reference) = item.as_str() else {
+            return Err(layer.problem(ProblemKind::WrongType("configurations"), item.origin));
+        };
+        for document in self.read(layer, reference, item.origin)? {
+            for (field, value) in document.entries() {
+                let is_none =
+                    value.is_null() || matches!(&value.value, Value::List(items) if items.is_empty());
+                if !is_none && !CONFIGURATIONS.contains(&field.as_str()) {
+                    let kind = ProblemKind::FormNotSupported("this field of a file of `configurations`");
+                    return Err(layer.problem(kind, item.origin));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Variables are left as they are written: kustomize puts them into commands, arguments, environments and the like. One that is
+    /// anywhere else in an object with containers could decide what is checked, and ends the build.
+    fn check_variables(&self, objects: &[Object]) -> Fallible<()> {
+        if self.variables.is_empty() {
+            return Ok(());
+        }
+        for object in objects.iter().filter(|object| has_pod_fields(&object.node)) {
+            if let Some(node) = self.variable_in(&object.node) {
+                let source = node.origin.and_then(|origin| self.build.sources.get(origin.source));
+                let file = source.map(|source| source.file.clone()).unwrap_or_default();
+                let kind = ProblemKind::FormNotSupported("a variable of `vars` in this field");
+                return Err(Box::new(Problem { file, at: place(node.origin), kind }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first value with a variable, outside of the fields in which it decides nothing.
+    fn variable_in<'n>(&self, node: &'n Node) -> Option<&'n Node> {
+        match &node.value {
+            Value::List(items) => items.iter().find_map(|item| self.variable_in(item)),
+            Value::Map(entries) => {
+                let entries = entries.iter().filter(|(key, _)| !PLAIN_FIELDS.contains(&key.as_str()));
+                entries.into_iter().find_map(|(_, value)| self.variable_in(value))
+            }
+            Value::Scalar(_) => {
+                let text = node.as_str()?;
+                self.variables.iter().any(|variable| text.contains(variable.as_str())).then_some(node)
+            }
+        }
     }
 
     /// A folder or file that a kustomization includes; `None` if it is remote, which is reported.

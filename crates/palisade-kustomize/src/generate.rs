@@ -122,10 +122,10 @@ pub(crate) fn generate(
         }
     }
     let behavior = match entry.text(&["behavior"]) {
-        "" | "create" | "unspecified" => Behavior::Create,
         "merge" => Behavior::Merge,
         "replace" => Behavior::Replace,
-        other => return Err(ProblemKind::Generator(format!("there is no behavior {other:?}"))),
+        // kustomize takes any other word for none.
+        _ => Behavior::Create,
     };
     Ok((object, behavior))
 }

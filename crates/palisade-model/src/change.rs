@@ -44,6 +44,9 @@ impl NewValue {
                         object.insert(name.to_owned(), json!(value.as_str()));
                     }
                 }
+                if let Some(oci) = &profile.oci {
+                    object.insert("oci".to_owned(), json!(oci));
+                }
                 Some(Value::Object(object))
             }
             Self::Json(value) => Some(value.clone()),

@@ -13,13 +13,15 @@ use palisade_base::version::KubeVersion;
 pub struct FeatureGates {
     /// Seccomp profiles from ConfigMaps; alpha, off unless requested.
     pub seccomp_config_maps: bool,
+    /// Seccomp profiles from registries; alpha, off unless requested.
+    pub security_profile_oci_artifact: bool,
     /// AppArmor at all; on unless switched off.
     pub app_armor: bool,
 }
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        Self { seccomp_config_maps: false, app_armor: true }
+        Self { seccomp_config_maps: false, security_profile_oci_artifact: false, app_armor: true }
     }
 }
 
@@ -132,6 +134,12 @@ impl Compat {
     #[must_use]
     pub const fn has_config_map_profiles(&self) -> bool {
         self.has_extensions() && self.gates.seccomp_config_maps
+    }
+
+    /// Whether the profile type `OCI` exists. No release has it yet (KEP-6061).
+    #[must_use]
+    pub const fn has_oci_profiles(&self) -> bool {
+        self.has_extensions() && self.gates.security_profile_oci_artifact
     }
 
     /// Whether refused values are printed as JSON; Go syntax before.

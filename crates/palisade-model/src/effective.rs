@@ -377,7 +377,8 @@ fn shown(value: &Value) -> String {
         Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Object(fields) => {
             let profile_type = fields.get("type").and_then(Value::as_str).filter(|name| {
-                [kind::UNCONFINED, kind::RUNTIME_DEFAULT, kind::LOCALHOST, kind::CONFIG_MAP].contains(name)
+                [kind::UNCONFINED, kind::RUNTIME_DEFAULT, kind::LOCALHOST, kind::CONFIG_MAP, kind::OCI]
+                    .contains(name)
             });
             if let Some(kind) = profile_type {
                 let rest = fields

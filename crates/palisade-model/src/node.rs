@@ -14,7 +14,7 @@ use crate::{
     effective::container_source,
     pod_view::ContainerRef,
     prepare::Prepared,
-    profile::{ProfileRef, apparmor, kind, seccomp},
+    profile::{ProfileRef, apparmor, artifact, kind, seccomp},
     security_context::ProfileField,
     sync::app_armor_from_annotation,
 };
@@ -179,6 +179,15 @@ fn seccomp_field<'p>(field: &'p ProfileField<'_>, compat: &Compat) -> Result<Pro
                 _ => Err(unknown_option(reference)),
             }
         }
+        kind::OCI if matches!(compat.kubelet, KubeVersion::Designs) => match field.oci.as_ref() {
+            Some(oci) if pulls_artifacts(compat) => match oci.profile() {
+                Some(profile) => Ok(ProfileRef::Oci(profile.into_owned())),
+                None => {
+                    Err(NodeError::UnknownSeccompOption(format!("{}{}", artifact::SCHEME, oci.reference)))
+                }
+            },
+            _ => Err(NodeError::UnknownSeccompOption(kind::OCI.to_owned())),
+        },
         kind::UNCONFINED => Ok(ProfileRef::Unconfined),
         // Upstream's kubelets leave a container unconfined whose profile type they do not support.
         _ if matches!(compat.kubelet, KubeVersion::Release { .. }) => Ok(ProfileRef::Unconfined),
@@ -191,6 +200,9 @@ fn seccomp_annotation<'p>(value: &'p str, compat: &Compat) -> Result<ProfileRef<
         Some(ProfileRef::ConfigMap { .. }) if !reads_config_maps(compat) => {
             Err(unknown_option(value.strip_prefix("configmap/").unwrap_or(value)))
         }
+        Some(ProfileRef::Oci(_)) if !pulls_artifacts(compat) => {
+            Err(NodeError::UnknownSeccompOption(value.to_owned()))
+        }
         Some(reference) => Ok(reference),
         None if value == "localhost/" => Err(NodeError::SeccompPathMissing),
         None => Err(NodeError::UnknownSeccompOption(value.to_owned())),
@@ -199,6 +211,10 @@ fn seccomp_annotation<'p>(value: &'p str, compat: &Compat) -> Result<ProfileRef<
 
 const fn reads_config_maps(compat: &Compat) -> bool {
     matches!(compat.kubelet, KubeVersion::Designs) && compat.gates.seccomp_config_maps
+}
+
+const fn pulls_artifacts(compat: &Compat) -> bool {
+    matches!(compat.kubelet, KubeVersion::Designs) && compat.gates.security_profile_oci_artifact
 }
 
 // The ConfigMap design names the reference without its key.

@@ -196,6 +196,7 @@ impl<'a> Prepared<'a> {
         let mut kept = *compat;
         // A gate that was switched off stays on for what already uses it.
         kept.gates.seccomp_config_maps |= compat.is_designs() && in_use.config_map_profiles;
+        kept.gates.security_profile_oci_artifact |= compat.is_designs() && in_use.oci_profiles;
         drop_unknown_fields(&mut pod, &kept);
         let fills_host_ports = subject == Subject::Pod || matches!(stage, Stage::FuturePod);
         set_defaults(&mut pod, fills_host_ports, compat);
@@ -305,13 +306,15 @@ struct GatesInUse {
     app_armor: bool,
     proc_mount: bool,
     config_map_profiles: bool,
+    oci_profiles: bool,
 }
 
 fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
     GatesInUse {
         app_armor: uses_app_armor(old),
         proc_mount: uses_proc_mount(old),
-        config_map_profiles: uses_config_map_profiles(old),
+        config_map_profiles: uses_profiles(old, kind::CONFIG_MAP),
+        oci_profiles: uses_profiles(old, kind::OCI),
     }
 }
 
@@ -319,10 +322,12 @@ fn gates_in_use(old: &Pod<'_>) -> GatesInUse {
 fn drop_unknown_fields(pod: &mut Pod<'_>, compat: &Compat) {
     let extended = compat.has_extensions();
     let forget_profile = |profile: &mut Option<ProfileField<'_>>| {
-        if let Some(profile) = profile
-            && !compat.has_config_map_profiles()
-        {
+        let Some(profile) = profile else { return };
+        if !compat.has_config_map_profiles() {
             profile.config_map_profile = None;
+        }
+        if !compat.has_oci_profiles() {
+            profile.oci = None;
         }
     };
     if let Some(context) = &mut pod.spec.security_context {
@@ -503,10 +508,9 @@ fn uses_proc_mount(pod: &Pod<'_>) -> bool {
     any_context(pod, |_| false, unusual)
 }
 
-fn uses_config_map_profiles(pod: &Pod<'_>) -> bool {
-    let from_config_map =
-        |profile: &Option<ProfileField<'_>>| profile.as_ref().is_some_and(|p| p.kind == kind::CONFIG_MAP);
-    any_context(pod, |c| from_config_map(&c.seccomp_profile), |c| from_config_map(&c.seccomp_profile))
+fn uses_profiles(pod: &Pod<'_>, kind: &str) -> bool {
+    let is_used = |profile: &Option<ProfileField<'_>>| profile.as_ref().is_some_and(|p| p.kind == kind);
+    any_context(pod, |c| is_used(&c.seccomp_profile), |c| is_used(&c.seccomp_profile))
 }
 
 pub(crate) fn all_containers<'p, 'a>(pod: &'p mut Pod<'a>) -> impl Iterator<Item = &'p mut Container<'a>> {

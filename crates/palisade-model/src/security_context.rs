@@ -91,7 +91,7 @@ pub struct SecurityContext<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfileField<'a> {
-    /// `Unconfined`, `RuntimeDefault`, `Localhost`, or `ConfigMap`; anything else is the user's mistake.
+    /// `Unconfined`, `RuntimeDefault`, `Localhost`, `ConfigMap`, or `OCI`; anything else is the user's mistake.
     #[serde(borrow, rename = "type", deserialize_with = "nullable")]
     pub kind: Text<'a>,
     /// File or profile name, for `Localhost`.
@@ -100,6 +100,33 @@ pub struct ProfileField<'a> {
     /// `<name>/<key>`, for `ConfigMap`.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub config_map_profile: Option<Text<'a>>,
+    /// The artifact, for `OCI`.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub oci: Option<Box<OciProfileField<'a>>>,
+}
+
+/// `oci` of a seccomp profile: `SecurityProfileOCIArtifact` of KEP-6061.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OciProfileField<'a> {
+    /// `<registry>/<repository>@sha256:<digest>`.
+    #[serde(borrow, deserialize_with = "nullable")]
+    pub reference: Text<'a>,
+    /// A profile of the node that the artifact is combined with besides the baseline.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub base_profile: Option<BaseProfileField<'a>>,
+}
+
+/// `baseProfile` of an artifact: `SecurityProfileOCIBase` of KEP-6061.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BaseProfileField<'a> {
+    /// `RuntimeDefault` or `Localhost`; anything else is the user's mistake.
+    #[serde(borrow, rename = "type", deserialize_with = "nullable")]
+    pub kind: Text<'a>,
+    /// The file, for `Localhost`.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<Text<'a>>,
 }
 
 /// `capabilities` of a container.

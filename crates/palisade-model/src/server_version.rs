@@ -16,6 +16,8 @@ pub const BUILD: &str = "+palisade";
 pub const FIELD: &str = "palisade";
 
 const SECCOMP_CONFIG_MAPS: &str = "SeccompConfigMaps";
+/// The gate has the name that KEP-6061 gives it.
+const SECURITY_PROFILE_OCI_ARTIFACT: &str = "SecurityProfileOCIArtifact";
 const APP_ARMOR: &str = "AppArmor";
 
 /// Why the rules of an API server are not known.
@@ -40,8 +42,12 @@ pub fn announce(compat: &Compat, info: &mut Map<String, Value>) {
     if let Some(Value::String(version)) = info.get_mut("gitVersion") {
         version.push_str(BUILD);
     }
-    let FeatureGates { seccomp_config_maps, app_armor } = compat.gates;
-    let gates = json!({SECCOMP_CONFIG_MAPS: seccomp_config_maps, APP_ARMOR: app_armor});
+    let FeatureGates { seccomp_config_maps, security_profile_oci_artifact, app_armor } = compat.gates;
+    let gates = json!({
+        SECCOMP_CONFIG_MAPS: seccomp_config_maps,
+        SECURITY_PROFILE_OCI_ARTIFACT: security_profile_oci_artifact,
+        APP_ARMOR: app_armor,
+    });
     info.insert(FIELD.to_owned(), json!({"featureGates": gates}));
 }
 
@@ -62,8 +68,15 @@ pub fn announced(info: &Value) -> Result<Compat, ServerVersionError> {
                 let value = announcement.get("featureGates").and_then(|gates| gates.get(name));
                 value.and_then(Value::as_bool).ok_or(ServerVersionError::NoGates)
             };
-            let gates =
-                FeatureGates { seccomp_config_maps: gate(SECCOMP_CONFIG_MAPS)?, app_armor: gate(APP_ARMOR)? };
+            // A server from before the gate does not have what it is for.
+            let announced = announcement.get("featureGates");
+            let has_oci_gate =
+                announced.is_some_and(|gates| gates.get(SECURITY_PROFILE_OCI_ARTIFACT).is_some());
+            let gates = FeatureGates {
+                seccomp_config_maps: gate(SECCOMP_CONFIG_MAPS)?,
+                security_profile_oci_artifact: has_oci_gate && gate(SECURITY_PROFILE_OCI_ARTIFACT)?,
+                app_armor: gate(APP_ARMOR)?,
+            };
             Ok(Compat { gates, ..Compat::designs() })
         }
     }
@@ -105,12 +118,19 @@ mod tests {
     #[test]
     fn clients_read_what_servers_announce() {
         let gates = |seccomp_config_maps, app_armor| Compat {
-            gates: FeatureGates { seccomp_config_maps, app_armor },
+            gates: FeatureGates { seccomp_config_maps, app_armor, ..FeatureGates::default() },
             ..Compat::designs()
         };
-        for compat in [gates(false, true), gates(true, true), gates(true, false), Compat::kubernetes(24)] {
+        let mut with_oci = gates(false, true);
+        with_oci.gates.security_profile_oci_artifact = true;
+        for compat in
+            [gates(false, true), gates(true, true), gates(true, false), with_oci, Compat::kubernetes(24)]
+        {
             assert_eq!(announced(&info(&compat)), Ok(compat));
         }
+        let mut before = info(&gates(true, true));
+        before["palisade"]["featureGates"].as_object_mut().unwrap().remove("SecurityProfileOCIArtifact");
+        assert_eq!(announced(&before), Ok(gates(true, true)), "a server from before the gate");
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn fill_seccomp_fields(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, cha
     }
     let field_of = |annotation: &str| {
         let reference = seccomp::from_annotation(annotation)?;
-        (compat.has_config_map_profiles() || !is_config_map(&reference)).then(|| reference.to_field())
+        reference.exists_in(compat).then(|| reference.to_field())
     };
     let unset = pod.spec.security_context.as_ref().is_none_or(|context| context.seccomp_profile.is_none());
     if unset && let Some(field) = pod.metadata.annotations.get(seccomp::POD_ANNOTATION).and_then(field_of) {
@@ -103,7 +103,7 @@ fn annotate_seccomp(pod: &mut Pod<'_>, subject: Subject, compat: &Compat, change
     }
     let annotation_of = |field: &ProfileField<'_>| {
         let reference = field.reference()?;
-        (compat.has_config_map_profiles() || !is_config_map(&reference)).then(|| reference.to_annotation())
+        reference.exists_in(compat).then(|| reference.to_annotation())
     };
     let field = pod.spec.security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
     if let Some(value) = field.and_then(annotation_of) {
@@ -177,11 +177,7 @@ pub(crate) fn app_armor_from_annotation<'v>(value: &'v str, compat: &Compat) -> 
 }
 
 fn app_armor_reference<'a>(field: &ProfileField<'a>) -> Option<ProfileRef<'a>> {
-    field.reference().filter(|reference| !is_config_map(reference))
-}
-
-const fn is_config_map(reference: &ProfileRef<'_>) -> bool {
-    matches!(reference, ProfileRef::ConfigMap { .. })
+    field.reference().filter(|reference| !reference.is_of_tenant())
 }
 
 fn synced_containers(pod: &Pod<'_>) -> Vec<(ContainerKind, usize)> {

@@ -92,14 +92,17 @@ async fn keep_profiles(folder: PathBuf) {
     };
     let mut keeper = Keeper::new(host, Duration::from_secs(3));
     let may_complain = BTreeSet::from(["lab".to_owned()]);
+    let read = |name: &str| -> Vec<Value> {
+        let entries = fs::read_dir(folder.join(name)).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| fs::read(entry.path()).ok())
+            .filter_map(|text| serde_json::from_slice(&text).ok())
+            .collect()
+    };
     loop {
-        let mut objects = Vec::new();
-        for entry in fs::read_dir(folder.join("apparmor")).into_iter().flatten().flatten() {
-            let read =
-                fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-            objects.extend(read);
-        }
-        let rows = keeper.turn(&objects, &may_complain).await;
+        let mut rows = keeper.turn(&read("apparmor"), &may_complain).await;
+        let named = read("objects").iter().flat_map(plan::named_in).collect();
+        rows.extend(keeper.remove_unused(Ok(&named)));
         let fresh = folder.join(".apparmor.json");
         if fs::write(&fresh, plan::status(&rows).to_string()).is_ok() {
             fs::rename(&fresh, folder.join("apparmor.json")).ok();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use palisade_model::compat::Compat;
+use palisade_registry::Transport;
 
 use crate::{
     api::PodSource,
@@ -15,7 +16,7 @@ use crate::{
     guards::Guards,
     kernel::{apparmor::AppArmor, probe::NodeFeatures},
     node_object::storage,
-    profiles::localhost::ProfileFolder,
+    profiles::{artifacts::Artifacts, localhost::ProfileFolder},
     recording::Recordings,
     runner::{allocations::Allocations, environment::Allocatable, id_ranges::IdRanges},
 };
@@ -52,6 +53,8 @@ pub struct NodeConfig {
     /// A process of the node itself; this one, unless it is in a container, where it has namespaces and capabilities of
     /// its own and the node's first process must be read.
     pub host_process: Option<u32>,
+    /// How registries of seccomp profiles are reached.
+    pub registries: Transport,
 }
 
 impl Default for NodeConfig {
@@ -71,6 +74,7 @@ impl Default for NodeConfig {
             sys: PathBuf::from("/sys"),
             nri_socket: None,
             host_process: None,
+            registries: Transport::default(),
         }
     }
 }
@@ -130,6 +134,8 @@ pub struct Node {
     pub(crate) allocations: Allocations,
     /// The ids of pods with a user namespace of their own.
     pub(crate) id_ranges: IdRanges,
+    /// Its profiles from registries.
+    pub(crate) artifacts: Arc<Artifacts>,
     features: Arc<RwLock<NodeFeatures>>,
     memory: i64,
 }
@@ -154,6 +160,7 @@ impl Node {
             guards: Arc::default(),
             allocations: Allocations::default(),
             id_ranges: IdRanges::below(&config.root_dir),
+            artifacts: Arc::new(Artifacts::new(config.registries)),
             features: Arc::new(RwLock::new(features)),
             memory: total_memory(&config.proc),
             config: Arc::new(config),

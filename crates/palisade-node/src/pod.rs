@@ -124,6 +124,17 @@ pub struct Spec {
     pub runtime_class_name: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub host_aliases: Vec<HostAlias>,
+    #[serde(deserialize_with = "nullable")]
+    pub image_pull_secrets: Vec<PullSecret>,
+}
+
+/// An entry of `spec.imagePullSecrets`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the fields are the API's own")]
+pub struct PullSecret {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
 }
 
 /// `spec.dnsConfig`.

@@ -414,7 +414,8 @@ async fn stale_profile(
             Ok(text) => sha256::hex(&text),
             Err(error) => return Some(format!("gone: {error}")),
         },
-        ProfileRef::Unconfined | ProfileRef::RuntimeDefault => return None,
+        // Its content never changes.
+        ProfileRef::Unconfined | ProfileRef::RuntimeDefault | ProfileRef::Oci(_) => return None,
     };
     (now != *applied).then_some(now)
 }
@@ -483,7 +484,7 @@ pub fn compare(context: &EffectiveContext<'_>, facts: &KernelFacts<'_>) -> Vec<R
                 ProfileRef::Unconfined => true,
                 ProfileRef::RuntimeDefault => confined_by.is_some(),
                 ProfileRef::Localhost(name) => confined_by == Some(name.as_str()),
-                ProfileRef::ConfigMap { .. } => false,
+                ProfileRef::ConfigMap { .. } | ProfileRef::Oci(_) => false,
             };
             let note = match (ok, confined_by) {
                 (false, None) if loaded_in.is_some() => {

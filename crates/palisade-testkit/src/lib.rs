@@ -7,6 +7,8 @@ pub mod client;
 pub mod command;
 #[cfg(feature = "runtime")]
 pub mod containerd;
+#[cfg(feature = "registry")]
+pub mod docker_registry;
 #[cfg(feature = "runtime")]
 pub mod images;
 #[cfg(feature = "kubernetes")]
@@ -18,5 +20,5 @@ pub mod replay;
 mod shared;
 mod wait;
 
-pub use shared::shared;
+pub use shared::{built, shared};
 pub use wait::eventually;

@@ -39,7 +39,7 @@ fn profiles(mutation: &Mutation<'_, '_>) -> Profiles {
 
 /// Beside a release, with every feature gate on.
 fn rules(minor: u16) -> Rules {
-    Rules::beside(minor).with_gates(FeatureGates { seccomp_config_maps: true, app_armor: true })
+    Rules::beside(minor).with_gates(FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() })
 }
 
 fn mutate(object: &Value, kind: (&str, &str, &str), minor: u16) -> Response {
@@ -100,6 +100,31 @@ fn annotations_become_fields_where_the_api_server_does_not_do_it() {
     let mut windows = object;
     windows["spec"]["os"] = json!({"name": "windows"});
     assert!(pod(&windows, 37).patch.is_empty(), "a Windows pod may not have the field");
+}
+
+#[test]
+fn references_to_registries_are_rejected_because_no_kubelet_pulls_them() {
+    let artifact = format!("oci://registry.example.com/a@sha256:{}", "0".repeat(64));
+    let own = "container.seccomp.palisade.dev/c";
+    for (key, value) in [
+        (OWN, artifact.as_str()),
+        (own, &artifact),
+        (POD, &artifact),
+        (CONTAINER, "OCI://x"),
+        (OWN, " oci://x"),
+    ] {
+        let object = annotated(&json!({key: value}));
+        for minor in [24, 37] {
+            let refused = pod(&object, minor).refused.unwrap().message;
+            assert!(refused.contains("profiles from registries need a node of Palisade"), "{key}: {refused}");
+        }
+        let template = json!({"metadata": {"name": "d"}, "spec": {"template": object}});
+        let response = mutate(&template, ("apps", "deployments", "Deployment"), 37);
+        assert!(response.refused.is_none());
+        assert!(response.warnings[0].ends_with("; pods will be refused"), "{:?}", response.warnings);
+    }
+    let harmless = annotated(&json!({OWN: "configmap/web/a.json", "example.com/artifact": artifact}));
+    assert!(pod(&harmless, 37).refused.is_none());
 }
 
 #[test]

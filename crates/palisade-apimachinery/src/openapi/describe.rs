@@ -96,19 +96,33 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         ("core.SeccompProfile", "type") => {
             "Unconfined, RuntimeDefault (the runtime's own profile) or Localhost (a file on the node)."
         }
-        ("core.SeccompProfile", "localhostProfile") => {
+        ("core.SeccompProfile" | "core.SecurityProfileOCIBase", "localhostProfile") => {
             "Path of the profile below the kubelet's seccomp folder; only for type Localhost."
         }
         ("core.SeccompProfile", "configMapProfile") => {
             "Name and key of a ConfigMap of the same namespace that holds the profile, <name>/<key>; only for type \
              ConfigMap, with the feature gate SeccompConfigMaps."
         }
+        ("core.SeccompProfile", "oci") => {
+            "A profile in a registry, and a profile of the node that it is combined with; only for type OCI, with the \
+             feature gate SecurityProfileOCIArtifact."
+        }
+        ("core.SecurityProfileOCIArtifact", "reference") => {
+            "The artifact by its digest, <registry>/<repository>@sha256:<digest>."
+        }
+        ("core.SecurityProfileOCIArtifact", "baseProfile") => {
+            "A profile of the node that the artifact is combined with, besides the baseline."
+        }
+        ("core.SecurityProfileOCIBase", "type") => "RuntimeDefault or Localhost.",
+        ("psp.SeccompProfileSet", "ociRepositories") => {
+            "Repositories of profiles in registries; a trailing * means a prefix."
+        }
         ("psp.PodSecurityPolicySpec", "seccomp") => "Default and allowed seccomp profiles.",
         ("psp.SeccompStrategyOptions", "defaultProfile") => {
             "Given to pods that name none; must be allowed by allowedProfiles."
         }
         ("psp.SeccompStrategyOptions", "allowedProfiles") => "What pods may name; anything if left out.",
-        ("psp.SeccompProfileSet", "types") => "Unconfined, RuntimeDefault, Localhost or ConfigMap.",
+        ("psp.SeccompProfileSet", "types") => "Unconfined, RuntimeDefault, Localhost, ConfigMap or OCI.",
         ("psp.SeccompProfileSet", "localhostProfiles") => {
             "Paths of localhost profiles; a trailing * means a prefix."
         }
@@ -121,7 +135,7 @@ pub(super) fn field(owner: &str, field: &str) -> Option<&'static str> {
         }
         (_, "seccompProfileHash") => "SHA-256 of the seccomp profile that was applied to the container.",
         (_, "seccompProfileSourceHash") => {
-            "SHA-256 of what the ConfigMap held that the applied seccomp profile was made of."
+            "SHA-256 of what the ConfigMap or the artifact held that the applied seccomp profile was made of."
         }
         ("core.AppArmorProfile", "type") => {
             "Unconfined, RuntimeDefault or Localhost (a profile loaded on the node)."

@@ -162,17 +162,25 @@ async fn watch(side: &Side, number: usize) -> Result<Round, Failure> {
     for _ in 0..WATCHERS {
         let mut sender = connect(&side.address, &side.tls).await?;
         let open = open.clone();
-        let watch = format!("{path}?watch=true&labelSelector=round%3Dr{number}");
+        // From any state: kube-apiserver waits for the newest one until a change of the resource brings its cache there.
+        let watch = format!("{path}?watch=true&resourceVersion=0&labelSelector=round%3Dr{number}");
+        let address = side.address.clone();
         watching.push(tokio::spawn(async move {
             let response = sender.send_request(request("GET", &watch, JSON, String::new())?).await?;
             open.wait().await;
+            let code = response.status().as_u16();
             let mut body = response.into_body();
-            let mut seen = 0;
+            if code != 200 {
+                return Err(refused(&watch, code, &body.collect().await?.to_bytes()));
+            }
+            let (mut seen, mut last) = (0, Bytes::new());
             while seen < WRITES {
                 let Some(frame) = body.frame().await else {
-                    return Err(Failure::from("a watch ended early"));
+                    let last = String::from_utf8_lossy(&last);
+                    return Err(format!("a watch of {address} ended after {seen} events: {last}").into());
                 };
-                seen += frame?.data_ref().map_or(0, |data| memchr::memchr_iter(b'\n', data).count());
+                last = frame?.into_data().unwrap_or_default();
+                seen += memchr::memchr_iter(b'\n', &last).count();
             }
             Ok(())
         }));

@@ -35,7 +35,11 @@ impl SecurityContextConstraint {
     /// The plugin for a release or Palisade's extensions.
     #[must_use]
     pub fn new(compat: &Compat) -> Self {
-        let options = Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() };
+        let options = Options {
+            config_map_profiles: compat.has_config_map_profiles(),
+            oci_profiles: compat.has_oci_profiles(),
+            ..Options::default()
+        };
         Self { compat: *compat, options, constraints: Constraints::default() }
     }
 

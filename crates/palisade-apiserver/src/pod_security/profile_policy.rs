@@ -13,7 +13,7 @@ use palisade_model::{
     compat::Compat,
     profile::published::BASELINE_ANNOTATION,
 };
-use palisade_policy::profiles::policy::{ProfilePolicy, config_map_baseline};
+use palisade_policy::profiles::policy::{ProfilePolicy, tenant_baseline};
 use serde_json::Value;
 
 use super::namespace_labels;
@@ -24,16 +24,14 @@ use crate::storage::Object;
 /// Where policies are stored.
 const RESOURCE: &str = "profilepolicies.palisade.dev";
 
-/// What a pod states that its profiles from ConfigMaps are combined with.
+/// What a pod states that its profiles from ConfigMaps and registries are combined with.
 fn stated_baseline(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(BASELINE_ANNOTATION)?.as_str()
 }
 
 /// What pods of the namespace state, if that is not the default of the runtime.
 fn required_baseline(policies: &[&ProfilePolicy]) -> Option<String> {
-    config_map_baseline(policies)
-        .filter(|baseline| !baseline.is_default())
-        .map(|baseline| baseline.to_string())
+    tenant_baseline(policies).filter(|baseline| !baseline.is_default()).map(|baseline| baseline.to_string())
 }
 
 /// The plugin.
@@ -51,6 +49,10 @@ impl ProfilePolicyPlugin {
             Err(error) => StoredPolicy::unreadable(object.name(), &error.to_string()),
         };
         request.cluster.list(RESOURCE, "").into_iter().map(read).collect()
+    }
+
+    const fn has_profiles_of_tenants(&self) -> bool {
+        self.compat.has_config_map_profiles() || self.compat.has_oci_profiles()
     }
 
     fn judge_policy(request: &Request<'_>, object: &Value) -> Result<(), Box<Status>> {
@@ -96,7 +98,7 @@ impl Plugin for ProfilePolicyPlugin {
             change.apply(object);
         }
         // One that is stated where none is required is rejected by the judging pass.
-        if self.compat.has_config_map_profiles()
+        if self.has_profiles_of_tenants()
             && let Some(baseline) = required_baseline(&selection.policies)
         {
             let at = FieldPath::of(&["metadata", "annotations"]).key(BASELINE_ANNOTATION);
@@ -114,8 +116,8 @@ impl Plugin for ProfilePolicyPlugin {
             return Ok(());
         }
         let stored = Self::stored(request);
-        let with_config_maps = self.compat.has_config_map_profiles();
-        if stored.is_empty() && !with_config_maps {
+        let with_baseline = self.has_profiles_of_tenants();
+        if stored.is_empty() && !with_baseline {
             return Ok(());
         }
         let selection = select(&stored, &namespace_labels(request)?);
@@ -127,7 +129,7 @@ impl Plugin for ProfilePolicyPlugin {
         let created = request.operation == Operation::Create;
         let mut why = refusal(policies, &pod);
         // Updates may not change it.
-        if with_config_maps && created && stated_baseline(object) != required_baseline(policies).as_deref() {
+        if with_baseline && created && stated_baseline(object) != required_baseline(policies).as_deref() {
             let text = "is set by the ProfilePolicy objects of the namespace";
             why = why.or_else(|| Some(format!("metadata.annotations[{BASELINE_ANNOTATION}]: {text}")));
         }

@@ -7,7 +7,9 @@ use std::{
     thread,
 };
 
-use palisade_helm::{Chart, Engine, Limits, OutputSource, RenderedTemplate, Rendering, Target, ValuePath};
+use palisade_helm::{
+    Chart, Engine, Limits, OutputSource, RenderError, RenderedTemplate, Rendering, Target, ValuePath,
+};
 use palisade_policy::standards::{finding::Edit, fixes::Effect};
 use palisade_yaml::{Editor, LineIndex, Span, Step, parse};
 use serde_json::{Map, Value};
@@ -20,7 +22,7 @@ use crate::{
     config::Config,
     diagnostic::{Code, Diagnostic, Label, ObjectId, Severity, ValuesPatch},
     fix::unified_diff,
-    judge::{FileReport, Settings, judge_bytes, judge_text},
+    judge::{FileReport, Settings, Verdict, judge_bytes, judge_text},
     replace::replace,
     source_map::Lines,
 };
@@ -106,6 +108,29 @@ struct Checker<'c> {
     config: &'c Config,
     user: &'c HelmValues,
     mode: ChartMode,
+}
+
+/// What a chart is rendered for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Install,
+    Upgrade,
+    /// An upgrade whose values the chart does not refuse.
+    AcceptedUpgrade,
+}
+
+/// A finding at the place where a template failed.
+fn placed(mut finding: Diagnostic, error: &RenderError) -> Diagnostic {
+    let Some(place) = &error.place else { return finding };
+    finding.file = Arc::from(&*place.file);
+    let span = Span::new(place.start, place.end.max(place.start));
+    finding.at(Label::new(&LineIndex::new(&place.text), &place.text, span, "fails here"))
+}
+
+/// The object that a finding of a report is about.
+fn title_of(report: &FileReport, finding: &Diagnostic) -> Option<String> {
+    let id = finding.object.as_ref()?;
+    report.verdicts.iter().find(|verdict| verdict.id == *id).map(Verdict::title)
 }
 
 /// A finding, wherever it is shown.
@@ -214,9 +239,15 @@ impl Checker<'_> {
         answer.reports.extend(reports);
         answer.reports.extend(self.definitions(&round.rendering, base));
         if chart.depends_on_upgrade() {
-            let upgrade = self.round_on(&engine, &nothing, None, true);
-            if round.rendering.errors.is_empty() && !upgrade.rendering.errors.is_empty() {
-                answer.reports.push(self.chart_report(&upgrade.rendering, &chart));
+            let mut upgrade = self.round_on(&engine, &nothing, None, Operation::Upgrade);
+            if let ([], [error, ..]) = (&round.rendering.errors[..], &upgrade.rendering.errors[..]) {
+                let accepted = self.round_on(&engine, &nothing, None, Operation::AcceptedUpgrade);
+                if accepted.rendering.errors.is_empty() {
+                    answer.reports.push(self.refused_upgrade(error));
+                    upgrade = accepted;
+                } else {
+                    answer.reports.push(self.chart_report(&upgrade.rendering, &chart));
+                }
             }
             let search =
                 Search { checker: self, engine: &engine, chart: &chart, round: &upgrade, own_values: None };
@@ -236,18 +267,25 @@ impl Checker<'_> {
 
     /// Renders and judges the chart, or one template of it.
     fn round(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>) -> Round {
-        self.round_on(engine, patch, only, false)
+        self.round_on(engine, patch, only, Operation::Install)
     }
 
     /// The same, for an installation or for an upgrade of the release.
-    fn round_on(&self, engine: &Engine<'_>, patch: &Value, only: Option<&str>, is_upgrade: bool) -> Round {
+    fn round_on(
+        &self,
+        engine: &Engine<'_>,
+        patch: &Value,
+        only: Option<&str>,
+        operation: Operation,
+    ) -> Round {
         let kubernetes = self.kubernetes();
         let has_api = |wanted: &str| apis::has(kubernetes.1, wanted);
         let target = Target {
             release: "release-name",
             namespace: self.settings.namespace.as_deref().unwrap_or("default"),
             kubernetes,
-            is_upgrade,
+            is_upgrade: operation != Operation::Install,
+            may_refuse: operation != Operation::AcceptedUpgrade,
             has_api: &has_api,
             limits: Limits::default(),
         };
@@ -266,6 +304,21 @@ impl Checker<'_> {
             })
             .collect();
         Round { rendering, reports }
+    }
+
+    /// What an upgrade makes is only known in part: many charts want the passwords of the release that is there.
+    fn refused_upgrade(&self, error: &RenderError) -> FileReport {
+        let what = format!("the chart {} refuses an upgrade with these values: {}", self.name, error.kind);
+        let mut finding = Diagnostic::warning(Code::of("chart/upgrade"), &self.name, what)
+            .because(
+                "an upgrade was checked as if the chart accepted them; other values may make other objects",
+            )
+            .help("pass the values that it needs with --helm-values FILE or --helm-set KEY=VALUE");
+        finding = placed(finding, error);
+        let mut report = FileReport::new(Arc::clone(&self.name));
+        report.files = 0;
+        report.diagnostics.push(finding);
+        report
     }
 
     /// The reports of files in `crds/`: Helm creates what is in them, whatever it is. Those of a folder that was searched are
@@ -299,12 +352,7 @@ impl Checker<'_> {
             let what = format!("the chart {} cannot be rendered: {}{others}", self.name, error.kind);
             let mut finding = Diagnostic::unchecked(Code::of("chart/render"), &self.name, what)
                 .because("what these templates would make was not checked");
-            if let Some(place) = &error.place {
-                finding.file = Arc::from(&*place.file);
-                let span = Span::new(place.start, place.end.max(place.start));
-                finding =
-                    finding.at(Label::new(&LineIndex::new(&place.text), &place.text, span, "fails here"));
-            }
+            finding = placed(finding, error);
             finding.help = Some(match &error.kind {
                 palisade_helm::TemplateErrorKind::UnknownFunction(_) => {
                     "render it with Helm: helm template CHART | palisade check -".to_owned()
@@ -358,14 +406,16 @@ impl Search<'_, '_> {
             let is_new = |finding: &Diagnostic| {
                 same.is_none_or(|(_, own)| {
                     !own.diagnostics.iter().any(|known| {
-                        (&known.code, &known.object, &known.path, &known.container, &known.summary)
-                            == (
-                                &finding.code,
-                                &finding.object,
-                                &finding.path,
-                                &finding.container,
-                                &finding.summary,
-                            )
+                        // Another object may be in the same place.
+                        title_of(own, known) == title_of(report, finding)
+                            && (&known.code, &known.object, &known.path, &known.container, &known.summary)
+                                == (
+                                    &finding.code,
+                                    &finding.object,
+                                    &finding.path,
+                                    &finding.container,
+                                    &finding.summary,
+                                )
                     })
                 })
             };
@@ -374,9 +424,11 @@ impl Search<'_, '_> {
             found.diagnostics.retain(is_new);
             found.verdicts.retain(|verdict| {
                 same.is_none_or(|(_, own)| {
-                    !own.verdicts
-                        .iter()
-                        .any(|known| known.id == verdict.id && known.allowed == verdict.allowed)
+                    !own.verdicts.iter().any(|known| {
+                        known.id == verdict.id
+                            && known.allowed == verdict.allowed
+                            && known.title() == verdict.title()
+                    })
                 })
             });
             if found.diagnostics.is_empty() && found.verdicts.is_empty() {
@@ -411,63 +463,83 @@ impl Search<'_, '_> {
             let lines = Lines::new(template.text());
             let objects = values::object_values(template.text());
             let mut moved = report.clone();
-            for (finding, shown) in report.diagnostics.iter().zip(&mut moved.diagnostics) {
-                let source = finding.at.as_ref().and_then(|label| {
-                    self.round.rendering.source(template, lines.offset(label.line, label.column))
-                });
+            let mut pairs: Vec<_> = report.diagnostics.iter().zip(&mut moved.diagnostics).collect();
+            for (finding, shown) in &mut pairs {
+                let source = self.source_of(template, &lines, finding);
                 self.relocate(template, &lines, source.as_ref(), shown);
-                if finding.fix.is_none() {
-                    continue;
-                }
-                let known = key(index, finding);
-                let found = proven
-                    .iter()
-                    .find(|patch| known.as_ref().is_some_and(|key| !patch.left.contains(key)))
-                    .cloned();
-                let found = match (found, source.as_ref()) {
-                    (Some(found), _) => Some(found),
-                    (None, Some(source)) => {
-                        let object = finding
-                            .object
-                            .as_ref()
-                            .and_then(|id| objects.iter().find(|(known, _)| known == id));
-                        let object = object.map_or(&Value::Null, |(_, value)| value);
-                        let inside =
-                            finding.at.as_ref().and_then(|label| self.inside(template, &lines, label));
-                        let clues = Clues {
-                            inside: inside.as_ref().map(|(key, below)| (key.as_str(), below.as_slice())),
-                            made_of: &source.values,
-                            conditions: &source.conditions,
-                            read: &template.read,
-                            values: &values,
-                            object,
-                        };
-                        self.search(index, template, finding, &clues, &mut left, &mut tried)
+            }
+            // What no setting fixes alone may be fixed together with one that fixes another finding of the object.
+            for is_together in [false, true] {
+                for (finding, shown) in &mut pairs {
+                    if finding.fix.is_none() || shown.values.is_some() {
+                        continue;
                     }
-                    (None, None) => None,
-                };
-                let original = shown.help.take();
-                shown.fix = None;
-                let Some(found) = found else {
-                    let original =
-                        original.map_or_else(String::new, |help| format!("; in the template: {help}"));
-                    shown.help = Some(format!("no value of the chart was found that fixes it{original}"));
-                    continue;
-                };
-                if !proven.iter().any(|known| known.patch == found.patch) {
-                    proven.push(found.clone());
-                }
-                let effect = self.effect(&found);
-                shown.help = Some(self.words(&found.patch));
-                shown.values = Some(self.values_patch(&found.patch, effect.clone()));
-                if !used.iter().any(|(known, _)| known.patch == found.patch) {
-                    used.push((found, effect));
+                    let known = key(index, finding);
+                    let found = proven
+                        .iter()
+                        .find(|patch| known.as_ref().is_some_and(|key| !patch.left.contains(key)))
+                        .cloned();
+                    let source = self.source_of(template, &lines, finding);
+                    let found = match (found, source.as_ref()) {
+                        (Some(found), _) => Some(found),
+                        (None, Some(source)) => {
+                            let object = finding
+                                .object
+                                .as_ref()
+                                .and_then(|id| objects.iter().find(|(known, _)| known == id));
+                            let object = object.map_or(&Value::Null, |(_, value)| value);
+                            let inside =
+                                finding.at.as_ref().and_then(|label| self.inside(template, &lines, label));
+                            let clues = Clues {
+                                inside: inside.as_ref().map(|(key, below)| (key.as_str(), below.as_slice())),
+                                made_of: &source.values,
+                                conditions: &source.conditions,
+                                read: &template.read,
+                                values: &values,
+                                object,
+                            };
+                            let others = is_together.then_some(proven.as_slice());
+                            self.search(index, template, finding, &clues, others, &mut left, &mut tried)
+                        }
+                        (None, None) => None,
+                    };
+                    shown.fix = None;
+                    let Some(found) = found else {
+                        if !is_together {
+                            let original = shown
+                                .help
+                                .take()
+                                .map_or_else(String::new, |help| format!("; in the template: {help}"));
+                            shown.help =
+                                Some(format!("no value of the chart was found that fixes it{original}"));
+                        }
+                        continue;
+                    };
+                    if !proven.iter().any(|known| known.patch == found.patch) {
+                        proven.push(found.clone());
+                    }
+                    let effect = self.effect(&found);
+                    shown.help = Some(self.words(&found.patch));
+                    shown.values = Some(self.values_patch(&found.patch, effect.clone()));
+                    if !used.iter().any(|(known, _)| known.patch == found.patch) {
+                        used.push((found, effect));
+                    }
                 }
             }
             moved.diagnostics.sort_by(|a, b| a.order().cmp(&b.order()));
             reports.push(moved);
         }
         (reports, used)
+    }
+
+    fn source_of(
+        &self,
+        template: &RenderedTemplate,
+        lines: &Lines<'_>,
+        finding: &Diagnostic,
+    ) -> Option<OutputSource> {
+        let label = finding.at.as_ref()?;
+        self.round.rendering.source(template, lines.offset(label.line, label.column))
     }
 
     fn all_values(&self) -> Value {
@@ -556,18 +628,30 @@ impl Search<'_, '_> {
         Some((file, LineIndex::new(text).position(at.start).line))
     }
 
+    /// The settings that fix a finding: alone, or together with one of others that changes the same object.
+    #[expect(clippy::too_many_arguments, reason = "what the search goes through, and what it has done")]
     fn search(
         &self,
         index: usize,
         template: &RenderedTemplate,
         finding: &Diagnostic,
         clues: &Clues<'_>,
+        others: Option<&[Proven]>,
         left: &mut u64,
         tried: &mut BTreeSet<(usize, String)>,
     ) -> Option<Proven> {
         let known = key(index, finding)?;
         let siblings = self.round.reports.get(index).map_or(&[][..], |report| &report.diagnostics);
-        for patch in values::candidates(finding, siblings, clues) {
+        let alone = values::candidates(finding, siblings, clues);
+        let candidates: Vec<Patch> = match others {
+            None => alone,
+            Some(others) => {
+                let of_object =
+                    others.iter().filter(|other| other.changed.contains_key(&(index, known.1.clone())));
+                of_object.flat_map(|other| alone.iter().map(|patch| together(&other.patch, patch))).collect()
+            }
+        };
+        for patch in candidates {
             let json = values::patch_of(&patch);
             if *left == 0 || !tried.insert((index, format!("{json} {known:?}"))) {
                 continue;
@@ -776,6 +860,12 @@ impl Search<'_, '_> {
             }
         }
     }
+}
+
+/// Two patches as one; the second decides about what both set.
+fn together(first: &Patch, second: &Patch) -> Patch {
+    let kept = first.iter().filter(|(path, _)| !second.iter().any(|(other, _)| other == path));
+    kept.chain(second).cloned().collect()
 }
 
 fn steps(path: &[String]) -> Vec<Step<'_>> {

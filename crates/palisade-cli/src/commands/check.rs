@@ -21,11 +21,11 @@ use crate::{
     cluster::ClusterError,
     config::{self, Chosen, Config, glob_matches},
     diagnostic::{Code, Diagnostic, Severity},
-    exceptions::Exceptions,
+    exceptions,
     failure::{Exit, Failure},
     fix::{FixOptions, Fixed, fix_text, listing_text, unified_diff},
     git::ChangedSince,
-    images::{ImageLayout, Images},
+    images::{self, ImageLayout},
     input::{Found, Input, Overlay, discover_in},
     judge::{Configured, FileReport, Settings, decode, definitions_of, judge_bytes, judge_text},
     live::{LiveArgs, LiveObject},
@@ -75,7 +75,7 @@ pub struct CheckArgs {
     /// Release of the API server that the manifests are for: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
-    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Namespace of objects that do not set one
@@ -225,7 +225,7 @@ fn settings(args: &CheckArgs, config: &Config, announced: Option<Compat>) -> Res
     };
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let mut settings = config.settings(&chosen, announced, today);
-    settings.images = Images::of_layouts(&args.image_layout)?;
+    settings.images = images::of_layouts(&args.image_layout)?;
     settings.forms.clone_from(&config.workload);
     let (paths, honour_gitignore) = (args.input.paths.clone(), !args.input.no_ignore);
     settings.definitions = LazyLock::new(Box::new(move || definitions(&paths, honour_gitignore)));
@@ -290,7 +290,7 @@ fn check(
         })
     };
     let mut settings = settings(args, config, announced)?;
-    settings.exceptions = Exceptions::of_paths_and(&args.exceptions, facts)?;
+    settings.exceptions = exceptions::of_paths_and(&args.exceptions, facts)?;
     let helm_values = HelmValues::read(&args.helm_values, &args.helm_set)?;
     take_charts(&mut found.inputs);
     let undecided =
@@ -427,7 +427,7 @@ fn namespace_policies(args: &CheckArgs, objects: &[LiveObject], settings: &mut S
     let mut undecided = BTreeSet::new();
     let defaults = Policy { enforce: settings.policy, ..Policy::default() };
     for name in objects.iter().map(|object| namespace_of(&object.input)).collect::<BTreeSet<String>>() {
-        let Some(labels) = settings.exceptions.namespaces.get(&name) else {
+        let Some(labels) = settings.exceptions.namespace_labels(&name) else {
             undecided.insert(name);
             continue;
         };

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use palisade_base::{time::Time, version::NEWEST_MINOR};
+use palisade_check::exceptions::Exceptions;
 use palisade_model::compat::Compat;
 use palisade_policy::exceptions::{
     object::is_exception,
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::ClusterArgs,
-    exceptions::{Exceptions, read_objects, read_paths},
+    exceptions::{now, read_objects, read_paths},
     failure::{Exit, Failure},
     live::{self, LiveArgs},
     service,
@@ -66,13 +67,13 @@ pub fn run(args: &ExceptionsArgs, terminal: &mut Terminal) -> Result<Exit, Failu
     if !args.cluster && !objects.iter().any(is_exception) {
         return Err(Failure::input("no SecurityException found"));
     }
-    let exceptions = Exceptions::of_objects(&objects);
+    let exceptions = Exceptions::of_objects(&objects, now());
     let used = exceptions.uses(&objects, args.namespace.as_deref(), &compat, args.cluster);
-    let reviews = review(&exceptions.set, &used, exceptions.now);
+    let reviews = review(exceptions.set(), &used, exceptions.now());
     match args.output {
-        Format::Human => terminal.print(text(&reviews, exceptions.now))?,
+        Format::Human => terminal.print(text(&reviews, exceptions.now()))?,
         Format::Json => {
-            let report = json(&reviews, exceptions.now);
+            let report = json(&reviews, exceptions.now());
             terminal.print(format!("{report:#}\n"))?;
         }
     }
@@ -82,9 +83,9 @@ pub fn run(args: &ExceptionsArgs, terminal: &mut Terminal) -> Result<Exit, Failu
 /// The exceptions of a cluster, as `palisade exceptions --cluster -o json` prints them.
 pub(crate) async fn review_cluster(connection: &ClusterArgs) -> Result<Value, Failure> {
     let (objects, compat) = of_cluster(connection).await?;
-    let exceptions = Exceptions::of_objects(&objects);
+    let exceptions = Exceptions::of_objects(&objects, now());
     let used = exceptions.uses(&objects, None, &compat, true);
-    Ok(json(&review(&exceptions.set, &used, exceptions.now), exceptions.now))
+    Ok(json(&review(exceptions.set(), &used, exceptions.now()), exceptions.now()))
 }
 
 fn exit(reviews: &[ExceptionReview<'_>]) -> Exit {

@@ -80,7 +80,7 @@ pub struct ExplainArgs {
     /// Release of the API server: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub apiserver: Option<ApiVersion>,
-    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Only containers of this name

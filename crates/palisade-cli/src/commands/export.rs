@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     args::{ApiVersion, ValueError, policy_version},
-    exceptions::Exceptions,
+    exceptions,
     failure::{Exit, Failure},
     terminal::Terminal,
 };
@@ -103,7 +103,7 @@ impl PoliciesArgs {
             exempt_runtime_classes: names(&self.exempt_runtime_classes),
             defaults: self.defaults,
             is_static: self.static_manifests.is_some(),
-            exceptions: Exceptions::of_paths(&self.exceptions)?.set.readable().to_vec(),
+            exceptions: exceptions::of_paths(&self.exceptions)?.set().readable().to_vec(),
             ..PolicyExport::new(policy, compat.api_minor())
         })
     }

@@ -181,8 +181,10 @@ impl InstallArgs {
         }
         let ranges = self.api_server_cidr.iter().map(|range| json!({"ipBlock": {"cidr": range}}));
         values["webhook"]["networkPolicy"]["from"] = ranges.collect();
+        FeatureGate::refuse_registries(&self.feature_gates)?;
         for gate in &self.feature_gates {
             match *gate {
+                FeatureGate::SecurityProfileOciArtifact(_) => {}
                 FeatureGate::SeccompConfigMaps(on) => values["featureGates"]["SeccompConfigMaps"] = on.into(),
                 FeatureGate::AppArmor(on) => values["featureGates"]["AppArmor"] = on.into(),
                 FeatureGate::OpenShiftPodSecurityAdmission(on) => {

@@ -31,7 +31,7 @@ pub struct LspArgs {
     /// Release of the API server that the manifests are for: v1.19 to v1.37, or `extended` for Palisade's extensions [default: v1.37]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<ApiVersion>,
-    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Namespace of objects that do not set one

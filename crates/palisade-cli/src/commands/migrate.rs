@@ -254,6 +254,7 @@ fn migrate(input: &Input) -> Result<Migrated, Box<Diagnostic>> {
 fn meaning(text: &str) -> Vec<(ObjectId, Vec<(String, String)>)> {
     let mut compat = Compat::designs();
     compat.gates.seccomp_config_maps = true;
+    compat.gates.security_profile_oci_artifact = true;
     let parsed = parse(text, &Limits::default());
     let mut all = Vec::new();
     for object in parsed.documents.iter().flat_map(objects) {

@@ -24,6 +24,7 @@ use palisade_node::{
     node::{Node, NodeConfig},
     streams::{self, StreamError},
 };
+use palisade_registry::Transport;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -60,6 +61,9 @@ pub struct RuntimeArgs {
     /// included; containerd 2.2 and CRI-O 1.34 have it, usually at /var/run/nri/nri.sock
     #[arg(long, value_name = "SOCKET")]
     pub nri_socket: Option<PathBuf>,
+    /// Reach registries of seccomp profiles on loopback addresses over plain HTTP
+    #[arg(long)]
+    pub plain_http: bool,
     /// Load the AppArmor profiles of this file at start; may be repeated
     #[arg(long, value_name = "FILE")]
     pub load_apparmor_profile: Vec<PathBuf>,
@@ -76,6 +80,7 @@ impl RuntimeArgs {
             || self.node_ip.is_some()
             || self.seccomp_default
             || self.nri_socket.is_some()
+            || self.plain_http
             || !self.load_apparmor_profile.is_empty()
     }
 
@@ -112,6 +117,9 @@ impl RuntimeArgs {
         }
         config.seccomp_profile_root = self.seccomp_profile_root.as_ref().map(absolute).transpose()?;
         config.nri_socket.clone_from(&self.nri_socket);
+        if self.plain_http {
+            config.registries = Transport::PlainHttpOnLoopback;
+        }
         if let Some(name) = &self.node_name {
             config.node_name.clone_from(name);
         }

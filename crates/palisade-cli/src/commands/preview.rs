@@ -48,9 +48,9 @@ use crate::{
     manifest::{Object, objects},
     overlays::not_built,
     parallel::{Progress, default_jobs, in_order},
-    preview::{AnswerChange, ContainerChange, Reason, StoredChange, answer_changes, container_changes},
+    preview::{AnswerChange, ContainerChange, StoredChange, answer_changes, container_changes},
     render::human,
-    server_side::{Asked, ServerSide},
+    server_side::{Asked, Reason, ServerSide},
     service,
     source_map::Source,
     terminal::Terminal,
@@ -83,7 +83,7 @@ pub struct PreviewArgs {
     /// With --to-runtime: architecture of the nodes
     #[arg(long, value_name = "ARCH", default_value = "amd64", value_parser = machine)]
     pub architecture: Architecture,
-    /// Feature gates before the upgrade: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates before the upgrade: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub from_feature_gates: Vec<FeatureGate>,
     /// Feature gates after the upgrade

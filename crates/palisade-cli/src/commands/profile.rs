@@ -1,10 +1,11 @@
-//! `palisade profile`: check, compare, combine and hash seccomp profiles, and check AppArmor profiles.
+//! `palisade profile`: check, compare, combine, hash, push and pull seccomp profiles, and check AppArmor profiles.
 //!
 //! A profile is a JSON file, a key of a ConfigMap manifest (every key that ends in `.json` or whose value begins as a JSON
 //! object), or the `spec` of a SeccompProfile of the Security Profiles Operator.
 
 mod apparmor;
 pub(crate) mod combine;
+pub(crate) mod registry;
 
 use std::{
     fmt::Write as _,
@@ -85,6 +86,10 @@ pub enum ProfileCommand {
         #[arg(value_name = "JOURNAL")]
         journal: PathBuf,
     },
+    /// Push a profile to a registry as an OCI artifact, and print the reference for pods
+    Push(registry::PushArgs),
+    /// Print the profile of an OCI artifact, which a reference names by its digest
+    Pull(registry::PullArgs),
     /// Print the SHA-256 of profiles, as in the container status and as `sha256sum` prints it
     Hash {
         /// Profiles (JSON), or manifests of ConfigMaps
@@ -110,6 +115,8 @@ pub fn run(command: &ProfileCommand, terminal: &mut Terminal) -> Result<Exit, Fa
         ProfileCommand::Minimize(args) => combine::minimize(args, terminal),
         ProfileCommand::ExplainCall(args) => combine::explain_call(args, terminal),
         ProfileCommand::Recorded { journal } => recording::recorded(journal, terminal),
+        ProfileCommand::Push(args) => registry::push(args, terminal),
+        ProfileCommand::Pull(args) => registry::pull(args, terminal),
         ProfileCommand::Hash { files } => hash(files, terminal),
     }
 }

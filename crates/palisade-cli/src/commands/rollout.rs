@@ -16,6 +16,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use palisade_check::exceptions::{Exceptions, METADATA_NAME};
 use palisade_controllers::{
     api::{Api, ApiError, Resource},
     cluster::{Cluster, Seen, Undecided, holds_pod, is_of_openshift},
@@ -42,7 +43,7 @@ use crate::{
     args::{ApiVersion, TableFormat},
     cluster::ClusterArgs,
     config::glob_matches,
-    exceptions::{Exceptions, METADATA_NAME},
+    exceptions::{now, of_paths},
     failure::{Exit, Failure},
     input::{Input, discover},
     judge::decode,
@@ -158,7 +159,7 @@ pub fn run(command: &RolloutCommand, terminal: &mut Terminal) -> Result<Exit, Fa
         }
         (true, _) => (service::block_on(read_cluster(&args.cluster, args.kubernetes_version))?, Vec::new()),
         (false, false) => {
-            let exceptions = Exceptions::of_paths(&args.exceptions)?;
+            let exceptions = of_paths(&args.exceptions)?;
             let mut reading = read_manifests(args);
             let cluster = reading.cluster(exceptions);
             let Reading { problems, used, hides_owners, assumes, .. } = reading;
@@ -352,7 +353,9 @@ fn is_extended(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(is_extended),
         Value::Object(fields) => fields.iter().any(|(key, value)| {
             let of_pod = ["hostNetwork", "hostPID", "hostIPC", "containerDefaults"];
+            let of_profile = key == "seccompProfile" && value.get("oci").is_some();
             matches!(key.as_str(), "configMapProfile" | "runWithSupplementalGroups")
+                || of_profile
                 || (key == "securityContext" && of_pod.iter().any(|field| value.get(field).is_some()))
                 || is_extended(value)
         }),
@@ -377,8 +380,8 @@ impl<'a> Reading<'a> {
         let levels = if is_openshift { LevelSource::Constraints } else { LevelSource::Workloads };
         let mut cluster = Cluster::with_levels(compat, levels);
         if !self.args.exceptions.is_empty() {
-            cluster.count_exceptions(exceptions.now);
-            cluster.set_exceptions(exceptions.set);
+            cluster.count_exceptions(now());
+            cluster.set_exceptions(exceptions.into_set());
         }
         let is_constraint = |object: &Value| object["kind"] == "SecurityContextConstraints";
         self.assumes =

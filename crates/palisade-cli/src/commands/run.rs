@@ -47,7 +47,7 @@ pub struct RunArgs {
     /// Behave exactly as the kubelet of this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true,SecurityProfileOCIArtifact=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Seconds to wait until the pod runs
@@ -81,8 +81,9 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// Runs the command.
 pub fn run(args: &RunArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut compat = args.emulate_kubernetes.unwrap_or_default().0;
-    // The gate protects nothing here: the ConfigMap comes from the same user as the pod.
+    // The gates protect nothing here: the profile is chosen by the same user as the pod.
     compat.gates.seccomp_config_maps |= compat.is_designs();
+    compat.gates.security_profile_oci_artifact |= compat.is_designs();
     let compat = FeatureGate::apply(&args.feature_gates, compat);
     let (pod, objects) = read(&args.filename, &compat, terminal)?;
     let config = args.runtime.config(compat)?;

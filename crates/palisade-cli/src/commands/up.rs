@@ -67,7 +67,7 @@ pub struct UpArgs {
     /// Behave exactly as this release, v1.19 to v1.37 [default: v1.37 with Palisade's extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Feature gates: SeccompConfigMaps=true, AppArmor=false
+    /// Feature gates: SeccompConfigMaps=true, SecurityProfileOCIArtifact=true, AppArmor=false
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Behave as an OpenShift cluster: security context constraints, namespace ranges, PSAEnforcementConfig and its rollout

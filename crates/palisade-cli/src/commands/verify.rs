@@ -49,7 +49,7 @@ pub struct VerifyArgs {
     /// extensions]
     #[arg(long, value_name = "VERSION")]
     pub emulate_kubernetes: Option<Emulated>,
-    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true]
+    /// Feature gates: AppArmor=false [default: SeccompConfigMaps=true,SecurityProfileOCIArtifact=true]
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
     /// Output: human or json
@@ -99,9 +99,10 @@ pub fn run(args: &VerifyArgs, terminal: &mut Terminal) -> Result<Exit, Failure> 
     Ok(if enforced { Exit::Clean } else { Exit::Findings })
 }
 
-/// Profiles from ConfigMaps are verified unless the gate is set.
+/// Profiles from ConfigMaps and registries are verified unless their gates are set.
 fn gated(args: &VerifyArgs, mut compat: Compat) -> Compat {
     compat.gates.seccomp_config_maps = true;
+    compat.gates.security_profile_oci_artifact = true;
     FeatureGate::apply(&args.feature_gates, compat)
 }
 

@@ -205,6 +205,7 @@ impl WebhookArgs {
             }
             (None, None) => ConfigurationSource::default(),
         };
+        FeatureGate::refuse_registries(&self.feature_gates)?;
         Ok(Options {
             listen: self.listen,
             metrics_listen: self.metrics_listen,

@@ -247,6 +247,9 @@ fn values(ty: TypeRef<'static>, path: &[Segment], compat: &Compat) -> Vec<Comple
     if name == "SeccompProfile" && field == "type" && compat.gates.seccomp_config_maps {
         found.push("ConfigMap");
     }
+    if name == "SeccompProfile" && field == "type" && compat.gates.security_profile_oci_artifact {
+        found.push("OCI");
+    }
     if name == "Capabilities" {
         let first: &[&str] = if field == "add" { &["NET_BIND_SERVICE"] } else { &[] };
         found.extend(first);

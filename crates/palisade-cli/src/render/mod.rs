@@ -195,7 +195,7 @@ impl Renderer {
         match self.output.format {
             Format::Human => human::diagnostics(&report.diagnostics, self.style, &mut fragment.findings),
             Format::Json => {
-                json::fragment(report, &mut fragment.verdicts, &mut fragment.findings);
+                palisade_check::json::fragment(report, &mut fragment.verdicts, &mut fragment.findings);
             }
             Format::Sarif => sarif::fragment(report, source, &mut fragment.findings),
             Format::Github => github::fragment(report, &mut fragment.findings),

@@ -4,8 +4,9 @@ use palisade_admission::{
     admission_review::{PodSecurityFacts, Review, ReviewFacts},
     pod_security::{ExceptionFacts, PodSecurity},
 };
+use palisade_check::exceptions::Exceptions;
 use palisade_cli::{
-    exceptions::Exceptions,
+    exceptions::now,
     judge::{Settings, judge_text},
 };
 use palisade_model::{compat::Compat, metadata::StringMap};
@@ -134,7 +135,7 @@ fn policy() -> LevelVersion {
 
 fn allowed_by_check(pod: &Value, objects: &[Value]) -> bool {
     let mut settings = Settings::new(policy(), Compat::designs(), jiff::civil::date(2026, 1, 1));
-    settings.exceptions = Exceptions::of_objects(objects);
+    settings.exceptions = Exceptions::of_objects(objects, now());
     let report = judge_text(&"pod.yaml".into(), &pod.to_string(), &settings, &[]);
     report.verdicts[0].allowed
 }
@@ -156,7 +157,7 @@ fn allowed_by_webhook(pod: &Value, objects: &[Value]) -> bool {
         [("pod-security.kubernetes.io/enforce".into(), "baseline".into())].into_iter().collect();
     let set = ExceptionSet::read(objects);
     let facts = PodSecurityFacts::Namespace(Ok(&labels));
-    let exceptions = ExceptionFacts { set: &set, now: palisade_cli::exceptions::now() };
+    let exceptions = ExceptionFacts { set: &set, now: now() };
     let review = Review::parse(review.as_bytes()).unwrap();
     let facts = ReviewFacts { pod_security: &facts, future: None, exceptions };
     review.answer(&security, &compat, facts, Limit::None, || false).refused.is_none()

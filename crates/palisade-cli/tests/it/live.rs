@@ -123,7 +123,7 @@ async fn uses_the_rules_that_the_server_announces() {
     for (compat, git_version, api, status) in [
         (
             Compat {
-                gates: FeatureGates { seccomp_config_maps: true, app_armor: true },
+                gates: FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() },
                 ..Compat::designs()
             },
             "v1.37.0+palisade",

@@ -27,6 +27,7 @@ mod monitoring;
 mod node;
 mod overlays;
 mod permissions;
+mod playground;
 mod preview;
 mod profile;
 mod property;

@@ -401,7 +401,7 @@ fn what_cannot_be_built_is_one_error() {
     project
         .file("o/kustomization.yaml", "resources:\n- web.yaml\n- https://example.com/crds.yaml\n")
         .file("o/web.yaml", WEB)
-        .file("v/kustomization.yaml", "resources: [web.yaml]\nvars:\n- name: A\n")
+        .file("v/kustomization.yaml", "resources: [web.yaml]\ntransformers:\n- a.yaml\n")
         .file("v/web.yaml", WEB)
         .file("p/kustomization.yaml", "resources: [../missing]\n")
         .file("flux/kustomization.yaml", "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: x}\nspec: {}\n");
@@ -421,17 +421,45 @@ fn what_cannot_be_built_is_one_error() {
       |             ^^^^^^^^^^
       = because: what it would make was not checked
 
-    error[kustomize/not-supported]: the kustomization v cannot be built: the field `vars` is not supported
+    error[kustomize/not-supported]: the kustomization v cannot be built: the field `transformers` is not supported
      --> v/kustomization.yaml:2:1
       |
-    2 | vars:
-      | ^^^^
+    2 | transformers:
+      | ^^^^^^^^^^^^
       = because: what it would make was not checked
       = help: check what it makes: kubectl kustomize v | palisade check -
 
     1 object in 6 files checked at restricted:latest: 1 allowed, 0 denied; 3 errors, 1 object of kinds that are not checked
     exit status: 1
     ");
+}
+
+#[test]
+fn variables_and_configurations_are_taken_where_they_decide_nothing() {
+    let variables = "vars:\n- name: HOST\n  objref: {kind: Service, name: web, apiVersion: v1}\n";
+    let pod = WEB.replace(
+        "image: nginx",
+        "image: nginx\n          args: [\"$(HOST)\"]\n          env: [{name: A, value: $(HOST)}]",
+    );
+    assert_ne!(pod, WEB);
+    for (case, files, status) in [
+        ("in arguments", vec![("o/web.yaml", pod.clone())], 0),
+        ("in a field that decides", vec![("o/web.yaml", pod.replace("RuntimeDefault", "$(HOST)"))], 2),
+        ("in a label", vec![("o/web.yaml", pod.replace("app: web", "app: $(HOST)"))], 2),
+        ("in an object without pods", vec![("o/web.yaml", format!("{pod}---\napiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{externalName: $(HOST)}}\n"))], 0),
+        ("names", vec![("o/web.yaml", pod.clone()), ("o/c.yaml", "nameReference:\n- {kind: ConfigMap, fieldSpecs: [{path: spec/x, kind: A}]}\nvarReference: []\n".to_owned())], 0),
+        ("annotations", vec![("o/web.yaml", pod.clone()), ("o/c.yaml", "commonAnnotations:\n- {path: spec/a, create: true}\n".to_owned())], 2),
+    ] {
+        let project = Project::new();
+        let configurations = if files.len() > 1 { "configurations: [c.yaml]\n" } else { "" };
+        project.file("o/kustomization.yaml", format!("resources: [web.yaml]\n{variables}{configurations}"));
+        for (name, text) in &files {
+            project.file(name, text);
+        }
+        let run = project.run(&["check", "o"]);
+        assert_eq!(run.status, status, "{case}: {run}");
+        assert_eq!(run.stdout.contains("kustomize/not-supported"), status == 2, "{case}: {run}");
+    }
 }
 
 #[test]

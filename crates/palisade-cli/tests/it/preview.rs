@@ -1,8 +1,8 @@
 //! `palisade preview`, and the recordings of real API servers before and after.
 
 use palisade_cli::{
-    preview::{Reason, answer_changes, security_part},
-    server_side::{Asked, Refusal, ServerAnswer, ServerSide},
+    preview::{answer_changes, security_part},
+    server_side::{Asked, Reason, Refusal, ServerAnswer, ServerSide},
 };
 use palisade_model::{compat::Compat, json::from_value, metadata::ObjectMeta, workload::workload_resource};
 use palisade_policy::standards::policy::Policy;

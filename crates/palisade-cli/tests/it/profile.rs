@@ -1,5 +1,7 @@
 //! `palisade profile`.
 
+use palisade_testkit::docker_registry::{Access, DockerRegistry};
+
 use crate::support::{Project, Run};
 
 const PROFILE: &str = r#"{
@@ -474,6 +476,70 @@ fn a_journal_of_a_recorder_that_was_killed_is_a_lossy_profile() {
             assert!(run.contains(part), "{file}: {part}: {run}");
         }
         assert!(!run.contains("unlink"), "{run}");
+    }
+}
+
+/// Runs with the credentials of a registry in `config.json`.
+fn at_registry(project: &Project, args: &[&str]) -> Run {
+    let config = project.path("config.json").display().to_string();
+    project.run(&[args, &["--plain-http", "--registry-config", &config]].concat())
+}
+
+#[test]
+fn push_prints_the_reference_with_which_pull_prints_the_profile() {
+    let registry = DockerRegistry::start(Access::WithPassword);
+    let project = Project::new();
+    project.file("p.json", PROFILE).file("config.json", registry.docker_config()).file("empty.json", "{}");
+    let target = format!("oci://{}/team/web:v1", registry.name);
+    let pushed = at_registry(&project, &["profile", "push", "p.json", &target]);
+    assert_eq!(pushed.status, 0, "{pushed}");
+    let reference = pushed.stdout.trim();
+    assert!(reference.starts_with(&format!("oci://{}/team/web@sha256:", registry.name)), "{reference}");
+    let pulled = at_registry(&project, &["profile", "pull", reference]);
+    assert_eq!((pulled.status, pulled.stdout.as_str()), (0, PROFILE), "{pulled}");
+
+    // Without credentials, and with what does not exist.
+    let shown = |run: Run| run.to_string().replace(&registry.name, "127.0.0.1:5000");
+    let empty = project.path("empty.json").display().to_string();
+    let run = project.run(&["profile", "pull", reference, "--plain-http", "--registry-config", &empty]);
+    let text = shown(run);
+    assert!(
+        text.contains("127.0.0.1:5000 denies access to team/web: there are no credentials for it"),
+        "{text}"
+    );
+    assert!(text.ends_with("exit status: 3"), "{text}");
+    let absent = format!("{}/team/web@sha256:{}", registry.name, "0".repeat(64));
+    let text = shown(at_registry(&project, &["profile", "pull", &absent]));
+    assert!(text.contains("is not in the registry") && text.ends_with("exit status: 3"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_a_profile_of_a_registry_is_refused_without_the_network() {
+    let project = Project::new();
+    let many = format!(
+        r#"{{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{}]}}"#,
+        vec![r#"{"names":["mkdir"],"action":"SCMP_ACT_ERRNO"}"#; 129].join(",")
+    );
+    project
+        .file("p.json", PROFILE)
+        .file("all.json", r#"{"defaultAction":"SCMP_ACT_ALLOW"}"#)
+        .file("listener.json", PROFILE.replacen('{', r#"{"listenerPath":"/run/x.sock","#, 1))
+        .file("many.json", many);
+    let target = "registry.invalid/team/web";
+    let digest = format!("{target}@sha256:{}", "0".repeat(64));
+    for (args, expected) in [
+        (&["push", "all.json", target][..], "all.json confines nothing: no system call is denied"),
+        (&["push", "listener.json", target], "listener.json leaves system calls to a listener: listenerPath"),
+        (&["push", "many.json", target], "many.json has 129 entries in syscalls, more than the 128"),
+        (&["push", "p.json", &digest], "must have a repository"),
+        (&["push", "p.json", "web"], "must begin with the registry"),
+        (&["pull", target], "must be pinned by digest"),
+        (&["pull", "registry.invalid/team/web:v1"], "must be pinned by digest, not by tag"),
+        (&["pull", &digest, "--plain-http"], "--plain-http: registry.invalid is not on a loopback address"),
+        (&["pull", &digest, "--registry-config", "none.json"], "none.json: No such file or directory"),
+    ] {
+        let run = project.run(&[&["profile"], args].concat());
+        assert!(run.status == 2 && run.stderr.contains(expected), "{args:?}: {run}");
     }
 }
 

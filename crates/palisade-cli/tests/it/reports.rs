@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
+    process::Command,
 };
 
 use serde_json::Value;
@@ -181,6 +182,58 @@ fn junit_of_hostile_names_is_well_formed() {
     let report = quick_junit::Report::deserialize_from_str(&run.stdout).unwrap();
     assert_eq!((report.tests, report.failures, report.errors), (1, 1, 0), "{run}");
     assert!(!run.stdout.contains(['\u{1}', '\u{1b}', '\u{fffe}']), "{run}");
+}
+
+/// What a reader of JUnit's format makes of a report: cases, failures and errors by suite, counted and as the report has them.
+const READER: &str = r#"
+import json, sys
+from junitparser import Error, Failure, JUnitXml
+report = JUnitXml.fromfile(sys.argv[1])
+suites = {}
+for suite in report:
+    results = [result for case in suite for result in case.result]
+    counted = [len(list(suite)), sum(isinstance(r, Failure) for r in results), sum(isinstance(r, Error) for r in results)]
+    assert counted == [suite.tests, suite.failures, suite.errors], (suite.name, counted)
+    assert all(result.message and result.text for result in results), suite.name
+    suites[suite.name] = counted
+totals = [sum(column) for column in zip(*suites.values())]
+assert totals == [report.tests, report.failures, report.errors], totals
+print(json.dumps(suites))
+"#;
+
+#[test]
+fn a_reader_of_junit_from_pypi_reads_the_report() {
+    let project = mixed();
+    let objects = project.run(&["check", ".", "-o", "junit=report.xml", "-o", "json"]).json();
+    let run = |command: &mut Command| {
+        let output = command.output().expect("python3 and python3-venv are installed: cargo xtask setup");
+        assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(Command::new("python3").args(["-m", "venv"]).arg(project.path("venv")));
+    let python = || Command::new(project.path("venv/bin/python"));
+    run(python().args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "junitparser",
+    ]));
+    let printed = run(python().args(["-c", READER]).arg(project.path("report.xml")));
+    let suites: BTreeMap<String, [u64; 3]> = serde_json::from_str(&printed).unwrap();
+    let of_file = |file: &str, denied: bool| {
+        let all = objects["objects"].as_array().unwrap().iter();
+        let counted = all.filter(|object| object["file"] == file && (!denied || object["allowed"] == false));
+        u64::try_from(counted.count()).unwrap()
+    };
+    // What could not be checked is a case of its own, with an error.
+    assert_eq!(suites["broken.yaml"], [1, 0, 1]);
+    for file in ["good.yaml", "shop/bad.yaml", "shop/dead.yaml", "shop/invalid.yaml"] {
+        assert_eq!(suites[file], [of_file(file, false), of_file(file, true), 0], "{file}");
+    }
+    assert_eq!(suites.len(), 5, "{suites:?}");
 }
 
 #[test]

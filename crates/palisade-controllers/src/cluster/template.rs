@@ -256,7 +256,11 @@ fn admit(
         };
         let admission = Admission {
             constraints,
-            options: Options { config_map_profiles: compat.has_config_map_profiles(), ..Options::default() },
+            options: Options {
+                config_map_profiles: compat.has_config_map_profiles(),
+                oci_profiles: compat.has_oci_profiles(),
+                ..Options::default()
+            },
             malformed: Malformed::Skip,
             require_standard: false,
         };

@@ -192,14 +192,17 @@ fn required(run: &mut Interpreter<'_>, arguments: &Arguments<'_>) -> Result<Valu
         if value.path > crate::value::ROOT {
             run.read.insert(value.path);
         }
-        return Err(TemplateErrorKind::Fail(arguments.str(0)?.to_owned()).into());
+        let message = arguments.str(0)?.to_owned();
+        if run.may_refuse {
+            return Err(TemplateErrorKind::Fail(message).into());
+        }
     }
     Ok(value.clone())
 }
 
 fn fail(run: &mut Interpreter<'_>, arguments: &Arguments<'_>) -> Result<Value, Failed> {
     let message = print::display(run, arguments.at(0)?)?;
-    Err(TemplateErrorKind::Fail(message).into())
+    if run.may_refuse { Err(TemplateErrorKind::Fail(message).into()) } else { Ok(Value::text("")) }
 }
 
 fn default(run: &mut Interpreter<'_>, arguments: &Arguments<'_>) -> Result<Value, Failed> {

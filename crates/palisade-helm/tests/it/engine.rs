@@ -24,6 +24,7 @@ fn rendered(chart: &Chart, values: &Value) -> Rendering {
         namespace: "ns",
         kubernetes: (1, 37),
         is_upgrade: false,
+        may_refuse: true,
         has_api: &has_api,
         limits: Limits::default(),
     };
@@ -56,6 +57,18 @@ e: {}
 #[test]
 fn templates_render_as_go_and_helm_do() {
     for (template, expected) in [
+        // Helm splits manifests at three dashes, whatever comes after them.
+        (
+            "---a: 1\n---# b\nb: |\n  ---c\n--- # d\n----\n",
+            "---\na: 1\n---\n# b\nb: |\n  ---c\n--- # d\n---\n-\n",
+        ),
+        ("a: ---b\n", "a: ---b\n"),
+        (
+            "{{ 0x10 }} {{ 0x1p4 }} {{ 0X1.8p+1 }} {{ -0x3p-1 }} {{ 0x1p60 | int64 }}",
+            "16 16 3 -1.5 1152921504606846976",
+        ),
+        // A pipe with nothing behind it.
+        ("{{ .Values.num | }} {{ (1 |) }}", "3 1"),
         // Actions and trimming.
         ("a {{- /* no */ -}} b", "ab"),
         ("a {{ \"x\" -}}  b", "a xb"),
@@ -225,6 +238,15 @@ fn every_byte_has_its_source() {
         ("{{ range .Values.l }}\n- {{ . }}\n{{ end }}", "q", "a.yaml:2", "l.[1]", "l"),
         ("{{ with .Values.m.w }}\nz: {{ .z | quote }}{{ end }}", "\"three\"", "a.yaml:2", "m.w.z", "m.w"),
         ("v: {{ tpl \"{{ .Values.a }}\" . }}", "one", "a.yaml:1", "a", ""),
+        // What Helm takes for a separator is one, and what comes after it keeps its place.
+        (
+            "x: 1\n---\n{{- if .Values.flag }}\n# why\ny: {{ .Values.a }}\n{{ end }}",
+            "one",
+            "a.yaml:5",
+            "a",
+            "flag",
+        ),
+        ("x: 1\n---\n{{- if .Values.flag -}}\n# why\nk: 2\n{{ end }}", "k", "a.yaml:5", "", "flag"),
         ("{{ $m := fromYaml (include \"h\" .) }}\nk: {{ $m.key }}", "two", "a.yaml:2", "h", ""),
         ("{{ $x := merge (dict \"n\" 1) .Values.m }}\n{{ toYaml $x }}", "three", "a.yaml:2", "m.w.z", ""),
     ] {

@@ -28,7 +28,16 @@ fn what_cannot_be_built_is_a_problem() {
             "../outside.yaml is not in or below the folder of the kustomization",
         ),
         ("itself", "resources: [../k]", "the kustomization k includes itself"),
-        ("vars", "vars: [{name: A}]", "the field `vars` is not supported"),
+        (
+            "a variable that may decide",
+            "resources: [pod.yaml]\nvars: [{name: A}]\ncommonAnnotations: {seccomp.security.alpha.kubernetes.io/pod: $(A)}",
+            "a variable of `vars` in this field is not supported",
+        ),
+        (
+            "a configuration that may decide",
+            "resources: [pod.yaml]\nconfigurations: [annotations.yaml]",
+            "this field of a file of `configurations` is not supported",
+        ),
         ("charts", "helmCharts: [{name: a}]", "the field `helmCharts` is not supported"),
         ("transformers", "transformers: [a.yaml]", "the field `transformers` is not supported"),
         ("an unknown field", "resource: [pod.yaml]", "kustomizations have no field `resource`"),
@@ -79,6 +88,7 @@ fn what_cannot_be_built_is_a_problem() {
             ("k/kustomization.yaml", kustomization),
             (&format!("k/{}", pod.0), pod.1),
             ("outside.yaml", POD),
+            ("k/annotations.yaml", "commonAnnotations: [{path: spec/a, create: true}]"),
         ]);
         let built = folder.build("k");
         let found: Vec<String> = built.problems.iter().map(|problem| problem.kind.to_string()).collect();

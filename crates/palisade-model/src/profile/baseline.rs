@@ -1,6 +1,6 @@
 //! What a profile that a tenant brings is combined with before a runtime sees it.
 //!
-//! A profile from a ConfigMap is written by users of a namespace. It is intersected with a baseline, so that it can only restrict:
+//! A profile from a ConfigMap or a registry is chosen by users of a namespace. It is intersected with a baseline, so that it can only restrict:
 //! the result allows no call that the baseline does not allow. The baseline is the default profile of the node's container runtime,
 //! or files that an administrator put on the node, as the `ProfilePolicy` objects of the namespace choose.
 //!
@@ -34,6 +34,16 @@ pub enum BaselineProfile {
 }
 
 impl BaselineProfile {
+    /// Reads what [`fmt::Display`] writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix(LOCALHOST) {
+            Some(path) if Self::path_problem(path).is_none() => Some(Self::Localhost(path.to_owned())),
+            None if text == RUNTIME_DEFAULT => Some(Self::RuntimeDefault),
+            _ => None,
+        }
+    }
+
     /// What is wrong with the path of a file.
     #[must_use]
     pub fn path_problem(path: &str) -> Option<&'static str> {
@@ -82,14 +92,14 @@ impl Baseline {
     /// Reads what [`fmt::Display`] writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let profile = |word: &str| match word.strip_prefix(LOCALHOST) {
-            Some(path) if BaselineProfile::path_problem(path).is_none() => {
-                Some(BaselineProfile::Localhost(path.to_owned()))
-            }
-            None if word == RUNTIME_DEFAULT => Some(BaselineProfile::RuntimeDefault),
-            _ => None,
-        };
-        text.split(',').map(profile).collect::<Option<_>>().map(Self)
+        text.split(',').map(BaselineProfile::parse).collect::<Option<_>>().map(Self)
+    }
+
+    /// The same, and another profile.
+    #[must_use]
+    pub fn and(mut self, profile: BaselineProfile) -> Self {
+        self.0.insert(profile);
+        self
     }
 
     /// Whether it is the runtime's default alone.

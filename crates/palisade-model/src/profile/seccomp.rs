@@ -1,9 +1,12 @@
 //! Seccomp references in annotations.
 //!
 //! Implements: the annotation values of the seccomp design, with `docker/default` as the old alias, and
-//! `configmap/<name>/<key>`.
+//! `configmap/<name>/<key>` and `oci://<reference>`.
 
-use super::ProfileRef;
+use super::{
+    ProfileRef,
+    artifact::{ArtifactProfile, SCHEME},
+};
 use crate::text::Text;
 
 /// Annotation of the whole pod.
@@ -35,6 +38,9 @@ pub fn from_annotation(value: &str) -> Option<ProfileRef<'_>> {
         _ => {
             if let Some(path) = value.strip_prefix(LOCALHOST) {
                 return (!path.is_empty()).then(|| ProfileRef::Localhost(Text::borrowed(path)));
+            }
+            if let Some(reference) = value.strip_prefix(SCHEME) {
+                return ArtifactProfile::parse(reference).map(ProfileRef::Oci);
             }
             let (name, key) = config_map_reference(value.strip_prefix(CONFIG_MAP)?)?;
             Some(ProfileRef::ConfigMap { name: Text::borrowed(name), key: Text::borrowed(key) })
@@ -70,11 +76,13 @@ fn is_config_map_key(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ProfileRef, config_map_reference, from_annotation};
+    use super::{ArtifactProfile, ProfileRef, config_map_reference, from_annotation};
     use crate::text::Text;
 
     #[test]
     fn reads_every_annotation_form() {
+        let artifact = format!("oci://registry.example.com/a@sha256:{}", "0".repeat(64));
+        let based = format!("{artifact},localhost/team/base.json");
         let localhost = |path| Some(ProfileRef::Localhost(Text::borrowed(path)));
         for (value, expected) in [
             ("unconfined", Some(ProfileRef::Unconfined)),
@@ -92,6 +100,10 @@ mod tests {
             ),
             ("configmap/web", None),
             ("configmap/web/", None),
+            ("oci://registry.example.com/a:latest", None),
+            ("oci://", None),
+            (&artifact, ArtifactProfile::parse(&artifact["oci://".len()..]).map(ProfileRef::Oci)),
+            (&based, ArtifactProfile::parse(&based["oci://".len()..]).map(ProfileRef::Oci)),
         ] {
             assert_eq!(from_annotation(value), expected, "{value}");
             if let Some(reference) = expected

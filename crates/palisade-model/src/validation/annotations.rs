@@ -9,7 +9,7 @@ use super::{annotation_called, profiles::validate_local_path};
 use crate::{
     compat::Compat,
     pod_view::PodView,
-    profile::{ProfileRef, apparmor, seccomp},
+    profile::{apparmor, seccomp},
 };
 
 pub(super) fn validate(view: &PodView<'_, '_>, compat: &Compat, problems: &mut Vec<FieldError>) {
@@ -49,11 +49,7 @@ fn validate_seccomp(
         validate_local_path(path, &view.annotation_path(key), Some(&called), problems);
         return;
     }
-    let known = match seccomp::from_annotation(value) {
-        Some(ProfileRef::ConfigMap { .. }) => compat.has_config_map_profiles(),
-        Some(_) => true,
-        None => false,
-    };
+    let known = seccomp::from_annotation(value).is_some_and(|reference| reference.exists_in(compat));
     if !known {
         let problem =
             FieldError::invalid(view.annotation_path(key), value, "must be a valid seccomp profile");

@@ -9,7 +9,7 @@ use palisade_base::{field_error::FieldError, field_path::FieldPath};
 use crate::{
     compat::Compat,
     pod_view::{ContainerKind, PodView},
-    profile::{apparmor, kind, seccomp},
+    profile::{apparmor, artifact, kind, seccomp},
     security_context::ProfileField,
 };
 
@@ -99,6 +99,14 @@ fn compare(
                         problems.push(FieldError::forbidden(path.clone().field("configMapProfile"), detail));
                     }
                 }
+            }
+        }
+        kind::OCI if seccomp && compat.has_oci_profiles() => {
+            if !annotation.starts_with(artifact::SCHEME) {
+                type_differs();
+            } else if field.reference().is_none_or(|reference| reference.to_annotation() != annotation) {
+                let detail = format!("{what} profile in annotation and field must match");
+                problems.push(FieldError::forbidden(path.clone().field("oci"), detail));
             }
         }
         _ => {}

@@ -83,6 +83,7 @@ fn validate_spec(scope: Scope, view: &PodView<'_, '_>, compat: &Compat, problems
             let doubled = kind == ContainerKind::Ephemeral && compat.api_minor() <= 25;
             let first = problems.len();
             security_contexts::validate_container(context, &path, view.spec(), compat, problems);
+            profiles::validate_privileged(view, &container, compat, problems);
             // A mistake in the defaults is reported once, where it was made, not again for every container.
             if !of_defaults.is_empty() {
                 let mut index = 0;

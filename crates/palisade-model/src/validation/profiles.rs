@@ -1,7 +1,7 @@
 //! `seccompProfile` and `appArmorProfile`: a union discriminated by `type`.
 //!
 //! Implements: `validateSeccompProfileField` and `validateAppArmorProfileField`, and the same for the type
-//! `ConfigMap` of the ConfigMap profile design.
+//! `ConfigMap` of the ConfigMap profile design and the type `OCI` of KEP-6061.
 
 use palisade_base::{
     field_error::{BadValue, FieldError, FieldErrorKind},
@@ -12,13 +12,24 @@ use palisade_base::{
 use super::named_string;
 use crate::{
     compat::Compat,
-    profile::{apparmor::MAX_PROFILE_NAME, kind, seccomp},
-    security_context::ProfileField,
+    pod_view::{ContainerRef, PodView},
+    profile::{
+        apparmor::MAX_PROFILE_NAME, artifact::ArtifactReference, baseline::BaselineProfile, kind, seccomp,
+    },
+    security_context::{OciProfileField, ProfileField},
 };
 
 const TYPES: [&str; 3] = [kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED];
-const TYPES_WITH_CONFIG_MAP: [&str; 4] =
-    [kind::CONFIG_MAP, kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED];
+
+/// The types of seccomp profiles, in the order of messages.
+fn seccomp_types(compat: &Compat) -> Vec<&'static str> {
+    let mut types = Vec::with_capacity(5);
+    types.extend(compat.has_config_map_profiles().then_some(kind::CONFIG_MAP));
+    types.push(kind::LOCALHOST);
+    types.extend(compat.has_oci_profiles().then_some(kind::OCI));
+    types.extend([kind::RUNTIME_DEFAULT, kind::UNCONFINED]);
+    types
+}
 
 pub(super) fn validate_seccomp(
     profile: &ProfileField<'_>,
@@ -28,6 +39,7 @@ pub(super) fn validate_seccomp(
 ) {
     let localhost_at = || path.clone().field("localhostProfile");
     let config_map_at = || path.clone().field("configMapProfile");
+    let oci_at = || path.clone().field("oci");
     let config_maps = compat.has_config_map_profiles();
     match profile.kind.as_str() {
         "" => problems.push(FieldError::required(
@@ -50,10 +62,15 @@ pub(super) fn validate_seccomp(
             ),
             Some(_) => {}
         },
+        kind::OCI if compat.has_oci_profiles() => match &profile.oci {
+            None => {
+                problems.push(FieldError::required(oci_at(), "must be set when seccomp type is OCI"));
+            }
+            Some(oci) => validate_oci(oci, &oci_at(), compat, problems),
+        },
         other => {
-            let types = if config_maps { &TYPES_WITH_CONFIG_MAP[..] } else { &TYPES[..] };
             let at = path.clone().field("type");
-            problems.push(FieldError::not_supported(at, named_string(other, compat), types));
+            problems.push(FieldError::not_supported(at, named_string(other, compat), &seccomp_types(compat)));
         }
     }
     if profile.kind != kind::LOCALHOST
@@ -71,6 +88,69 @@ pub(super) fn validate_seccomp(
     {
         let detail = "can only be set when seccomp type is ConfigMap";
         problems.push(FieldError::invalid(config_map_at(), reference.as_str(), detail));
+    }
+    if compat.has_oci_profiles()
+        && profile.kind != kind::OCI
+        && let Some(oci) = &profile.oci
+    {
+        let detail = "can only be set when seccomp type is OCI";
+        problems.push(FieldError::invalid(oci_at().field("reference"), oci.reference.as_str(), detail));
+    }
+}
+
+fn validate_oci(oci: &OciProfileField<'_>, at: &FieldPath, compat: &Compat, problems: &mut Vec<FieldError>) {
+    const BASE_TYPES: [&str; 2] = [kind::LOCALHOST, kind::RUNTIME_DEFAULT];
+    let reference = || at.clone().field("reference");
+    if oci.reference.is_empty() {
+        problems.push(FieldError::required(reference(), "must name an artifact by its digest"));
+    } else if let Err(error) = ArtifactReference::parse(&oci.reference) {
+        problems.push(FieldError::invalid(reference(), oci.reference.as_str(), error.to_string()));
+    }
+    let Some(base) = &oci.base_profile else { return };
+    let at = at.clone().field("baseProfile");
+    let file = || at.clone().field("localhostProfile");
+    match (base.kind.as_str(), base.localhost_profile.as_deref()) {
+        ("", _) => problems.push(FieldError::required(at.clone().field("type"), "must be set")),
+        (kind::LOCALHOST, None) => {
+            problems
+                .push(FieldError::required(file(), "must be set when the base profile's type is Localhost"));
+        }
+        (kind::LOCALHOST, Some(path)) => {
+            let problem = BaselineProfile::path_problem(path);
+            problems.extend(problem.map(|detail| FieldError::invalid(file(), path, detail)));
+        }
+        (kind::RUNTIME_DEFAULT, None) => {}
+        (kind::RUNTIME_DEFAULT, Some(path)) => {
+            let detail = "can only be set when the base profile's type is Localhost";
+            problems.push(FieldError::invalid(file(), path, detail));
+        }
+        (other, _) => {
+            let at = at.clone().field("type");
+            problems.push(FieldError::not_supported(at, named_string(other, compat), &BASE_TYPES));
+        }
+    }
+}
+
+/// Runtimes apply no profile to a privileged container: the type is new, so that nobody relies on one that is ignored.
+pub(super) fn validate_privileged(
+    view: &PodView<'_, '_>,
+    container: &ContainerRef<'_, '_>,
+    compat: &Compat,
+    problems: &mut Vec<FieldError>,
+) {
+    let context = container.security_context();
+    if !compat.has_oci_profiles() || context.and_then(|context| context.privileged) != Some(true) {
+        return;
+    }
+    let own = context.and_then(|context| context.seccomp_profile.as_ref());
+    let of_pod = || view.security_context().and_then(|context| context.seccomp_profile.as_ref());
+    if own.or_else(of_pod).is_some_and(|profile| profile.kind == kind::OCI) {
+        let at = container.path(view).fields(&["securityContext", "privileged"]);
+        problems.push(FieldError::invalid(
+            at,
+            BadValue::Plain("true".to_owned()),
+            "must not be true when the seccomp type is OCI: runtimes apply no profile to a privileged container",
+        ));
     }
 }
 

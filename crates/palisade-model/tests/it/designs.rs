@@ -25,7 +25,10 @@ fn create(json: &Value, compat: &Compat) -> Result<Value, String> {
 }
 
 fn with_config_maps() -> Compat {
-    Compat { gates: FeatureGates { seccomp_config_maps: true, app_armor: true }, ..Compat::designs() }
+    Compat {
+        gates: FeatureGates { seccomp_config_maps: true, ..FeatureGates::default() },
+        ..Compat::designs()
+    }
 }
 
 #[test]
@@ -103,6 +106,207 @@ fn config_map_references_are_validated() {
     ] {
         assert_eq!(create(profile.clone()).unwrap_err(), expected, "{profile}");
     }
+}
+
+fn with_artifacts() -> Compat {
+    let gates = FeatureGates { security_profile_oci_artifact: true, ..FeatureGates::default() };
+    Compat { gates, ..Compat::designs() }
+}
+
+fn artifact(repository: &str) -> String {
+    format!("{repository}@sha256:{}", "0123456789abcdef".repeat(4))
+}
+
+#[test]
+fn profiles_from_registries_live_behind_their_gate() {
+    let reference = artifact("registry.example.com/team/web");
+    let profile = json!({"type": "OCI", "oci": {"reference": reference}});
+    let field =
+        json!({"spec": {"containers": [{"name": "c", "securityContext": {"seccompProfile": profile}}]}});
+    let annotation = json!({"metadata": {"annotations":
+        {"seccomp.security.alpha.kubernetes.io/pod": format!("oci://{reference}")}}, "spec": {"containers": [{"name": "c"}]}});
+    let both = Compat {
+        gates: FeatureGates { seccomp_config_maps: true, ..with_artifacts().gates },
+        ..with_artifacts()
+    };
+    for (compat, types) in [
+        (Compat::designs(), "\"Localhost\", \"RuntimeDefault\", \"Unconfined\""),
+        (with_config_maps(), "\"ConfigMap\", \"Localhost\", \"RuntimeDefault\", \"Unconfined\""),
+        // No release has it, whatever the gate is.
+        (
+            Compat { gates: both.gates, ..Compat::kubernetes(37) },
+            "\"Localhost\", \"RuntimeDefault\", \"Unconfined\"",
+        ),
+    ] {
+        let text = format!(
+            "spec.containers[0].securityContext.seccompProfile.type: Unsupported value: \"OCI\": supported values: {types}"
+        );
+        assert_eq!(create(&field, &compat).unwrap_err(), text);
+        let refused = create(&annotation, &compat).unwrap_err();
+        assert!(refused.ends_with("must be a valid seccomp profile"), "{refused}");
+    }
+    for compat in [with_artifacts(), both] {
+        let stored = create(&field, &compat).unwrap();
+        let key = "container.seccomp.security.alpha.kubernetes.io/c";
+        assert_eq!(stored["metadata"]["annotations"], json!({key: format!("oci://{reference}")}));
+        let stored = create(&annotation, &compat).unwrap();
+        assert_eq!(stored["spec"]["securityContext"]["seccompProfile"], profile);
+    }
+}
+
+#[test]
+fn references_to_registries_are_validated() {
+    let create = |profile: Value| {
+        create(&json!({"spec": {"securityContext": {"seccompProfile": profile}}}), &with_artifacts())
+    };
+    let path = "spec.securityContext.seccompProfile";
+    let good = artifact("registry.example.com/team/web");
+    let tagged = format!("registry.example.com/team/web:v1@{}", good.split_once('@').unwrap().1);
+    let pinned = "<registry>/<repository>@sha256:<digest>";
+    let base = |base: Value| json!({"type": "OCI", "oci": {"reference": good, "baseProfile": base}});
+    for (profile, expected) in [
+        (json!({"type": "OCI"}), format!("{path}.oci: Required value: must be set when seccomp type is OCI")),
+        (
+            json!({"type": "OCI", "oci": {}}),
+            format!("{path}.oci.reference: Required value: must name an artifact by its digest"),
+        ),
+        (
+            json!({"type": "OCI", "oci": {"reference": "registry.example.com/team/web:latest"}}),
+            format!(
+                "{path}.oci.reference: Invalid value: \"registry.example.com/team/web:latest\": must be pinned by digest, not by tag: {pinned}"
+            ),
+        ),
+        (
+            json!({"type": "OCI", "oci": {"reference": tagged}}),
+            format!(
+                "{path}.oci.reference: Invalid value: \"{tagged}\": must be pinned by digest, not by tag: {pinned}"
+            ),
+        ),
+        (
+            json!({"type": "OCI", "oci": {"reference": "registry.example.com/team/web"}}),
+            format!(
+                "{path}.oci.reference: Invalid value: \"registry.example.com/team/web\": must be pinned by digest: {pinned}"
+            ),
+        ),
+        (
+            json!({"type": "RuntimeDefault", "oci": {"reference": good}}),
+            format!(
+                "{path}.oci.reference: Invalid value: \"{good}\": can only be set when seccomp type is OCI"
+            ),
+        ),
+        (base(json!({})), format!("{path}.oci.baseProfile.type: Required value: must be set")),
+        (
+            base(json!({"type": "Unconfined"})),
+            format!(
+                "{path}.oci.baseProfile.type: Unsupported value: \"Unconfined\": supported values: \"Localhost\", \"RuntimeDefault\""
+            ),
+        ),
+        (
+            base(json!({"type": "Localhost"})),
+            format!(
+                "{path}.oci.baseProfile.localhostProfile: Required value: must be set when the base profile's type is Localhost"
+            ),
+        ),
+        (
+            base(json!({"type": "Localhost", "localhostProfile": "../x"})),
+            format!(
+                "{path}.oci.baseProfile.localhostProfile: Invalid value: \"../x\": must not contain '..'"
+            ),
+        ),
+        (
+            base(json!({"type": "Localhost", "localhostProfile": "palisade/x.json"})),
+            format!(
+                "{path}.oci.baseProfile.localhostProfile: Invalid value: \"palisade/x.json\": must not be in the folder of published profiles"
+            ),
+        ),
+        (
+            base(json!({"type": "RuntimeDefault", "localhostProfile": "x"})),
+            format!(
+                "{path}.oci.baseProfile.localhostProfile: Invalid value: \"x\": can only be set when the base profile's type is Localhost"
+            ),
+        ),
+    ] {
+        assert_eq!(create(profile.clone()).unwrap_err(), expected, "{profile}");
+    }
+    for (profile, annotation) in [
+        (json!({"type": "OCI", "oci": {"reference": good}}), format!("oci://{good}")),
+        (base(json!({"type": "RuntimeDefault"})), format!("oci://{good},runtime/default")),
+        (
+            base(json!({"type": "Localhost", "localhostProfile": "team/base.json"})),
+            format!("oci://{good},localhost/team/base.json"),
+        ),
+    ] {
+        let stored = create(profile).unwrap();
+        let key = "seccomp.security.alpha.kubernetes.io/pod";
+        assert_eq!(stored["metadata"]["annotations"], json!({key: annotation}));
+    }
+}
+
+#[test]
+fn a_base_profile_is_not_lost_to_an_annotation_without_it() {
+    let good = artifact("registry.example.com/team/web");
+    let with_base =
+        json!({"type": "OCI", "oci": {"reference": good, "baseProfile": {"type": "RuntimeDefault"}}});
+    for (annotation, expected) in [
+        (format!("oci://{good},runtime/default"), None),
+        (
+            format!("oci://{good}"),
+            Some(
+                "spec.securityContext.seccompProfile.oci: Forbidden: seccomp profile in annotation and field must match",
+            ),
+        ),
+        (
+            "runtime/default".to_owned(),
+            Some(
+                "spec.securityContext.seccompProfile.type: Forbidden: seccomp type in annotation and field must match",
+            ),
+        ),
+    ] {
+        let pod = json!({"metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": annotation}},
+            "spec": {"securityContext": {"seccompProfile": with_base}}});
+        assert_eq!(create(&pod, &with_artifacts()).err().as_deref(), expected, "{annotation}");
+    }
+}
+
+#[test]
+fn a_privileged_container_has_no_profile_from_a_registry() {
+    let oci = json!({"type": "OCI", "oci": {"reference": artifact("registry.example.com/team/web")}});
+    let pod = |of_pod: &Value, context: Value| json!({"spec": {"securityContext": {"seccompProfile": of_pod}, "containers": [{"name": "c", "securityContext": context}]}});
+    let default = json!({"type": "RuntimeDefault"});
+    for (of_pod, context, allowed) in [
+        (&oci, json!({"privileged": true}), false),
+        (&default, json!({"privileged": true, "seccompProfile": oci}), false),
+        (&oci, json!({"privileged": true, "seccompProfile": default}), true),
+        (&oci, json!({"privileged": false}), true),
+    ] {
+        let found = create(&pod(of_pod, context.clone()), &with_artifacts());
+        assert_eq!(found.is_ok(), allowed, "{context}: {found:?}");
+    }
+}
+
+#[test]
+fn a_node_without_the_gate_reports_profiles_from_registries() {
+    let reference = artifact("registry.example.com/team/web");
+    let text = json!({"spec": {"securityContext": {"seccompProfile": {"type": "OCI", "oci": {"reference": reference}}},
+        "containers": [{"name": "c"}]}})
+    .to_string();
+    let resolved = |compat: &Compat| {
+        let prepared = Prepared::stored(pod(&text), compat);
+        effective_contexts(&prepared)
+            .remove(0)
+            .seccomp
+            .profile
+            .map(|p| p.to_string())
+            .map_err(|e| e.to_string())
+    };
+    assert_eq!(resolved(&with_artifacts()), Ok(format!("OCI {reference}")));
+    assert_eq!(resolved(&Compat::designs()), Err("unknown seccomp profile option: OCI".to_owned()));
+    // Kubelets of releases leave a container unconfined whose profile type they do not support.
+    assert_eq!(resolved(&Compat::kubernetes(37)), Ok("Unconfined".to_owned()));
+    let new = Prepared::changed(pod(&text), &pod(&text), Subject::Pod, &Compat::designs());
+    let old = Prepared::stored(pod(&text), &Compat::designs());
+    assert_eq!(validate_update(&new, &old, &[]), [], "a pod in use outlives the gate");
+    assert_eq!(new.spec(), old.spec());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! `AppArmorProfile` objects ask for profiles; [`palisade_model::profile::apparmor_profile`] reads them and makes the text, with a name
 //! that no profile of the node has. The parser of the node compiles it, with limits, and the kernel gets the result.
 //!
-//! A process whose profile is removed is unconfined from then on. So a profile whose object is gone stays until no process of the node
-//! has had it, or was about to get it, for a while: that is read from the kernel, not from what pods declare.
+//! A process whose profile is removed is unconfined from then on. So a profile whose object is gone stays until no pod of the node names
+//! it and no process has had it, or was about to get it, for a while: the latter is read from the kernel.
 //!
 //! | module | job |
 //! | --- | --- |
@@ -22,7 +22,8 @@ use std::{
     time::Duration,
 };
 
-use kube::Client;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::ListParams};
 use palisade_base::causes::root_cause;
 use serde_json::Value;
 use thiserror::Error;
@@ -30,7 +31,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{info, warn};
 
 use self::{
-    plan::{ProfileRow, ProfileState, Wanted, is_to_load, object_of, status, unwanted, wanted},
+    plan::{ProfileRow, ProfileState, Wanted, is_to_load, named_in, object_of, status, unwanted, wanted},
     watch::{Watched, follow_namespaces, follow_profiles},
 };
 use crate::{
@@ -75,6 +76,23 @@ enum NotLoaded {
     NotListed(&'static str),
 }
 
+/// Why a profile without an object is not removed.
+#[derive(Debug, Error)]
+enum NotRemoved {
+    #[error("{0}")]
+    Pods(String),
+    #[error("a pod of the node names it")]
+    Named,
+    #[error("the profiles of processes cannot be read: {0}")]
+    Processes(#[source] io::Error),
+    #[error("processes run with it")]
+    Used,
+    #[error("no process has run with it for a short time")]
+    Settling,
+    #[error("the kernel does not remove it: {0}")]
+    Kernel(#[source] io::Error),
+}
+
 /// Loads, keeps, removes and reports the profiles of a cluster on a node. Never returns.
 pub async fn keep(client: Client, node: String, host: Host) {
     let watched = Arc::new(Watched::default());
@@ -89,7 +107,11 @@ pub async fn keep(client: Client, node: String, host: Host) {
         tokio::time::sleep(GATHER).await;
         // As long as the objects are not known, none of them is gone.
         let Some((objects, may_complain)) = watched.known() else { continue };
-        let rows = keeper.turn(&objects, &may_complain).await;
+        let mut rows = keeper.turn(&objects, &may_complain).await;
+        if keeper.has_unwanted() {
+            let named = named_profiles(&client, &node).await;
+            rows.extend(keeper.remove_unused(named.as_ref()));
+        }
         let status = status(&rows);
         let is_reported = match &reported {
             Some((known, at)) => *known == status && at.elapsed() < HEARTBEAT,
@@ -106,6 +128,27 @@ pub async fn keep(client: Client, node: String, host: Host) {
     }
 }
 
+/// Why the profiles that pods name are not known.
+#[derive(Debug, Error)]
+pub enum NamedProfilesError {
+    /// The API server did not list the pods of the node.
+    #[error("the pods of the node cannot be listed")]
+    List(#[from] kube::Error),
+    /// A pod could not be read.
+    #[error("a pod of the node cannot be read")]
+    Pod(#[from] serde_json::Error),
+}
+
+/// The profiles that pods of a node name.
+async fn named_profiles(client: &Client, node: &str) -> Result<BTreeSet<String>, NamedProfilesError> {
+    let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let mut named = BTreeSet::new();
+    for pod in Api::<Pod>::all(client.clone()).list(&params).await? {
+        named.extend(named_in(&serde_json::to_value(&pod)?));
+    }
+    Ok(named)
+}
+
 /// The profiles of one kernel.
 #[derive(Debug)]
 pub struct Keeper {
@@ -120,20 +163,36 @@ pub struct Keeper {
     rejected: BTreeMap<String, Instant>,
     /// Since when a profile is neither asked for nor used.
     unused_since: BTreeMap<String, Instant>,
+    /// Profiles of ours that the kernel has and no object asks for.
+    unwanted: BTreeSet<String>,
 }
 
 impl Keeper {
     /// Of a kernel about which nothing is known yet.
     #[must_use]
     pub const fn new(host: Host, settle: Duration) -> Self {
-        let (loaded, failed, rejected) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { host, settle, loaded, failed, rejected, unused_since: BTreeMap::new() }
+        Self {
+            host,
+            settle,
+            loaded: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            unused_since: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
+        }
     }
 
-    /// Makes the kernel have the profiles that objects ask for, and no others of ours for long. `may_complain` are the namespaces whose
-    /// profiles may be in that mode.
+    /// Whether the kernel has profiles of ours that no object asks for, as of the last turn.
+    #[must_use]
+    pub fn has_unwanted(&self) -> bool {
+        !self.unwanted.is_empty()
+    }
+
+    /// Makes the kernel have the profiles that objects ask for. `may_complain` are the namespaces whose profiles may be in that mode. Then
+    /// [`Self::remove_unused`] removes others of ours.
     pub async fn turn(&mut self, objects: &[Value], may_complain: &BTreeSet<String>) -> Vec<ProfileRow> {
         let (wanted, mut rows) = wanted(objects, may_complain);
+        self.unwanted.clear();
         if !self.host.app_armor.is_enabled() {
             let why = "the kernel of this node has no AppArmor";
             let not_supported = |own: &Wanted| {
@@ -177,7 +236,7 @@ impl Keeper {
             }
             rows.push(row);
         }
-        rows.extend(self.remove_unused(unwanted(&wanted, &kernel).map(str::to_owned).collect()));
+        self.unwanted = unwanted(&wanted, &kernel).map(str::to_owned).collect();
         rows
     }
 
@@ -210,44 +269,48 @@ impl Keeper {
         }
     }
 
-    /// Removes what no object asks for and no process has had for a while.
-    fn remove_unused(&mut self, names: BTreeSet<String>) -> Vec<ProfileRow> {
+    /// Removes what no object asks for, if no pod of the node names it and no process has had it for a while. `named` are the profiles that
+    /// pods name, or why they are not known.
+    pub fn remove_unused(
+        &mut self,
+        named: Result<&BTreeSet<String>, &NamedProfilesError>,
+    ) -> Vec<ProfileRow> {
+        let names = std::mem::take(&mut self.unwanted);
         self.unused_since.retain(|name, _| names.contains(name));
-        if names.is_empty() {
-            return Vec::new();
-        }
-        let used = profiles_of_processes(&self.host.proc);
         let mut rows = Vec::new();
         for name in names {
             let (namespace, object) = object_of(&name);
-            let removing = |why: String| ProfileRow::new(ProfileState::Removing, namespace, object, why);
-            let used = match &used {
-                Ok(used) => used.contains(&name),
-                Err(error) => {
-                    self.unused_since.remove(&name);
-                    rows.push(removing(format!("the profiles of processes cannot be read: {error}")));
-                    continue;
-                }
-            };
-            if used {
-                self.unused_since.remove(&name);
-                rows.push(removing("processes run with it".to_owned()));
-                continue;
-            }
-            let since = *self.unused_since.entry(name.clone()).or_insert_with(Instant::now);
-            if since.elapsed() < self.settle {
-                rows.push(removing("no process has run with it for a short time".to_owned()));
-                continue;
-            }
-            match self.host.app_armor.remove(&name) {
-                Ok(()) => {
-                    info!(profile = name, "AppArmor profile removed");
-                    self.unused_since.remove(&name);
-                }
-                Err(error) => rows.push(removing(format!("the kernel does not remove it: {error}"))),
+            if let Err(why) = self.try_remove(&name, named) {
+                rows.push(ProfileRow::new(ProfileState::Removing, namespace, object, why.to_string()));
             }
         }
         rows
+    }
+
+    fn try_remove(
+        &mut self,
+        name: &str,
+        named: Result<&BTreeSet<String>, &NamedProfilesError>,
+    ) -> Result<(), NotRemoved> {
+        // Unless it turns out to be unused, it was used a moment ago.
+        let since = self.unused_since.remove(name);
+        let named = named.map_err(|error| NotRemoved::Pods(format!("{error}{}", source(error))))?;
+        if named.contains(name) {
+            return Err(NotRemoved::Named);
+        }
+        // As late as possible: a container that starts from here on does not find the profile, or loses it.
+        if profiles_of_processes(&self.host.proc).map_err(NotRemoved::Processes)?.contains(name) {
+            return Err(NotRemoved::Used);
+        }
+        let since = since.unwrap_or_else(Instant::now);
+        let is_due = since.elapsed() >= self.settle;
+        if is_due {
+            let removed = self.host.app_armor.remove(name).map_err(NotRemoved::Kernel);
+            removed.inspect(|()| info!(profile = name, "AppArmor profile removed"))
+        } else {
+            self.unused_since.insert(name.to_owned(), since);
+            Err(NotRemoved::Settling)
+        }
     }
 }
 
@@ -291,8 +354,16 @@ mod tests {
         rows.iter().map(|row| (row.name.clone(), row.state)).collect()
     }
 
+    /// A turn without objects, with what pods name.
+    async fn turn(keeper: &mut Keeper, named: &[&str]) -> Vec<ProfileRow> {
+        let named = named.iter().map(|name| (*name).to_owned()).collect();
+        let mut rows = keeper.turn(&[], &BTreeSet::new()).await;
+        rows.extend(keeper.remove_unused(Ok(&named)));
+        rows
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_profile_is_removed_when_no_process_has_had_it_for_a_while() {
+    async fn a_profile_is_removed_when_no_pod_names_it_and_no_process_has_had_it_for_a_while() {
         let root = kernel("palisade/shop/old (enforce)\n/usr/sbin/ntpd (enforce)\n");
         let label = root.path().join("proc/7/attr/current");
         let removed =
@@ -300,25 +371,35 @@ mod tests {
         let mut keeper = keeper(&root);
         fs::write(&label, "palisade/shop/old (enforce)\n").unwrap();
         for _ in 0..3 {
-            let rows = keeper.turn(&[], &BTreeSet::new()).await;
+            let rows = turn(&mut keeper, &[]).await;
             assert_eq!(states(&rows), [("old".to_owned(), ProfileState::Removing)]);
             tokio::time::advance(Duration::from_mins(5)).await;
             assert_eq!(removed(), "", "a process has it");
         }
         fs::write(&label, "unconfined\n").unwrap();
-        keeper.turn(&[], &BTreeSet::new()).await;
+        turn(&mut keeper, &[]).await;
         tokio::time::advance(Duration::from_secs(59)).await;
-        keeper.turn(&[], &BTreeSet::new()).await;
+        turn(&mut keeper, &[]).await;
         assert_eq!(removed(), "", "not for long enough");
         // A container that is being started: its first process is about to get the profile.
         fs::write(root.path().join("proc/7/attr/exec"), "palisade/shop/old (enforce)\n").unwrap();
         tokio::time::advance(Duration::from_secs(5)).await;
-        keeper.turn(&[], &BTreeSet::new()).await;
+        turn(&mut keeper, &[]).await;
         assert_eq!(removed(), "", "a process is about to get it");
         fs::write(root.path().join("proc/7/attr/exec"), "").unwrap();
+        turn(&mut keeper, &[]).await;
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_mins(5)).await;
+            turn(&mut keeper, &["palisade/shop/old"]).await;
+            assert_eq!(removed(), "", "a pod names it, whose container may start at any time");
+        }
         keeper.turn(&[], &BTreeSet::new()).await;
+        let unknown = NamedProfilesError::Pod(serde_json::from_str::<Value>("").unwrap_err());
+        keeper.remove_unused(Err(&unknown));
+        assert_eq!(removed(), "", "what pods name is not known");
+        turn(&mut keeper, &[]).await;
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert_eq!(states(&keeper.turn(&[], &BTreeSet::new()).await), []);
+        assert_eq!(states(&turn(&mut keeper, &[]).await), []);
         assert_eq!(removed(), "palisade/shop/old", "and nothing of the node's");
     }
 

@@ -161,6 +161,27 @@ pub(super) fn unwanted<'k>(
         .into_iter()
 }
 
+/// The profiles of ours that a pod names, wherever it does; none if it has ended and starts no container any more.
+#[must_use]
+pub fn named_in(pod: &Value) -> BTreeSet<String> {
+    fn search(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::String(text) => {
+                found.extend(text.find(PREFIX).and_then(|at| text.get(at..)).map(str::to_owned));
+            }
+            Value::Array(items) => items.iter().for_each(|item| search(item, found)),
+            Value::Object(fields) => fields.values().for_each(|value| search(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = BTreeSet::new();
+    if !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        search(&pod["spec"], &mut found);
+        search(&pod["metadata"]["annotations"], &mut found);
+    }
+    found
+}
+
 /// The namespace and name in the kernel's name of a profile.
 pub(super) fn object_of(name: &str) -> (&str, &str) {
     let own = name.strip_prefix(PREFIX).unwrap_or(name);
@@ -240,6 +261,27 @@ mod tests {
         ]);
         assert_eq!(unwanted(&wanted, &kernel).collect::<Vec<_>>(), ["palisade/shop/old"]);
         assert_eq!(object_of("palisade/shop/old"), ("shop", "old"));
+    }
+
+    #[test]
+    fn a_pod_names_profiles_until_it_has_ended() {
+        let pod = |phase: &str| {
+            json!({"metadata": {"annotations": {
+                "container.apparmor.security.beta.kubernetes.io/c": "localhost/palisade/shop/old"}},
+                "spec": {"containers": [{"name": "c", "securityContext": {"appArmorProfile": {
+                    "type": "Localhost", "localhostProfile": "palisade/shop/web"}}}]},
+                "status": {"phase": phase}})
+        };
+        let both = BTreeSet::from(["palisade/shop/old".to_owned(), "palisade/shop/web".to_owned()]);
+        for (phase, expected) in [
+            ("Pending", &both),
+            ("Running", &both),
+            ("Unknown", &both),
+            ("Succeeded", &BTreeSet::new()),
+            ("Failed", &BTreeSet::new()),
+        ] {
+            assert_eq!(named_in(&pod(phase)), *expected, "{phase}");
+        }
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn seccomp_profile(profile: &ProfileRef<'_>, path: Option<&str>) -> SecurityProf
         }
         ProfileRef::RuntimeDefault => (ProfileType::RuntimeDefault, ""),
         ProfileRef::Unconfined => (ProfileType::Unconfined, ""),
-        ProfileRef::Localhost(_) | ProfileRef::ConfigMap { .. } => {
+        ProfileRef::Localhost(_) | ProfileRef::ConfigMap { .. } | ProfileRef::Oci(_) => {
             (ProfileType::Localhost, path.unwrap_or_default())
         }
     };
@@ -213,7 +213,9 @@ fn legacy_seccomp(profile: &SecurityProfile) -> String {
 fn app_armor_profile(profile: &ProfileRef<'_>) -> SecurityProfile {
     let (kind, name) = match profile {
         ProfileRef::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
-        ProfileRef::Unconfined | ProfileRef::ConfigMap { .. } => (ProfileType::Unconfined, String::new()),
+        ProfileRef::Unconfined | ProfileRef::ConfigMap { .. } | ProfileRef::Oci(_) => {
+            (ProfileType::Unconfined, String::new())
+        }
         ProfileRef::Localhost(name) => (ProfileType::Localhost, name.to_string()),
     };
     SecurityProfile { profile_type: kind.into(), localhost_ref: name }

@@ -1,4 +1,4 @@
-//! What profiles from ConfigMaps are combined with on this node.
+//! What profiles from ConfigMaps and registries are combined with on this node.
 //!
 //! The default profile of a runtime depends on its release, the machine, the kernel and the capabilities of the container. Where one
 //! file is for every container (the agent beside a kubelet), it is the default of a container without capabilities, which allows no
@@ -83,7 +83,7 @@ pub enum CombineError {
     Restrict(#[from] RestrictError),
 }
 
-/// What bounds a profile from a ConfigMap.
+/// What bounds a profile from a ConfigMap or a registry.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     baseline: StatedBaseline,
@@ -169,6 +169,16 @@ impl Bounds {
     #[must_use]
     pub fn with_baseline(self, baseline: Baseline) -> Self {
         Self { baseline: StatedBaseline::Readable(baseline), ..self }
+    }
+
+    /// The same, and another profile. A baseline that cannot be read stays one.
+    #[must_use]
+    pub fn and(self, profile: BaselineProfile) -> Self {
+        let baseline = match self.baseline {
+            StatedBaseline::Readable(baseline) => StatedBaseline::Readable(baseline.and(profile)),
+            unreadable @ StatedBaseline::Unreadable(_) => unreadable,
+        };
+        Self { baseline, ..self }
     }
 
     /// For a container with what it declares; `stated` is the baseline that admission wrote on its pod.

@@ -1,9 +1,10 @@
 //! Seccomp profiles on their way to the runtime.
 //!
 //! Implements: "LocalhostProfile" and "Seccomp root path configuration" of the seccomp design, and the ConfigMap profile
-//! design: existence, key, JSON, hash, and delivery without a file on disk. A profile from a ConfigMap is combined with a baseline
-//! ([`baseline`]). What a profile means is left to the runtime.
+//! design: existence, key, JSON, hash, and delivery without a file on disk; profiles from registries ([`artifacts`]). A profile from
+//! a ConfigMap or a registry is combined with a baseline ([`baseline`]). What a profile means is left to the runtime.
 
+pub mod artifacts;
 pub mod baseline;
 pub mod localhost;
 
@@ -12,13 +13,17 @@ use palisade_base::version::KubeVersion;
 use palisade_model::json;
 use palisade_model::profile::{
     ProfileRef,
+    artifact::ReferenceError,
     config_map::{ConfigMapProblem, check_node_file, text_in},
 };
 use thiserror::Error;
 
 pub use palisade_model::profile::config_map::{DocumentError, MAX_PROFILE_BYTES, check_document};
 
-use self::baseline::{Bounds, CombineError};
+use self::{
+    artifacts::{Artifacts, PullError},
+    baseline::{Bounds, CombineError},
+};
 use crate::{
     api::{ApiError, PodSource},
     guards::{Applicable, ComposeError, Guards},
@@ -43,6 +48,30 @@ pub enum ProfileError {
     /// What is referred to cannot be used.
     #[error(transparent)]
     ConfigMap(#[from] ConfigMapProblem),
+    /// It names no artifact.
+    #[error("seccomp profile {profile} {source}")]
+    Reference {
+        /// The reference.
+        profile: String,
+        /// Why.
+        source: ReferenceError,
+    },
+    /// What the registry holds is no profile.
+    #[error("seccomp profile {profile} {source}")]
+    Artifact {
+        /// The reference.
+        profile: String,
+        /// Why.
+        source: PullError,
+    },
+    /// The registry gives nothing.
+    #[error("cannot pull seccomp profile {profile}: {source}")]
+    Pull {
+        /// The reference.
+        profile: String,
+        /// Why.
+        source: PullError,
+    },
     /// The path leaves the seccomp folder.
     #[error("seccomp profile {path:?} leaves the profile directory")]
     Escapes {
@@ -80,9 +109,13 @@ impl ProfileError {
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         match self {
-            Self::Api { .. } | Self::Memory { .. } => false,
+            Self::Api { .. } | Self::Memory { .. } | Self::Pull { .. } => false,
             Self::Combine { source, .. } => !matches!(source, CombineError::Baseline(_)),
-            Self::ConfigMap(_) | Self::Escapes { .. } | Self::Unreadable { .. } => true,
+            Self::ConfigMap(_)
+            | Self::Reference { .. }
+            | Self::Artifact { .. }
+            | Self::Escapes { .. }
+            | Self::Unreadable { .. } => true,
         }
     }
 }
@@ -98,6 +131,8 @@ pub struct Delivery {
     pub hash: Option<String>,
     /// SHA-256 of what the source held, where that was combined with a baseline.
     pub source_hash: Option<String>,
+    /// Whether a registry was asked for it.
+    pub pulled: bool,
     sealed: Option<SealedFile>,
     /// What the node itself read.
     text: Option<String>,
@@ -140,13 +175,14 @@ pub fn guard(
             Some(json::value_from_str(&text)?)
         }
         // It was delivered with its text, or there is none.
-        (ProfileRef::ConfigMap { .. }, None) => return Ok(None),
+        (ProfileRef::ConfigMap { .. } | ProfileRef::Oci(_), None) => return Ok(None),
     };
     let Some(guarded) = guards.compose(applicable, document.as_ref())? else { return Ok(None) };
     let shown = delivery.map_or_else(|| profile.to_string(), |delivery| delivery.shown.clone());
     let guarded = sealed(shown.clone(), guarded.to_string().as_bytes(), &shown)?;
     let source = delivery.and_then(|known| known.source_hash.clone().or_else(|| known.hash.clone()));
-    Ok(Some(Delivery { source_hash: source, ..guarded }))
+    let pulled = delivery.is_some_and(|delivery| delivery.pulled);
+    Ok(Some(Delivery { source_hash: source, pulled, ..guarded }))
 }
 
 impl Delivery {
@@ -172,13 +208,13 @@ impl Delivery {
 /// document need none.
 ///
 /// The designs hand over a sealed copy of what was checked, so that nothing can be put in its place between the check
-/// and the runtime's reading; a release hands over the path, unlooked at, as the kubelet does. What comes from a ConfigMap is
-/// intersected with `bounds`: its author may restrict the container, and nothing else.
+/// and the runtime's reading; a release hands over the path, unlooked at, as the kubelet does. What comes from a ConfigMap or a
+/// registry is intersected with `bounds`: its author may restrict the container, and nothing else.
 pub async fn deliver(
     profile: &ProfileRef<'_>,
     namespace: &str,
     folder: &localhost::ProfileFolder,
-    source: &dyn PodSource,
+    sources: &Sources<'_>,
     kubelet: KubeVersion,
     bounds: &Bounds,
 ) -> Result<Option<Delivery>, ProfileError> {
@@ -192,6 +228,7 @@ pub async fn deliver(
                     shown,
                     hash: None,
                     source_hash: None,
+                    pulled: false,
                     sealed: None,
                     text: None,
                 }));
@@ -202,17 +239,66 @@ pub async fn deliver(
             sealed(shown.clone(), &content, &shown).map(Some)
         }
         ProfileRef::ConfigMap { name, key } => {
-            let content = config_map_profile(namespace, name, key, source).await?;
+            let content = config_map_profile(namespace, name, key, sources.api).await?;
             let shown = format!("configmap/{name}/{key}");
             check_document(&content)
                 .map_err(|source| ConfigMapProblem::Document { profile: shown.clone(), source })?;
-            let combined = bounds
-                .combine(&content, folder)
-                .map_err(|source| ProfileError::Combine { profile: shown.clone(), source })?;
-            let delivery = sealed(shown.clone(), combined.text.as_bytes(), &shown)?;
-            Ok(Some(delivery.made_of(Some(sha256::hex(content.as_bytes())))))
+            combined(&content, &shown, folder, bounds).map(Some)
+        }
+        ProfileRef::Oci(profile) => {
+            let shown = format!("oci://{}", profile.reference);
+            let artifact = profile
+                .artifact()
+                .map_err(|source| ProfileError::Reference { profile: shown.clone(), source })?;
+            let pulled =
+                sources.artifacts.profile(sources.api, namespace, sources.pull_secrets, &artifact).await;
+            let pulled = pulled.map_err(|source| {
+                let profile = shown.clone();
+                if source.is_lasting() {
+                    ProfileError::Artifact { profile, source }
+                } else {
+                    ProfileError::Pull { profile, source }
+                }
+            })?;
+            let bounds = match &profile.base {
+                Some(base) => bounds.clone().and(base.clone()),
+                None => bounds.clone(),
+            };
+            let delivery = combined(&pulled.text, &shown, folder, &bounds)?;
+            Ok(Some(Delivery { pulled: pulled.now, ..delivery }))
         }
     }
+}
+
+/// Where the profiles of a pod's namespace come from.
+#[derive(Clone, Copy)]
+pub struct Sources<'s> {
+    /// The API.
+    pub api: &'s dyn PodSource,
+    /// Registries.
+    pub artifacts: &'s Artifacts,
+    /// The pod's pull secrets, by name.
+    pub pull_secrets: &'s [&'s str],
+}
+
+impl std::fmt::Debug for Sources<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sources").field("pull_secrets", &self.pull_secrets).finish_non_exhaustive()
+    }
+}
+
+/// What a document and its bounds allow, with the hash of the document.
+fn combined(
+    content: &str,
+    shown: &str,
+    folder: &localhost::ProfileFolder,
+    bounds: &Bounds,
+) -> Result<Delivery, ProfileError> {
+    let combined = bounds
+        .combine(content, folder)
+        .map_err(|source| ProfileError::Combine { profile: shown.to_owned(), source })?;
+    let delivery = sealed(shown.to_owned(), combined.text.as_bytes(), shown)?;
+    Ok(delivery.made_of(Some(sha256::hex(content.as_bytes()))))
 }
 
 /// The text of a profile in a ConfigMap of the pod's namespace.
@@ -247,7 +333,15 @@ pub(crate) fn sealed(shown: String, content: &[u8], profile: &str) -> Result<Del
     let hash = Some(sha256::hex(content));
     // swallowed: what was checked is text
     let text = std::str::from_utf8(content).ok().map(str::to_owned);
-    Ok(Delivery { path: file.path(), shown, hash, source_hash: None, sealed: Some(file), text })
+    Ok(Delivery {
+        path: file.path(),
+        shown,
+        hash,
+        source_hash: None,
+        pulled: false,
+        sealed: Some(file),
+        text,
+    })
 }
 
 #[cfg(test)]

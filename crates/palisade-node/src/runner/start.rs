@@ -33,7 +33,7 @@ use crate::{
     guards,
     node::Node,
     pod::{Container, RunPod},
-    profiles::{Delivery, baseline::Bounds, deliver, guard, localhost::ProfileFolder},
+    profiles::{Delivery, ProfileError, Sources, baseline::Bounds, deliver, guard, localhost::ProfileFolder},
     recording::{self, Recorded},
     volumes::HostVolume,
 };
@@ -238,17 +238,23 @@ async fn prepare(
         &context,
         pod.metadata.annotations.get(BASELINE_ANNOTATION).map(String::as_str),
     );
-    let delivery = deliver(&resolved, &pod.key.namespace, &folder, node.source.as_ref(), kubelet, &bounds)
-        .await
-        .map_err(|error| Refused {
-            // A file that cannot be loaded is what the runtime would refuse; anything else, what the node does.
-            reason: match resolved {
-                ProfileRef::Localhost(_) => "CreateContainerError",
-                _ => "CreateContainerConfigError",
-            },
-            retry: if error.is_lasting() { by_policy } else { Retry::Flat },
-            message: error.to_string(),
-        })?;
+    let pull_secrets: Vec<&str> =
+        pod.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str()).collect();
+    let sources =
+        Sources { api: node.source.as_ref(), artifacts: &node.artifacts, pull_secrets: &pull_secrets };
+    let delivered = deliver(&resolved, &pod.key.namespace, &folder, &sources, kubelet, &bounds).await;
+    if let ProfileRef::Oci(profile) = &resolved {
+        artifact_event(node, pod, &field_path(kind, &container.name), &profile.reference, &delivered);
+    }
+    let delivery = delivered.map_err(|error| Refused {
+        // A file that cannot be loaded is what the runtime would refuse; anything else, what the node does.
+        reason: match resolved {
+            ProfileRef::Localhost(_) => "CreateContainerError",
+            _ => "CreateContainerConfigError",
+        },
+        retry: if error.is_lasting() { by_policy } else { Retry::Flat },
+        message: error.to_string(),
+    })?;
     let delivery = with_guards(node, pod, container, (&resolved, delivery), &folder, &bounds);
     app_armor_is_loaded(node, &context)?;
     let (delivery, recorded) = match node.recordings.of_pod(pod) {
@@ -304,6 +310,25 @@ async fn prepare(
     })
     .map_err(|error| Refused::config(&error))?;
     Ok((config, delivery, recorded))
+}
+
+/// The events of KEP-6061: what a registry gave, and why it gave nothing.
+fn artifact_event(
+    node: &Node,
+    pod: &RunPod,
+    path: &str,
+    reference: &str,
+    delivered: &Result<Option<Delivery>, ProfileError>,
+) {
+    let (kind, reason, message) = match delivered {
+        Ok(Some(delivery)) if delivery.pulled => {
+            let message = format!("Successfully pulled seccomp profile \"oci://{reference}\"");
+            (EventType::Normal, "SecurityProfilePulled", message)
+        }
+        Ok(_) => return,
+        Err(error) => (EventType::Warning, "SecurityProfilePullFailed", error.to_string()),
+    };
+    node.recorder.record(&pod.key, path, kind, reason, &message);
 }
 
 /// The profile with what the guards of the cluster forbid denied in it. A guard that cannot be applied keeps no container from

@@ -59,7 +59,20 @@ impl Lab {
         })
     }
 
+    /// With other settings.
+    pub(crate) fn with_config(compat: Compat, change: impl FnOnce(NodeConfig) -> NodeConfig) -> Self {
+        Self::set_up(compat, |folder| Containerd::start(folder, None), change)
+    }
+
     fn on(compat: Compat, start: impl FnOnce(&Path) -> Containerd) -> Self {
+        Self::set_up(compat, start, |config| config)
+    }
+
+    fn set_up(
+        compat: Compat,
+        start: impl FnOnce(&Path) -> Containerd,
+        change: impl FnOnce(NodeConfig) -> NodeConfig,
+    ) -> Self {
         if std::env::var_os("PALISADE_TEST_LOG").is_some() {
             tracing_subscriber::fmt()
                 .with_env_filter("palisade_node=debug")
@@ -93,7 +106,7 @@ impl Lab {
             compat,
             ..NodeConfig::default()
         };
-        let node = Node::new(config, Arc::new(source.clone())).unwrap();
+        let node = Node::new(change(config), Arc::new(source.clone())).unwrap();
         let mut lab = Self { source, node, root, agent: None, containerd, folder };
         lab.start_agent();
         lab

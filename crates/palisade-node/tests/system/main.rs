@@ -11,6 +11,7 @@
 
 mod agent;
 mod algebra;
+mod artifacts;
 mod contexts;
 mod cost;
 mod failures;

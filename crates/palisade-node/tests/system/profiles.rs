@@ -12,7 +12,7 @@ use palisade_node::{
     api::ConfigMap,
     kernel::{memfd::SealedFile, probe::NodeFeatures},
     pod::RunPod,
-    profiles::{baseline::Bounds, deliver, localhost::ProfileFolder},
+    profiles::{Sources, artifacts::Artifacts, baseline::Bounds, deliver, localhost::ProfileFolder},
     verify::verify_pod,
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::lab::{DENY_MKDIR, Lab, designs, sleeper};
 
 /// As much as a profile can allow that denies anything.
-const ALLOW_ALL_BUT_ONE: &str =
+pub(crate) const ALLOW_ALL_BUT_ONE: &str =
     r#"{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["sysfs"],"action":"SCMP_ACT_ERRNO"}]}"#;
 
 /// What bounds a container without capabilities on the containerd of these tests; a container that sets none has the default ones.
@@ -176,7 +176,9 @@ async fn what_the_runtime_reads_is_sealed() {
     source.put_config_map("default", "m", map);
     let profile = ProfileRef::ConfigMap { name: "m".into(), key: "k".into() };
     let folder = ProfileFolder::new("/nonexistent");
-    let delivered = deliver(&profile, "default", &folder, &source, KubeVersion::Designs, &bounds()).await;
+    let artifacts = Artifacts::default();
+    let sources = Sources { api: &source, artifacts: &artifacts, pull_secrets: &[] };
+    let delivered = deliver(&profile, "default", &folder, &sources, KubeVersion::Designs, &bounds()).await;
     let delivery = delivered.unwrap().unwrap();
     let applied = bounds().combine(DENY_MKDIR, &folder).unwrap();
     assert_eq!(delivery.sealed().unwrap().seals().unwrap(), SealedFile::SEALS);

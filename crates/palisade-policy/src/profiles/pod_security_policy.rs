@@ -298,7 +298,8 @@ fn rules_of_names(list: &str, read: fn(&str) -> Option<ProfileRef<'_>>) -> Optio
         match reference {
             ProfileRef::Localhost(path) => set.localhost_profiles.push(path.to_string()),
             ProfileRef::ConfigMap { name, .. } => set.config_maps.push(name.to_string()),
-            ProfileRef::Unconfined | ProfileRef::RuntimeDefault => {}
+            // Sets have repositories, and a name is of one artifact: it would allow others.
+            ProfileRef::Oci(_) | ProfileRef::Unconfined | ProfileRef::RuntimeDefault => {}
         }
     }
     Some(set)

@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_base::{field_error::FieldError, field_path::FieldPath, go::Quoted};
-use palisade_model::{change::Change, metadata::StringMap, prepare::Prepared, profile::baseline::Baseline};
+use palisade_model::{
+    change::Change,
+    metadata::StringMap,
+    prepare::Prepared,
+    profile::{baseline::Baseline, kind},
+};
 use serde::Deserialize;
 
 use super::rules::{Mechanism, ProfileRules, ProfileViolation};
@@ -158,9 +163,19 @@ impl LabelSelector {
 /// policy lists the type `ConfigMap`: then such profiles are not allowed at all.
 #[must_use]
 pub fn config_map_baseline(policies: &[&ProfilePolicy]) -> Option<Baseline> {
+    baseline_of(policies, &[kind::CONFIG_MAP])
+}
+
+/// The same for every profile that users of a namespace choose the content of. `None` if no policy lists one of their types.
+#[must_use]
+pub fn tenant_baseline(policies: &[&ProfilePolicy]) -> Option<Baseline> {
+    baseline_of(policies, &[kind::CONFIG_MAP, kind::OCI])
+}
+
+fn baseline_of(policies: &[&ProfilePolicy], kinds: &[&str]) -> Option<Baseline> {
     let rules: Vec<&ProfileRules> =
         policies.iter().filter_map(|policy| policy.spec.seccomp.as_ref()).collect();
-    let allowed = rules.iter().any(|rules| rules.allows_config_maps());
+    let allowed = rules.iter().any(|rules| kinds.iter().any(|kind| rules.allows(kind)));
     let profiles: BTreeSet<_> = rules.iter().filter_map(|rules| rules.baseline_profile()).collect();
     allowed.then(|| Baseline::of(profiles))
 }

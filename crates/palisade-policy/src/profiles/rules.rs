@@ -34,8 +34,18 @@ impl Mechanism {
     /// The types a profile may have.
     const fn types(self) -> &'static [&'static str] {
         match self {
-            Self::Seccomp => &[kind::CONFIG_MAP, kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED],
+            Self::Seccomp => {
+                &[kind::CONFIG_MAP, kind::LOCALHOST, kind::OCI, kind::RUNTIME_DEFAULT, kind::UNCONFINED]
+            }
             Self::AppArmor => &[kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED],
+        }
+    }
+
+    /// The types that a default may have. One that must be pulled would make every pod of a namespace depend on a registry.
+    const fn default_types(self) -> &'static [&'static str] {
+        match self {
+            Self::Seccomp => &[kind::CONFIG_MAP, kind::LOCALHOST, kind::RUNTIME_DEFAULT, kind::UNCONFINED],
+            Self::AppArmor => self.types(),
         }
     }
 
@@ -106,6 +116,8 @@ pub struct ProfileSet {
     pub localhost_profiles: Vec<String>,
     /// ConfigMaps by name; a trailing `*` means a prefix, `*` alone means all.
     pub config_maps: Vec<String>,
+    /// Repositories of profiles in registries, `<registry>/<repository>`; a trailing `*` means a prefix, `*` alone means all.
+    pub oci_repositories: Vec<String>,
 }
 
 impl ProfileSet {
@@ -128,6 +140,11 @@ impl ProfileSet {
         };
         names("localhostProfiles", kind::LOCALHOST, &self.localhost_profiles);
         names("configMaps", kind::CONFIG_MAP, &self.config_maps);
+        for (index, pattern) in self.oci_repositories.iter().enumerate() {
+            let at = at.clone().field("ociRepositories").index(index);
+            let problem = repository_problem(pattern);
+            problems.extend(problem.map(|detail| FieldError::invalid(at, Quoted(pattern), detail)));
+        }
     }
 
     /// Whether the set has this profile.
@@ -140,7 +157,26 @@ impl ProfileSet {
             ProfileRef::Unconfined | ProfileRef::RuntimeDefault => true,
             ProfileRef::Localhost(path) => matches_any(&self.localhost_profiles, path),
             ProfileRef::ConfigMap { name, .. } => matches_any(&self.config_maps, name),
+            ProfileRef::Oci(profile) => profile
+                .artifact()
+                .is_ok_and(|artifact| matches_any(&self.oci_repositories, &artifact.repository.to_string())),
         }
+    }
+}
+
+/// What is wrong with a pattern of repositories. A prefix that ends inside the name of a registry would allow others with longer
+/// names, which may be anybody's.
+fn repository_problem(pattern: &str) -> Option<&'static str> {
+    if pattern == "*" {
+        return None;
+    }
+    let name = pattern.strip_suffix('*').unwrap_or(pattern);
+    match name.split_once('/') {
+        _ if name.contains(['*', '@']) || name.contains("://") => {
+            Some("must be <registry>/<repository> without tag and digest; only the end may be *")
+        }
+        Some((registry, path)) if !registry.is_empty() && (!path.is_empty() || name != pattern) => None,
+        _ => Some("must begin with a registry and a slash: <registry>/<repository>"),
     }
 }
 
@@ -178,6 +214,7 @@ impl fmt::Display for ProfileSet {
             let patterns = match name.as_str() {
                 kind::LOCALHOST => &self.localhost_profiles,
                 kind::CONFIG_MAP => &self.config_maps,
+                kind::OCI => &self.oci_repositories,
                 _ => continue,
             };
             write!(f, " ({})", if patterns.is_empty() { "none".to_owned() } else { patterns.join(" ") })?;
@@ -194,7 +231,7 @@ pub struct ProfileRules {
     pub default_profile: Option<DefaultProfile>,
     /// What a pod may name; no set allows everything.
     pub allowed_profiles: Option<ProfileSet>,
-    /// What profiles from ConfigMaps are combined with: the default of the node's runtime, or a file on the node.
+    /// What profiles from ConfigMaps and registries are combined with: the default of the node's runtime, or a file on the node.
     pub baseline: Option<DefaultProfile>,
 }
 
@@ -210,9 +247,10 @@ pub struct DefaultProfile {
 
 impl DefaultProfile {
     fn problems(&self, mechanism: Mechanism, at: &FieldPath, problems: &mut Vec<FieldError>) {
-        if !mechanism.types().contains(&self.kind.as_str()) {
+        let types = mechanism.default_types();
+        if !types.contains(&self.kind.as_str()) {
             let at = at.clone().field("type");
-            problems.push(FieldError::not_supported(at, Quoted(&self.kind), mechanism.types()));
+            problems.push(FieldError::not_supported(at, Quoted(&self.kind), types));
             return;
         }
         let mut name = |field: &'static str,
@@ -281,6 +319,7 @@ impl DefaultProfile {
             kind: self.kind.clone().into(),
             localhost_profile: self.localhost_profile.clone().map(Into::into),
             config_map_profile: self.config_map_profile.clone().map(Into::into),
+            oci: None,
         }
     }
 
@@ -306,21 +345,19 @@ pub struct ProfileViolation {
 }
 
 impl ProfileRules {
-    /// Whether profiles from ConfigMaps are allowed at all, by name.
-    pub(super) fn allows_config_maps(&self) -> bool {
-        let listed =
-            self.allowed_profiles.as_ref().map(|set| set.types.iter().any(|name| name == kind::CONFIG_MAP));
-        listed.unwrap_or_else(|| {
-            self.default_profile.as_ref().is_some_and(|default| default.kind == kind::CONFIG_MAP)
-        })
+    /// Whether profiles of a type are allowed at all, by name.
+    pub(super) fn allows(&self, kind: &str) -> bool {
+        let listed = self.allowed_profiles.as_ref().map(|set| set.types.iter().any(|name| name == kind));
+        listed.unwrap_or_else(|| self.default_profile.as_ref().is_some_and(|default| default.kind == kind))
     }
 
     /// What the rules add to the baseline of their namespaces.
     pub(super) fn baseline_profile(&self) -> Option<BaselineProfile> {
-        match &self.baseline {
-            Some(baseline) => Some(baseline.to_baseline()),
-            None => self.allows_config_maps().then_some(BaselineProfile::RuntimeDefault),
+        if let Some(baseline) = &self.baseline {
+            return Some(baseline.to_baseline());
         }
+        let of_tenants = self.allows(kind::CONFIG_MAP) || self.allows(kind::OCI);
+        of_tenants.then_some(BaselineProfile::RuntimeDefault)
     }
 
     /// What is wrong with the rules themselves, which stand at `at`. Rules with a problem cannot be applied.

@@ -29,11 +29,13 @@ pub struct Options {
     pub kernel: (u32, u32),
     /// Whether seccomp profiles may come from ConfigMaps; upstream has no such profiles.
     pub config_map_profiles: bool,
+    /// Whether they may come from registries; no release has such profiles.
+    pub oci_profiles: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { kernel: (4, 15), config_map_profiles: false }
+        Self { kernel: (4, 15), config_map_profiles: false, oci_profiles: false }
     }
 }
 
@@ -53,7 +55,8 @@ pub struct Evaluation<'x> {
 #[must_use]
 pub fn evaluate<'x>(provider: &'x Provider<'x>, pod: &'x Prepared<'x>, options: Options) -> Evaluation<'x> {
     let pod = pod.pod();
-    let seccomp = seccomp::Strategy::new(&provider.constraint.seccomp_profiles, options.config_map_profiles);
+    let profiles = &provider.constraint.seccomp_profiles;
+    let seccomp = seccomp::Strategy::new(profiles, options.config_map_profiles, options.oci_profiles);
     let mut evaluation = Evaluation {
         problems: Vec::new(),
         pod,

@@ -54,6 +54,8 @@ pub struct Options {
     /// Whether a seccomp profile from a ConfigMap counts as one chosen by the cluster's people, like `Localhost`.
     /// True only where the administrator switched the feature on.
     pub config_map_profiles: bool,
+    /// Likewise for one from a registry.
+    pub oci_profiles: bool,
 }
 
 impl Options {
@@ -65,6 +67,7 @@ impl Options {
             newest,
             knows_image_volumes: newest >= 33,
             config_map_profiles: compat.has_config_map_profiles(),
+            oci_profiles: compat.has_oci_profiles(),
         }
     }
 }

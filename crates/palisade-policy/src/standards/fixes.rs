@@ -216,7 +216,7 @@ fn effect(edit: &Edit, pod: &PodView<'_, '_>, situation: &Situation<'_>) -> Effe
     let may = |reason: &'static str| Effect::MayChange(reason.into());
     let (container, field) = split(edit.path(), pod);
     match (container, field.as_slice(), edit) {
-        (_, [.., "localhostProfile" | "configMapProfile"], Edit::Remove(_)) => {
+        (_, [.., "localhostProfile" | "configMapProfile" | "oci"], Edit::Remove(_)) => {
             safe("nothing reads the reference of another profile type")
         }
         (_, ["metadata", "annotations", key], Edit::Remove(_)) => annotation_removed(key, pod)

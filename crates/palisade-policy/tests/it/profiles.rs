@@ -1,7 +1,10 @@
 //! Allowed and default profiles.
 
 use palisade_model::{compat::Compat, metadata::StringMap, prepare::Prepared};
-use palisade_policy::profiles::{pod_security_policy::ProfileStrategies, policy::ProfilePolicy};
+use palisade_policy::profiles::{
+    pod_security_policy::ProfileStrategies,
+    policy::{ProfilePolicy, config_map_baseline, tenant_baseline},
+};
 use serde_json::{Value, json};
 
 use crate::pod;
@@ -124,6 +127,72 @@ fn a_default_that_is_not_allowed_is_a_mistake() {
     );
 }
 
+#[test]
+fn profiles_from_registries_are_allowed_by_their_repository() {
+    let allowing = |repositories: Value| {
+        policy(json!({"seccomp": {"allowedProfiles": {"types": ["OCI"], "ociRepositories": repositories}}}))
+    };
+    let of = |repository: &str| {
+        let reference = format!("{repository}@sha256:{}", "0".repeat(64));
+        json!({"spec": {"containers": [{"name": "c", "securityContext": {"seccompProfile": {"type": "OCI", "oci": {"reference": reference}}}}]}})
+    };
+    for (patterns, repository, allowed) in [
+        (json!(["registry.example.com/team/web"]), "registry.example.com/team/web", true),
+        (json!(["registry.example.com/team/web"]), "registry.example.com/team/web2", false),
+        (json!(["registry.example.com/team/web"]), "registry.example.com:5000/team/web", false),
+        (json!(["registry.example.com/team/*"]), "registry.example.com/team/web", true),
+        (json!(["registry.example.com/team/*"]), "registry.example.com/teammate/web", false),
+        (json!(["registry.example.com/*"]), "registry.example.com/a/b", true),
+        (json!(["registry.example.com/*"]), "registry.example.com.evil.org/a/b", false),
+        (json!(["*"]), "registry.example.org/a", true),
+        (json!([]), "registry.example.com/team/web", false),
+    ] {
+        let found = violations(&allowing(patterns.clone()), &of(repository));
+        assert_eq!(found.is_empty(), allowed, "{patterns} {repository}: {found:?}");
+    }
+    // A type that is not listed is not allowed, whatever the repositories are.
+    let other = policy(
+        json!({"seccomp": {"allowedProfiles": {"types": ["RuntimeDefault"], "ociRepositories": ["*"]}}}),
+    );
+    assert_eq!(violations(&other, &of("registry.example.com/a")).len(), 1);
+    for (pattern, problem) in [
+        ("registry.example.com*", "must begin with a registry and a slash"),
+        ("registry.example.com", "must begin with a registry and a slash"),
+        ("registry.example.com/", "must begin with a registry and a slash"),
+        ("/team/*", "must begin with a registry and a slash"),
+        ("*.example.com/team", "only the end may be *"),
+        ("registry.example.com/*/web", "only the end may be *"),
+        ("oci://registry.example.com/web", "only the end may be *"),
+        ("registry.example.com/web@sha256:00", "without tag and digest"),
+        ("", "must begin with a registry and a slash"),
+    ] {
+        let found = problems(&allowing(json!([pattern])));
+        assert!(found.len() == 1 && found[0].contains(problem), "{pattern}: {found:?}");
+    }
+    for pattern in ["*", "registry.example.com/*", "registry.example.com:5000/a", "localhost/team/*"] {
+        assert_eq!(problems(&allowing(json!([pattern]))), [""; 0], "{pattern}");
+    }
+}
+
+#[test]
+fn a_baseline_bounds_every_profile_that_a_tenant_brings() {
+    let file = json!({"type": "Localhost", "localhostProfile": "team/base.json"});
+    let with = |types: Value, baseline: Option<&Value>| {
+        let mut rules = json!({"allowedProfiles": {"types": types}});
+        if let Some(baseline) = baseline {
+            rules["baseline"] = baseline.clone();
+        }
+        policy(json!({"seccomp": rules}))
+    };
+    let stated = |policies: &[&ProfilePolicy]| tenant_baseline(policies).map(|baseline| baseline.to_string());
+    let oci = with(json!(["OCI"]), Some(&file));
+    let maps = with(json!(["ConfigMap"]), None);
+    assert_eq!(stated(&[&oci]).as_deref(), Some("localhost/team/base.json"));
+    assert_eq!(stated(&[&oci, &maps]).as_deref(), Some("runtime/default,localhost/team/base.json"));
+    assert_eq!(config_map_baseline(&[&oci]), None, "ConfigMaps are not listed");
+    assert_eq!(stated(&[&with(json!(["RuntimeDefault"]), Some(&file))]), None);
+}
+
 fn problems(policy: &ProfilePolicy) -> Vec<String> {
     policy.problems().iter().map(ToString::to_string).collect()
 }
@@ -137,6 +206,15 @@ fn rules_that_cannot_be_applied_are_problems() {
             "spec.seccomp.defaultProfile.type: Unsupported value",
         ),
         (json!({"seccomp": {"defaultProfile": {}}}), "spec.seccomp.defaultProfile.type: Unsupported value"),
+        // Every pod of a namespace would depend on the registry.
+        (
+            json!({"seccomp": {"defaultProfile": {"type": "OCI"}}}),
+            "spec.seccomp.defaultProfile.type: Unsupported value",
+        ),
+        (
+            json!({"appArmor": {"allowedProfiles": {"types": ["OCI"]}}}),
+            "spec.appArmor.allowedProfiles.types[0]: Unsupported value",
+        ),
         (
             json!({"appArmor": {"defaultProfile": {"type": "ConfigMap", "configMapProfile": "a/b"}}}),
             "spec.appArmor.defaultProfile.type: Unsupported value",

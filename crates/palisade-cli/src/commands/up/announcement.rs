@@ -35,8 +35,8 @@ impl fmt::Display for Announcement {
         match self.extensions {
             Some(gates) => writeln!(
                 f,
-                "  extensions   on (SeccompConfigMaps={}, AppArmor={})",
-                gates.seccomp_config_maps, gates.app_armor
+                "  extensions   on (SeccompConfigMaps={}, SecurityProfileOCIArtifact={}, AppArmor={})",
+                gates.seccomp_config_maps, gates.security_profile_oci_artifact, gates.app_armor
             )?,
             None => writeln!(f, "  extensions   off: the server behaves exactly as the release")?,
         }
@@ -91,7 +91,7 @@ mod tests {
         };
         insta::assert_snapshot!(plain, @r"
         palisade is up on https://127.0.0.1:6443, Kubernetes v1.37 with Palisade's extensions
-          extensions   on (SeccompConfigMaps=false, AppArmor=true)
+          extensions   on (SeccompConfigMaps=false, SecurityProfileOCIArtifact=false, AppArmor=true)
           node         none: pods stay Pending (--node runs them)
           controllers  replicaset-controller
           data         in memory, lost at exit (--data-dir keeps it)

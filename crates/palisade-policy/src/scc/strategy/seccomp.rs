@@ -19,13 +19,23 @@ pub struct Strategy<'s> {
     profiles: &'s [String],
     /// Whether a profile in a ConfigMap is a profile; upstream has none.
     config_maps: bool,
+    /// Whether one in a registry is; no release has them.
+    oci: bool,
 }
 
 impl<'s> Strategy<'s> {
     /// The strategy of a constraint.
     #[must_use]
-    pub const fn new(profiles: &'s [String], config_maps: bool) -> Self {
-        Self { profiles, config_maps }
+    pub const fn new(profiles: &'s [String], config_maps: bool, oci: bool) -> Self {
+        Self { profiles, config_maps, oci }
+    }
+
+    const fn knows(self, profile: &ProfileRef<'_>) -> bool {
+        match profile {
+            ProfileRef::ConfigMap { .. } => self.config_maps,
+            ProfileRef::Oci(_) => self.oci,
+            _ => true,
+        }
     }
 
     /// The profile of the pod: its own, or the constraint's first.
@@ -47,14 +57,12 @@ impl<'s> Strategy<'s> {
     #[must_use]
     pub fn to_field(&self, annotation: &str) -> Option<ProfileField<'static>> {
         seccomp::from_annotation(annotation)
-            .filter(|profile| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. }))
+            .filter(|profile| self.knows(profile))
             .map(|profile| profile.to_field())
     }
 
     fn reference<'a>(&self, field: &ProfileField<'a>) -> Option<ProfileRef<'a>> {
-        let known =
-            |profile: &ProfileRef<'_>| self.config_maps || !matches!(profile, ProfileRef::ConfigMap { .. });
-        field.reference().filter(known)
+        field.reference().filter(|profile| self.knows(profile))
     }
 
     /// The value of a field, to be compared with what is allowed. A field of an unknown type is shown by its type: it is not the same
@@ -158,17 +166,22 @@ mod tests {
             (&["x"], "", forbidden("x", "")),
         ] {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-            let problem = Strategy::new(&allowed, false).check(profile, || "k".to_owned());
+            let problem = Strategy::new(&allowed, false, false).check(profile, || "k".to_owned());
             assert_eq!(problem.map(|problem| problem.detail.into_owned()), expected, "{allowed:?} {profile}");
         }
     }
 
     #[test]
     fn a_config_map_is_a_profile_only_where_it_is_switched_on() {
-        assert_eq!(Strategy::new(&[], false).to_field("configmap/a/b"), None);
-        let field = Strategy::new(&[], true).to_field("configmap/a/b").unwrap();
-        assert_eq!(Strategy::new(&[], true).to_annotation(&field), "configmap/a/b");
-        assert_eq!(Strategy::new(&[], false).to_annotation(&field), "ConfigMap");
+        assert_eq!(Strategy::new(&[], false, false).to_field("configmap/a/b"), None);
+        let field = Strategy::new(&[], true, false).to_field("configmap/a/b").unwrap();
+        assert_eq!(Strategy::new(&[], true, false).to_annotation(&field), "configmap/a/b");
+        assert_eq!(Strategy::new(&[], false, false).to_annotation(&field), "ConfigMap");
+        let artifact = format!("oci://registry.example.com/a@sha256:{},runtime/default", "0".repeat(64));
+        assert_eq!(Strategy::new(&[], true, false).to_field(&artifact), None);
+        let field = Strategy::new(&[], false, true).to_field(&artifact).unwrap();
+        assert_eq!(Strategy::new(&[], false, true).to_annotation(&field), artifact, "with its base profile");
+        assert_eq!(Strategy::new(&[], true, false).to_annotation(&field), "OCI");
     }
 
     #[test]
@@ -184,7 +197,7 @@ mod tests {
             ("Bogus", &["*"], false),
         ] {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-            let strategy = Strategy::new(&allowed, false);
+            let strategy = Strategy::new(&allowed, false, false);
             let mut problems = Vec::new();
             strategy.validate_pod(None, Some(&field(kind)), &mut problems);
             assert_eq!(!problems.is_empty(), refused, "pod {kind:?} {allowed:?}");
@@ -201,7 +214,7 @@ mod tests {
         }
         // No profile where none may be set is all that such a constraint admits.
         let mut problems = Vec::new();
-        Strategy::new(&[], false).validate_pod(None, None, &mut problems);
+        Strategy::new(&[], false, false).validate_pod(None, None, &mut problems);
         assert_eq!(problems, []);
     }
 }

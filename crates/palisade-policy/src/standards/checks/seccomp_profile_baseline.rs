@@ -78,7 +78,11 @@ pub(super) fn is_allowed(profile: &ProfileField<'_>, options: Options) -> bool {
 }
 
 fn allowed_types(options: Options) -> impl Iterator<Item = &'static str> {
-    ALLOWED_TYPES.iter().copied().chain(options.config_map_profiles.then_some(kind::CONFIG_MAP))
+    ALLOWED_TYPES
+        .iter()
+        .copied()
+        .chain(options.config_map_profiles.then_some(kind::CONFIG_MAP))
+        .chain(options.oci_profiles.then_some(kind::OCI))
 }
 
 pub(super) fn of_container<'p, 'a>(container: &ContainerRef<'p, 'a>) -> Option<&'p ProfileField<'a>> {
@@ -149,6 +153,7 @@ fn confine(
     for (field, set) in [
         ("localhostProfile", profile.localhost_profile.is_some()),
         ("configMapProfile", profile.config_map_profile.is_some()),
+        ("oci", profile.oci.is_some()),
     ] {
         if set {
             edits.push(Edit::Remove(path.clone().field(field)));

@@ -63,15 +63,20 @@ fn diagnostic(context: &Context<'_, '_>, view: &PodView<'_, '_>, problem: &Field
             None => "keep the one that is right and remove the other".to_owned(),
         });
     }
-    if code == "profile/seccomp-type"
-        && problem.shown_value(KubeVersion::LATEST).as_deref() == Some("\"ConfigMap\"")
-    {
-        diagnostic.help = Some(
-            "profiles from ConfigMaps are one of Palisade's extensions: check with --kubernetes-version extended --feature-gates SeccompConfigMaps=true"
-                .to_owned(),
-        );
+    if code == "profile/seccomp-type" {
+        diagnostic.help = match problem.shown_value(KubeVersion::LATEST).as_deref() {
+            Some("\"ConfigMap\"") => Some(extension("profiles from ConfigMaps", "SeccompConfigMaps")),
+            Some("\"OCI\"") => Some(extension("profiles from registries", "SecurityProfileOCIArtifact")),
+            _ => diagnostic.help,
+        };
     }
     diagnostic
+}
+
+fn extension(what: &str, gate: &str) -> String {
+    format!(
+        "{what} are one of Palisade's extensions: check with --kubernetes-version extended --feature-gates {gate}=true"
+    )
 }
 
 fn code(at: &FieldPath, detail: &str) -> &'static str {

@@ -161,7 +161,8 @@ fn named_entry(value: NodeRef<'_>) -> Option<Span> {
 }
 
 /// The annotation that is equivalent to this field, if the pod has it.
-pub(crate) fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
+#[must_use]
+pub fn annotation_behind(path: &FieldPath, pod: &PodView<'_, '_>) -> Option<String> {
     let steps = path.steps();
     let field = |name: &str| {
         steps.iter().any(|step| matches!(step, field_path::PathStep::Field(field) if field == name))
@@ -198,19 +199,23 @@ impl<'d> ObjectSource<'d> {
 }
 
 /// The offsets of lines and columns in a text.
-pub(crate) struct Lines<'t> {
+#[derive(Debug)]
+pub struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
+    /// Finds the lines.
+    #[must_use]
+    pub fn new(text: &'t str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }
     }
 
     /// The byte of a column that is counted in characters.
-    pub(crate) fn offset(&self, line: usize, column: usize) -> usize {
+    #[must_use]
+    pub fn offset(&self, line: usize, column: usize) -> usize {
         let start = self.starts.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len());
         let rest = self.text.get(start..).unwrap_or_default();
         start + rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(at, _)| at)

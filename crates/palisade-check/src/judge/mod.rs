@@ -368,7 +368,9 @@ fn name_subjects(report: &mut FileReport) {
     }
 }
 
-pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
+/// The finding for a text that is a template of another program.
+#[must_use]
+pub fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<Diagnostic> {
     let span = palisade_yaml::looks_like_template(source.text())?;
     Some(
         Diagnostic::unchecked(
@@ -381,7 +383,9 @@ pub(crate) fn template_problem(file: &Arc<str>, source: &Source<'_>) -> Option<D
     )
 }
 
-pub(crate) fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
+/// The finding for a text that is not YAML.
+#[must_use]
+pub fn yaml_problem(error: &palisade_yaml::Error, file: &Arc<str>, source: &Source<'_>) -> Diagnostic {
     let code = match error.kind {
         ErrorKind::AliasBomb => "yaml/alias-bomb",
         ErrorKind::CyclicAlias => "yaml/cyclic-alias",

@@ -118,7 +118,7 @@ fn propagates_to_node(context: &Context<'_, '_>, path: &FieldPath) -> bool {
     })
 }
 
-/// A profile of another type must not keep the reference to a ConfigMap, which a release does not even see.
+/// A profile of another type must not keep the reference to a ConfigMap or a registry, which a release does not even see.
 fn clear_union(context: &Context<'_, '_>, fix: &mut Vec<FixEdit>) {
     let stale: Vec<FixEdit> = fix
         .iter()
@@ -126,7 +126,7 @@ fn clear_union(context: &Context<'_, '_>, fix: &mut Vec<FixEdit>) {
             Edit::Set(path, _) if path.to_string().ends_with("seccompProfile.type") => path.parent(),
             _ => None,
         })
-        .map(|profile| profile.field("configMapProfile"))
+        .flat_map(|profile| ["configMapProfile", "oci"].map(|field| profile.clone().field(field)))
         .filter(|path| context.object.find(path).is_some())
         .map(|path| FixEdit {
             edit: Edit::Remove(path),

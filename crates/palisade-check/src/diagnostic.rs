@@ -12,8 +12,6 @@ use palisade_policy::standards::{
 };
 use palisade_yaml::{LineIndex, Span};
 
-use crate::failure::Failure;
-
 /// Stable and searchable: `pss/hostNamespaces`, `yaml/syntax`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub Cow<'static, str>);
@@ -59,6 +57,7 @@ pub const CODES: &[&str] = &[
     "chart/dependency",
     "chart/render",
     "chart/unreadable",
+    "chart/upgrade",
     "input/binary",
     "input/encoding",
     "input/namespace",
@@ -357,12 +356,6 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
-}
-
-impl From<Box<Diagnostic>> for Failure {
-    fn from(problem: Box<Diagnostic>) -> Self {
-        Self::input(problem.summary)
-    }
 }
 
 #[cfg(test)]

@@ -26,8 +26,6 @@ use palisade_policy::{
 };
 use serde_json::{Value, json};
 
-use crate::preview::Reason;
-
 /// The kinds of a release, ready to judge objects.
 #[derive(Debug)]
 pub struct ServerSide {
@@ -45,6 +43,17 @@ pub struct ServerAnswer {
     pub warnings: Vec<String>,
     /// The pod or the template as it is stored.
     pub stored: Option<Value>,
+}
+
+/// Why an object is rejected.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reason {
+    /// The field, as upstream writes it; empty if there is none.
+    pub field: String,
+    /// The machine-readable reason of the field or of the whole answer.
+    pub reason: String,
+    /// The sentence.
+    pub message: String,
 }
 
 /// A rejection.

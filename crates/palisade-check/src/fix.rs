@@ -419,7 +419,7 @@ impl Work<'_> {
 }
 
 /// What an API server says to objects of a text, by object.
-pub(crate) fn rejections(
+pub fn rejections(
     text: &str,
     settings: &Settings,
     wanted: &BTreeSet<ObjectId>,
@@ -541,7 +541,8 @@ fn edited(parsed: &Parsed<'_>, changes: &[Change<'_>]) -> Result<String, EditErr
 }
 
 /// The value in the order people write it: the type of a profile comes first.
-pub(crate) fn written(value: &Value) -> palisade_yaml::Value {
+#[must_use]
+pub fn written(value: &Value) -> palisade_yaml::Value {
     match value {
         Value::Object(fields) => {
             let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| *key == "type");
