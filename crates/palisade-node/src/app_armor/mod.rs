@@ -275,10 +275,10 @@ impl Keeper {
         &mut self,
         named: Result<&BTreeSet<String>, &NamedProfilesError>,
     ) -> Vec<ProfileRow> {
-        let names = std::mem::take(&mut self.unwanted);
-        self.unused_since.retain(|name, _| names.contains(name));
+        let unwanted = std::mem::take(&mut self.unwanted);
+        self.unused_since.retain(|name, _| unwanted.contains(name));
         let mut rows = Vec::new();
-        for name in names {
+        for name in unwanted {
             let (namespace, object) = object_of(&name);
             if let Err(why) = self.try_remove(&name, named) {
                 rows.push(ProfileRow::new(ProfileState::Removing, namespace, object, why.to_string()));
